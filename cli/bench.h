@@ -100,6 +100,8 @@ void bench_slot_gru_steps(bench_work *w, const int64_t *size);
 /* bench_linear.c: size = B, H, T, D */
 void bench_moment(bench_work *w, const int64_t *size);
 void bench_delta(bench_work *w, const int64_t *size);
+void bench_moment_channels(bench_work *w, const int64_t *size);
+void bench_delta_rank1(bench_work *w, const int64_t *size);
 void bench_slots(bench_work *w, const int64_t *size);
 
 /* Scans alone: size = {batch, time, channels}. */

@@ -51,6 +51,37 @@ void bench_delta(bench_work *w, const int64_t *size)
     count(w, size, 8 * D, 6 * D * D);
 }
 
+/* Decays of data by channel and a bonus, the recurrence of RWKV 6: FLOPs as above. */
+void bench_moment_channels(bench_work *w, const int64_t *size)
+{
+    const double    D = (double)size[3];
+    const dra_shape rows = DRA_SHAPE(size[0], size[2], size[1], size[3]);
+    dra_value       in[5];
+    inputs(w, size, -1, in);
+    in[3] = input(w, "l", rows, -1, 0);
+    in[4] = input(w, "u", DRA_SHAPE(size[1], size[3]), -1, 1);
+    const dra_moment_config config = {.q = in[0], .k = in[1], .v = in[2], .l = in[3], .u = in[4]};
+    bench_gradient(w, dra_moment(w->graph, &config, NULL, NULL), 5, in);
+    count(w, size, 4 * D, 4 * D * D);
+}
+
+/* Diagonal plus rank one, the recurrence of RWKV 7. Pairs: of q and a with k and c, each with what
+ * it writes; tokens: a S, q S, c p^T and k v^T. */
+void bench_delta_rank1(bench_work *w, const int64_t *size)
+{
+    const double    D = (double)size[3];
+    const dra_shape rows = DRA_SHAPE(size[0], size[2], size[1], size[3]);
+    dra_value       in[6];
+    inputs(w, size, -1, in);
+    in[3] = input(w, "l", rows, -0.6, 0);
+    in[4] = input(w, "a", rows, -0.1, 0.1);
+    in[5] = input(w, "c", rows, -0.1, 0.1);
+    const dra_delta_config config = {
+        .q = in[0], .k = in[1], .v = in[2], .l = in[3], .recall = in[4], .replace = in[5]};
+    bench_gradient(w, dra_delta(w->graph, &config, NULL), 6, in);
+    count(w, size, 16 * D, 8 * D * D);
+}
+
 /* 16 routed slots, each head reading its own. For each token and head, chunks of 32, forward
  * 2 (4 S D + 32 (D + 3 S / 2)), backward 2 (8 S D + 32 (5 D / 2 + 7 S / 2)). */
 void bench_slots(bench_work *w, const int64_t *size)

@@ -83,8 +83,10 @@ static void write_limits(const bench_session *s)
         snprintf(more, sizeof more, "pinned memory of the host: to the GPU %.1f, back %.1f GB/s%s",
                  1e-9 * l->upload, 1e-9 * l->download, file);
     else
-        snprintf(more, sizeof more, "streaming stores: write %.1f, copy %.1f GB/s",
-                 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+        snprintf(more, sizeof more,
+                 "streaming stores: write %.1f, copy %.1f GB/s; caches %.0f, %.0f, %.0f KiB",
+                 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy, l->cache[0] / 1024,
+                 l->cache[1] / 1024, l->cache[2] / 1024);
     cli_fold(8, stdout, "limits: %.1f GFLOP/s %s%s%s; read %.1f, write %.1f, copy %.1f GB/s; %s",
              1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, tf32, bf16, 1e-9 * l->read,
              1e-9 * l->write, 1e-9 * l->copy, more);
@@ -232,6 +234,10 @@ void bench_write_json_limits(const dra_limits *l)
     field_or_null("upload", l->upload, l->upload > 0);
     field_or_null("download", l->download, l->download > 0);
     field_or_null("mapped", l->mapped, l->mapped > 0);
+    fputs(", \"cache\": [", stdout);
+    for (int i = 0; i < 3; i++)
+        printf("%s%s", i ? ", " : "", cli_json_number(l->cache[i], 12, room));
+    putchar(']');
 }
 
 void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)

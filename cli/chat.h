@@ -3,11 +3,14 @@
 #define DRA_CLI_CHAT_H
 
 #include "sampling.h"
+#include "talk.h"
 
 typedef struct cli_chat_form { /* how a conversation is written down */
     const char *user, *bot;    /* stand before what each of them says */
     const char *system;        /* read before everything; NULL: none */
     bool        plain;         /* no names: what is typed is continued */
+    bool        own;           /* of the options: not the template of the model's folder */
+    const char *from;          /* a chat template, a file or a name; NULL: that of the folder */
 } cli_chat_form;
 
 typedef struct cli_chat {
@@ -16,18 +19,22 @@ typedef struct cli_chat {
     cli_sampling   how; /* as it is set now */
     cli_biases     biases;
     dra_generator *generator;
-    dra_context    before;           /* what /undo goes back to; states NULL: nothing */
-    char          *ending;           /* the stop string of the form: "\n\nUser:" */
-    const char   **stop;             /* that one and those of the options */
-    bool           terminal;         /* somebody sits there */
-    bool           screen;           /* answers go to a terminal, not to a file */
-    bool           done;             /* /quit */
-    cli_text_out   text;             /* the answer, being written */
-    bool           shown;            /* something of it */
-    char           last;             /* character of it */
-    int64_t        read, written;    /* tokens, of all turns */
-    double         reading, writing; /* seconds */
-} cli_chat;                          /* starts as {0} */
+    dra_context    before;  /* what /undo goes back to; states NULL: nothing */
+    dra_template *template; /* writes down messages; NULL: the form does */
+    cli_talk     talk, talk_before;
+    bool         told;             /* that the template writes earlier turns in another way */
+    FILE        *answer;           /* that is being written, for the template */
+    char        *ending;           /* the stop string of the form: "\n\nUser:"; NULL: none */
+    const char **stop;             /* that one and those of the options */
+    bool         terminal;         /* somebody sits there */
+    bool         screen;           /* answers go to a terminal, not to a file */
+    bool         done;             /* /quit */
+    cli_text_out text;             /* the answer, being written */
+    bool         shown;            /* something of it */
+    char         last;             /* character of it */
+    int64_t      read, written;    /* tokens, of all turns */
+    double       reading, writing; /* seconds */
+} cli_chat;                        /* starts as {0} */
 
 /* Opens the model and, unless it is NULL, continues from a state file. cli_chat_close() releases
  * what there is, whatever happened. */

@@ -29,6 +29,10 @@ static const cli_option options[] = {
      "text the model reads before the conversation"},
     {"plain", CLI_FLAG, offsetof(struct args, form.plain), 0, 0,
      "no names: the model continues what is typed"},
+    {"chat-template", CLI_TEXT, offsetof(struct args, form.from), 0, 0,
+     "how messages are written: a file, or one of chatml, gemma, llama2, llama3, mistral, plain, "
+     "rwkv-world, zephyr; default: the template of the model's folder, if there is one",
+     "FILE|NAME"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_BIAS_OPTION(struct args),
     CLI_STOP_OPTION(struct args),
@@ -48,6 +52,12 @@ static int prepare(const void *args, void *own)
     return cli_sampling_habits(((const struct args *)args)->from.model, &((struct args *)own)->how);
 }
 
+/* Names that were given, or none wanted: that is meant, whatever template the folder has. */
+static bool has_own_form(const struct args *a)
+{
+    return a->form.plain || a->form.user != defaults.form.user || a->form.bot != defaults.form.bot;
+}
+
 static int check(const struct args *a)
 {
     int status = cli_source_check("chat", &a->from);
@@ -55,6 +65,9 @@ static int check(const struct args *a)
     if (status == CLI_OK)
         status = cli_causal_check("chat", &a->from, "writes no text: its tokens see later ones");
     if (status != CLI_OK) return status;
+    if (a->form.from && has_own_form(a))
+        return cli_misused("chat", "--chat-template: found with --user, --bot or --plain, which "
+                                   "say how messages are written, too");
     if (a->history && a->no_history)
         return cli_misused("chat", "expected one of --history and --no-history, found both");
     return cli_sampling_check("chat", &a->how);
@@ -130,10 +143,11 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = check(a);
     if (status != CLI_OK) return status;
-    cli_chat   c = {.form = a->form,
-                    .how = a->how,
-                    .terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO),
-                    .screen = isatty(STDOUT_FILENO)};
+    cli_chat c = {.form = a->form,
+                  .how = a->how,
+                  .terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO),
+                  .screen = isatty(STDOUT_FILENO)};
+    c.form.own = has_own_form(a);
     cli_lines *lines = open_lines(a, c.terminal, path, sizeof path);
     dra_status st = lines ? cli_chat_open(&c, &a->from, a->state_in, &err)
                           : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
@@ -155,6 +169,8 @@ static int run(const void *args)
 
 static const cli_note files[] = {
     {"generation_config.json", "in the model's folder: other defaults for the sampler"},
+    {"tokenizer_config.json, chat_template.jinja, chat_template.json",
+     "in the model's folder: how messages are written, and what ends an answer"},
     {"~/.local/state/dra/history", "lines typed at a terminal, readable by their owner only"},
     {0},
 };

@@ -15,18 +15,18 @@ struct args {
     bool        dry_run, check, skip_hash, json;
 };
 
-enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP, AS_XT };
+enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP, AS_XT, AS_RWKV5, AS_RWKV6, AS_RWKV7, AS_FLA6 };
 
 static const struct args defaults = {0};
 
-static const char *const formats[] = {"dra", "hf", "gpt2", "rwkv", "rwkv.cpp", "x-transformers",
-                                      NULL};
+static const char *const formats[] = {
+    "dra",   "hf",    "gpt2",  "rwkv",      "rwkv.cpp", "x-transformers",
+    "rwkv5", "rwkv6", "rwkv7", "fla-rwkv6", NULL};
 static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "model folder of dra, Hugging Face or x-transformers, or an RWKV-4 file of rwkv.cpp or "
-     "PyTorch",
+     "model folder of dra, Hugging Face or x-transformers, or an RWKV file of rwkv.cpp or PyTorch",
      "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
@@ -61,17 +61,24 @@ static const cli_option options[] = {
 
 /* ---- what it shall be ------------------------------------------------------------------------ */
 
+/* The format of Hugging Face for a model by its layers; GPT-2's where they are none of RWKV's. */
+static dra_format_kind class_of(const dra_model_config *c)
+{
+    static const dra_format_kind kinds[] = {
+        [4] = DRA_FORMAT_RWKV, [5] = DRA_FORMAT_RWKV5, DRA_FORMAT_RWKV6, DRA_FORMAT_RWKV7};
+    const int version = dra_model_config_rwkv(c);
+    if (version == 6 && c->format == DRA_FORMAT_FLA6) return DRA_FORMAT_FLA6;
+    return version ? kinds[version] : DRA_FORMAT_GPT2;
+}
+
 static dra_format_kind format_of(int as, const dra_model_config *c)
 {
-    const char *memory = c->mixer[0].a.memory;
-    switch (as) {
-    case AS_GPT2: return DRA_FORMAT_GPT2;
-    case AS_RWKV:
-    case AS_CPP: return DRA_FORMAT_RWKV;
-    case AS_XT: return DRA_FORMAT_XT;
-    case AS_HF: return memory && strcmp(memory, "wkv") == 0 ? DRA_FORMAT_RWKV : DRA_FORMAT_GPT2;
-    default: return DRA_FORMAT_DRA;
-    }
+    static const dra_format_kind kinds[] = {
+        [AS_DRA] = DRA_FORMAT_DRA,     [AS_GPT2] = DRA_FORMAT_GPT2,   [AS_RWKV] = DRA_FORMAT_RWKV,
+        [AS_XT] = DRA_FORMAT_XT,       [AS_RWKV5] = DRA_FORMAT_RWKV5, [AS_RWKV6] = DRA_FORMAT_RWKV6,
+        [AS_RWKV7] = DRA_FORMAT_RWKV7, [AS_FLA6] = DRA_FORMAT_FLA6};
+    if (as == AS_CPP) return dra_model_config_rwkv(c) ? class_of(c) : DRA_FORMAT_RWKV;
+    return as == AS_HF ? class_of(c) : kinds[as];
 }
 
 static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
@@ -87,32 +94,32 @@ static dra_status target(const struct args *a, dra_model_config *c, dra_error *e
 /* Why no class of Hugging Face is this model, in words; "": it may be one. */
 static const char *no_class(const dra_model_config *c, char *text, size_t size)
 {
-    const bool wkv = format_of(AS_HF, c) == DRA_FORMAT_RWKV;
+    const bool rwkv = format_of(AS_HF, c) != DRA_FORMAT_GPT2;
     text[0] = '\0';
     if (!dra_model_config_is_language(c))
         snprintf(text, size, "it is no language model");
     else if (c->visible == DRA_VISIBLE_WHOLE)
         snprintf(text, size, "it is an encoder");
-    else if (!wkv && c->ff.kind > DRA_FF_RELU2)
+    else if (!rwkv && c->ff.kind > DRA_FF_RELU2)
         snprintf(text, size, "its feed-forward layers are not those of GPT-2");
     for (int i = 0; i < c->mixers && !text[0]; i++) {
         const char *memory = c->mixer[i].a.memory ? c->mixer[i].a.memory : "append";
         if (c->mixer[i].blend != DRA_BLEND_NONE)
             snprintf(text, size, "its layers blend two memories");
-        else if (strcmp(memory, wkv ? "wkv" : "append") != 0)
+        else if (!rwkv && strcmp(memory, "append") != 0)
             snprintf(text, size, "its layers have a %s memory", memory);
     }
     return text;
 }
 
-/* Hugging Face has GPT-2 and RWKV-4 for us, and dra's own format takes everything. */
+/* Hugging Face has GPT-2 and RWKV for us, and dra's own format takes everything. */
 static dra_status check_class(const struct args *a, const dra_model_config *c, dra_error *err)
 {
     char why[80];
     if (a->as != AS_HF || !*no_class(c, why, sizeof why)) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE,
                      "%.200s: Hugging Face has no class for this model: %s; expected GPT-2 or "
-                     "RWKV-4, or --as dra",
+                     "RWKV, or --as dra",
                      a->from, why);
 }
 
@@ -297,7 +304,7 @@ const cli_verb cmd_convert = {
     .group = "Convert",
     .about =
         "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
-        "folders of GPT-2 and RWKV-4, folders of x-transformers, rwkv.cpp files. It prints a row "
+        "folders of GPT-2 and RWKV, folders of x-transformers, rwkv.cpp files. It prints a row "
         "for every tensor: name, shape, dtype, and where it comes from.\n"
         "The new model may get another vocabulary, another dtype, or a second memory next to its "
         "attention (--memory), which at first leaves the logits unchanged and which training then "

@@ -28,7 +28,7 @@ static const cli_option options[] = {
     {"state-in", CLI_TEXT, offsetof(forward_args, state_in), 0, 0, "continue from a state file",
      "FILE"},
     {"rwkv-state", CLI_TEXT, offsetof(forward_args, rwkv_state), 0, 0,
-     "or from Hugging Face's state of RWKV-4: tensors state.0 to state.4, (B, channels, L)",
+     "or from Hugging Face's state of RWKV: tensors state.0, state.1, ..., (B, channels, L)",
      "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
     {"demo", CLI_CHOICE, offsetof(forward_args, from.demo), 0, 0,
@@ -167,7 +167,7 @@ const cli_verb cmd_forward = {
         "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, "
         "V) and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
-        "the layers' attentions, their scores and the state (state), of RWKV-4 also as Hugging "
+        "the layers' attentions, their scores and the state (state), of RWKV also as Hugging "
         "Face has it (rwkv-state). With ids (B, T) there is an axis B in front; "
         "in streams, branches, hiddens and adds it follows the first.\n"
         "--text reads texts by the model's tokenizer: one as --tokens reads its ids, several as "

@@ -28,7 +28,7 @@ static const cli_option options[] = {
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of the weights",
      .group = "Weight", .brief = 's'},
     {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
-     "initial values; rwkv: those of RWKV-4's original trainer", .choices = starts},
+     "initial values; rwkv: those of RWKV's original trainers", .choices = starts},
     CLI_THREADS_OPTION(struct args),
 };
 
@@ -121,7 +121,7 @@ static const cli_note examples[] = {
     {"dra init --preset dra-gru-tiny --set dim=96 --set depth=2 --seed 7 --out small",
      "a smaller one with other weights"},
     {"dra init --preset rwkv4-tiny --start rwkv --out rwkv",
-     "initial values of RWKV-4's own trainer"},
+     "initial values of RWKV's own trainer"},
     {0},
 };
 

@@ -125,7 +125,7 @@ static const cli_option options[] = {
     {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
      .unset = "1"},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
-     "RWKV-4's time_decay learns twice as fast, its time_first three times, as in its own trainer"},
+     "RWKV's time_decay learns twice as fast, its time_first three times, as in its own trainers"},
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,

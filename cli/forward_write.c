@@ -43,7 +43,7 @@ static dra_status list_states(const forward_work *w, dra_tensor_item *items, siz
     const int  states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
     dra_status st = DRA_OK;
     for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[(*n)++], err);
-    for (int i = 0; i < DRA_RWKV_STATES && w->rwkv_state && st == DRA_OK; i++)
+    for (int i = 0; i < dra_rwkv_state_count(w->m.model) && w->rwkv_state && st == DRA_OK; i++)
         st = forward_rwkv_write(w, i, &items[(*n)++], err);
     return st;
 }

@@ -127,6 +127,27 @@ void pools_continue(setting *s)
     free(own);
 }
 
+/* What is resumed from a file has the bits of what went on, on every device, if both are read in
+ * the same parts; `back` has read all. */
+static void expect_resumed(const setting *s, dra_reader *r, const dra_real *y,
+                           const dra_states *back)
+{
+    const int64_t         n = B * T * s->t.C;
+    dra_error             err = {0};
+    dra_states_difference d;
+    dra_states           *on = NULL;
+    dra_real             *again = calloc((size_t)n, sizeof *again);
+    assert_non_null(again);
+    expect_ok(dra_states_fork(s->start, &on, &err), &err);
+    read_some(s, r, on, 0, 9, again);
+    read_some(s, r, on, 9, T - 9, again);
+    assert_memory_equal(again, y, (size_t)n * sizeof *y);
+    expect_ok(dra_states_compare(on, back, &d, &err), &err);
+    assert_true(d.same);
+    dra_states_destroy(on);
+    free(again);
+}
+
 void files_continue(setting *s)
 {
     dra_error      err = {0};
@@ -144,6 +165,7 @@ void files_continue(setting *s)
     expect_ok(dra_states_load(s->t.device, s->t.module->state, finger, path, &back, &err), &err);
     read_some(s, r, back, 9, T - 9, y);
     expect_same_reading(s, &whole, y, back);
+    expect_resumed(s, r, y, back);
     dra_states_destroy(states);
     dra_states_destroy(back);
     dra_reader_destroy(r);

@@ -10,7 +10,7 @@
 #define EQUAL 1e-5
 #endif
 
-enum { B = 2, T = 20, MOST = 64 };
+enum { B = 2, T = 20, MOST = 96 };
 
 typedef struct setting {
     const mixer_row *row;

@@ -17,6 +17,7 @@
 #include "dra/probe.h"
 #include "dra/sequence.h"
 #include "dra/session.h"
+#include "dra/template.h"
 #include "dra/text.h"
 #include "dra/train.h"
 

@@ -157,7 +157,8 @@ DRA_API void       dra_buffers_destroy(dra_buffers *b); /* NULL is allowed */
 
 /* Binds an input, parameter or state to memory of the program's device, which stays there until
  * something else is bound. The span must have exactly the bytes of the value. Binding counts as a
- * change. An input that the outputs do not depend on may be bound; it is ignored. */
+ * change. An input that the outputs do not depend on may be bound; it is ignored. Memory that a
+ * donated output is written to belongs to one input: the order of a step's writes is not fixed. */
 DRA_API dra_status dra_bind(dra_buffers *b, const char *name, dra_span memory, dra_error *err);
 /* The same by number, for what is bound often; -1: there is no such name. */
 DRA_API int        dra_slot_find(const dra_program *p, const char *name);

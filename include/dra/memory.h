@@ -48,6 +48,19 @@ typedef enum dra_phi_kind {
     DRA_PHI_IDENTITY
 } dra_phi_kind;
 typedef enum dra_decay_kind { DRA_DECAY_NONE, DRA_DECAY_FIXED, DRA_DECAY_DATA } dra_decay_kind;
+/* ln(lambda) of what is learned, z: a parameter, or W x and a bias. */
+typedef enum dra_decay_form {
+    DRA_FORM_SIGMOID, /* ln sigmoid(z), by data over 16: slow at first */
+    DRA_FORM_EXP,     /* -e^z, as RWKV 4 to 6 have it                  */
+    DRA_FORM_BOUNDED  /* -e^(-1/2) sigmoid(z), as RWKV-7: lambda > 0.545 */
+} dra_decay_form;
+/* What a token reads of itself: (q.(u k)) v, u for each head or each channel of a key. */
+typedef enum dra_bonus_kind { DRA_BONUS_NONE, DRA_BONUS_HEAD, DRA_BONUS_CHANNEL } dra_bonus_kind;
+typedef enum dra_transition_kind {
+    DRA_TRANSITION_STRENGTH, /* S lambda (I - b k k^T): the delta rule                     */
+    DRA_TRANSITION_DIAGONAL  /* diag(lambda) - (a kk) kk^T: what is recalled by kk, its own key, is
+                                taken off at a rate a of each channel (RWKV-7)             */
+} dra_transition_kind;
 typedef enum dra_gate_kind {
     DRA_GATE_DEFAULT, /* fixed for one slot, routed for several            */
     DRA_GATE_FIXED,
@@ -115,11 +128,28 @@ typedef struct dra_memory_config {
     bool          maps;
     dra_item_norm norm_kind; /* of norm */
     dra_demo_kind demo;      /* for reading; not in files */
+
+    /* ---- moment and delta, as RWKV 5 to 7 have them */
+    dra_decay_form decay_form;
+    int64_t        decay_rank; /* data decay: z = b + W_2 tanh(W_1 x) through this many; 0: W x */
+    dra_bonus_kind bonus;      /* moment: a token is read before it is written, and with u as it
+                                       is; delta: per channel, added after the head norm         */
+    bool           bonus_exp;  /* moment: u is e^ of what is learned */
+    dra_transition_kind transition; /* delta                              */
+    int64_t             rate_rank;  /* diagonal: a = sigmoid(b + W_2 W_1 x); 0: W x               */
+    double              head_norm_eps; /* 0: 1e-5 */
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */
 
-typedef enum dra_shift_kind { DRA_SHIFT_NONE, DRA_SHIFT_HALF, DRA_SHIFT_MIX } dra_shift_kind;
+/* Which share the token before has in what q, k, v, decays, rates and gates see of x. */
+typedef enum dra_shift_kind {
+    DRA_SHIFT_NONE,
+    DRA_SHIFT_HALF, /* half of the channels are its                                            */
+    DRA_SHIFT_MIX,  /* q, k, v, gates silu and rank: mu x + (1 - mu) before; all else sees x    */
+    DRA_SHIFT_LERP, /* each: x + mu (before - x)                                               */
+    DRA_SHIFT_DATA  /* each: the same with mu + B tanh(A (x + mu_x (before - x))), of shift_rank */
+} dra_shift_kind;
 
 typedef enum dra_blend_kind {
     DRA_BLEND_NONE,
@@ -142,13 +172,17 @@ typedef enum dra_qkv_gain {
 typedef enum dra_value_gate {
     DRA_GATE_NONE,
     DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
-    DRA_GATE_PLAIN   /* without b: half open at first                   */
+    DRA_GATE_PLAIN,  /* without b: half open at first                   */
+    DRA_GATE_SILU,   /* heads * silu(W x)                               */
+    DRA_GATE_RANK    /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
 } dra_value_gate;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
 typedef enum dra_value_residual {
-    DRA_VALUES_OWN,    /* nothing: it has its own                                */
-    DRA_VALUES_HALF,   /* a is 1/2                                               */
-    DRA_VALUES_LEARNED /* a = sigmoid(W_mix x + b_mix), one for each head        */
+    DRA_VALUES_OWN,     /* nothing: it has its own                                */
+    DRA_VALUES_HALF,    /* a is 1/2                                               */
+    DRA_VALUES_LEARNED, /* a = sigmoid(W_mix x + b_mix), one for each head       */
+    DRA_VALUES_CHANNEL  /* 1 - a = sigmoid(b + W_2 W_1 x), of value_rank, for each channel; x as
+                           values see it. The first mixer has no such parameters (RWKV-7) */
 } dra_value_residual;
 typedef enum dra_init_kind {
     DRA_INIT_NORMAL, /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
@@ -223,6 +257,8 @@ typedef struct dra_mixer_config {
      * Queries are made of W_cq x of width latent_q. 0: none of it. */
     int64_t latent_kv, latent_q, latent_rope;
     bool    sink; /* a learned logit for each head joins the softmax, its weight is lost */
+
+    int64_t shift_rank, gate_rank, value_rank; /* of low-rank maps; value_rank 0: one matrix */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -332,6 +368,12 @@ typedef struct dra_memory_sizes {
 
 enum { DRA_CODES = 4 };
 
+typedef struct dra_seen {  /* what codes are made of */
+    dra_value x;           /* (B, T, C) */
+    dra_value decay, rate; /* the same, or as the mixer's shift mixes it for these */
+    dra_value k;           /* (B, T, H, D) */
+} dra_seen;
+
 /* One token, or a chunk of T tokens; then there is an axis T after B. */
 typedef struct dra_memory_call {
     const dra_memory_sizes *sizes;
@@ -365,16 +407,19 @@ struct dra_memory {
                     dra_specs *state);
     void (*step)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r);
     void (*chunk)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r); /* may be NULL */
-    /* What else a step wants of x (B, T, C), made for all tokens at once: gates, strengths. Returns
-     * how many values (B, T, ...) it made, DRA_CODES at most. May be NULL. */
-    int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
-                dra_value *code);
+    /* What else a step wants of x, made for all tokens at once: gates, strengths. Returns how many
+     * values (B, T, ...) it made, DRA_CODES at most. May be NULL. */
+    int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                const dra_seen *seen, dra_value *code);
     uint32_t options; /* bits of the options it takes and of what its chunk does, see below */
     /* Whether the chunk function serves this configuration; NULL: always. */
     bool (*fuses)(const dra_memory_sizes *s);
     /* The weight of each write, (B, T, H, S) or for all tokens (H, S). NULL: it has no slots. */
     dra_value (*writes)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                         const dra_value *code);
+    /* What is added to what was read, after the head norm: (B, T, H, E). c: of a chunk. May be
+     * NULL, and give none. */
+    dra_value (*late)(dra_graph *g, const dra_memory_call *c);
 };
 
 /* Options of dra_memory_config that only some memories have; others refuse them. */
@@ -388,8 +433,11 @@ enum {
     /* and of chunk functions; without them the steps run where it is asked for */
     DRA_CHUNK_SKIPS = 64,  /* skipped tokens leave the state and see it */
     DRA_CHUNK_TRAIL = 128, /* fills the trail                           */
-    DRA_CHUNK_BLOCKS =
-        256 /* takes blocks of 64 tokens from the start of a call: see dra_model_cut() */
+    /* and options again */
+    DRA_OPTION_BONUS = 256,
+    DRA_OPTION_TRANSITION = 512, /* transition, rate_rank */
+    /* Chunks are blocks of 64 tokens from the start of a call, see dra_model_cut(). */
+    DRA_CHUNK_BLOCKS = 1024
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */

@@ -7,7 +7,7 @@
  *          block, norm before:  x = x + mixer(norm x) (+ P h);  x = x + ff(norm x)
  *          block, norm after:   x = norm(x + mixer x (+ P h));  x = norm(x + ff x)
  * Folder:  config.json, model.safetensors (or shards with an index), tokenizer.json where there is
- *          one. Its `model_type` says in which format it is: dra's own, or that of GPT-2 or RWKV-4
+ *          one. Its `model_type` says in which format it is: dra's own, or that of GPT-2 or RWKV
  *          as Hugging Face has it; see docs/convert.md.
  * Threads: a model is read-only once created. */
 #ifndef DRA_MODEL_H
@@ -112,7 +112,11 @@ typedef enum dra_format_kind {
     DRA_FORMAT_DRA,
     DRA_FORMAT_GPT2,
     DRA_FORMAT_RWKV,
-    DRA_FORMAT_XT /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_XT,    /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_RWKV5, /* folders of Rwkv5ForCausalLM                                   */
+    DRA_FORMAT_RWKV6, /* of Rwkv6ForCausalLM                                           */
+    DRA_FORMAT_RWKV7, /* of flash-linear-attention's RWKV7ForCausalLM                  */
+    DRA_FORMAT_FLA6   /* of its RWKV6ForCausalLM                                       */
 } dra_format_kind;
 
 /* What only folders of x-transformers say; it changes nothing in the model. */
@@ -162,7 +166,7 @@ typedef struct dra_model_config {
     dra_norm_kind      norm;
     bool               bias;       /* of all projections                          */
     dra_switch         tied;       /* the head is the embedding; default on       */
-    bool               embed_norm; /* normalises what is embedded (RWKV-4)        */
+    bool               embed_norm; /* normalises what is embedded (RWKV)          */
     double             norm_eps;   /* of all norms; 0: 1e-5                       */
     double             final_eps;  /* of the norm before the head; 0: norm_eps    */
     /* When reading, not learning, the stream is halved every rescale_every layers, and with it what
@@ -228,6 +232,9 @@ typedef struct dra_model_config {
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
     dra_condition_config condition;
 } dra_model_config;
+
+/* 4 to 7: layers and feed-forwards are those of this version of RWKV; 0: of none. */
+DRA_API int dra_model_config_rwkv(const dra_model_config *c);
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
  * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`
@@ -362,7 +369,7 @@ typedef struct dra_weights dra_weights; /* opaque: a value for each parameter of
 /* First values, drawn from a seed. */
 DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out,
                                     dra_error *err);
-/* The same of an RWKV-4 model as its original trainer has it: blocks start as the identity. */
+/* The same of an RWKV model as its original trainer has it: blocks start as the identity. */
 DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights **out,
                                          dra_error *err);
 /* From a safetensors file or a checkpoint of PyTorch, the index of several, a folder with either,
@@ -401,7 +408,7 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 
 /* ---- model folders --------------------------------------------------------------------------- */
 
-/* Reads config.json; `folder` may also be a file with RWKV-4: of rwkv.cpp, or one that has the
+/* Reads config.json; `folder` may also be a file with RWKV: of rwkv.cpp, or one that has the
  * names of the original checkpoints. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
@@ -433,11 +440,17 @@ DRA_API void       dra_folder_drop(const char *stage);
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);
 
-/* ---- RWKV-4's state in Hugging Face's layout ------------------------------------------------- */
+/* ---- RWKV's state in Hugging Face's layout --------------------------------------------------- */
 
-/* Five tensors, the layer fastest: what each feed-forward (0) and each mixer (1) saw last, (B, C,
- * L), and A, B and p (2, 3, 4), (B, channels of the attention, L). */
-enum { DRA_RWKV_STATES = 5 };
+/* The layer fastest. Version 4 has five tensors: what each feed-forward (0) and each mixer (1) saw
+ * last, (B, C, L), and A, B and p (2, 3, 4), (B, channels of the attention, L). Later ones have
+ * three: what each mixer saw last (0), the matrices (1), (B, H, D, E, L), keys before values, and
+ * what each feed-forward saw last (2). */
+enum { DRA_RWKV_STATES = 5 }; /* at most */
+
+DRA_API int dra_rwkv_state_count(const dra_model *m);
+/* Of one for B rows; of no axes: there is none. */
+DRA_API dra_shape dra_rwkv_state_shape(const dra_model *m, int64_t B, int which);
 
 DRA_API dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, int which,
                                       dra_real *to, size_t count, dra_error *err);
@@ -460,7 +473,7 @@ typedef struct dra_convert_row {   /* of a tensor that is written */
 } dra_convert_row;
 
 typedef struct dra_convert_config {
-    const char             *from; /* a folder, or a file with RWKV-4                             */
+    const char             *from; /* a folder, or a file with RWKV                               */
     const char             *to;   /* a folder that is not there yet                              */
     const dra_model_config *config; /* what it shall be; NULL: the same. Parameters that the first
                                        does not have are drawn; of another vocabulary the tokens

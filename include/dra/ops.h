@@ -437,16 +437,22 @@ DRA_API void dra_lstm(dra_graph *g, int cells, const dra_lstm_cell *cell, dra_va
 
 /* Sums of outer products that fade, read by queries:
  *   S_t = e^(l_t) S_{t-1} + k_t v_t^T,  z_t = e^(l_t) z_{t-1} + k_t,  y_t = S_t^T q_t
- * and where normalised, y_t is divided by q_t.z_t + eps, but by no less than `least`. */
+ * and where normalised, y_t is divided by q_t.z_t + eps, but by no less than `least`. A decay by
+ * channel multiplies the rows of S: diag(e^(l_t)) S_{t-1}. With a bonus u, reading comes before
+ * writing, and of the write of the token itself the bonus is seen (RWKV 5 and 6):
+ *   y_t = (S_{t-1} + diag(u) k_t v_t^T)^T q_t
+ * where nothing is normalised. */
 typedef struct dra_moment_config {
     dra_value q, k;       /* (B, T, H, F) */
     dra_value v;          /* (B, T, H, E) */
-    dra_value l;          /* ln of the decay, <= 0: (B, T, H), or (H), or none: 0 */
+    dra_value l;          /* ln of the decay, <= 0: (B, T, H), or (H), or none: 0; by channel:
+                           * (B, T, H, F) or (H, F) */
     dra_value S, z;       /* the first state, (B, H, F, E) and (B, H, F), or none: 0 */
     dra_value mark;       /* or none */
     bool      normalise;  /* without it there is no z */
     double    eps, least; /* 0 or more */
     bool      jumps;      /* e^l may be tiny and what is left of S still count, see running_top */
+    dra_value u;          /* (H, F): bonus; or none */
 } dra_moment_config;
 
 /* y (B, T, H, E), 0 at pads. *S_last, *z_last: the state after the last token; each may be NULL.
@@ -456,14 +462,18 @@ DRA_API dra_value dra_moment(dra_graph *g, const dra_moment_config *config, dra_
 
 /* Writes only what the key does not recall yet, the delta rule:
  *   S' = e^(l_t) S_{t-1},  S_t = S' + k_t (b_t (v_t - S'^T k_t))^T,  y_t = S_t^T q_t
- * bounded for |k| = 1 and 0 < b < 1. */
+ * bounded for |k| = 1 and 0 < b < 1. A decay by channel multiplies the rows of S. With `recall` a
+ * and `replace` c what is recalled and where it goes are free, and there is no b: a transition that
+ * is diagonal plus rank one (RWKV 7: a of unit length, c = -a times a rate in 0..1),
+ *   S_t = diag(e^(l_t)) S_{t-1} + c_t (S_{t-1}^T a_t)^T + k_t v_t^T,  y_t = S_t^T q_t */
 typedef struct dra_delta_config {
-    dra_value q, k; /* (B, T, H, F) */
-    dra_value v;    /* (B, T, H, E) */
-    dra_value b;    /* (B, T, H): strength of the writes */
-    dra_value l;    /* ln of the decay, as above */
-    dra_value S;    /* the first state, (B, H, F, E), or none: 0 */
-    dra_value mark; /* or none */
+    dra_value q, k;            /* (B, T, H, F) */
+    dra_value v;               /* (B, T, H, E) */
+    dra_value b;               /* (B, T, H): strength of the writes */
+    dra_value l;               /* ln of the decay, as above */
+    dra_value S;               /* the first state, (B, H, F, E), or none: 0 */
+    dra_value mark;            /* or none */
+    dra_value recall, replace; /* (B, T, H, F): a and c, in the place of b; or none */
 } dra_delta_config;
 
 /* y (B, T, H, E), 0 at pads. *S_last: the state after the last token; may be NULL. A sequence in

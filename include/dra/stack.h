@@ -42,7 +42,7 @@ typedef enum dra_ff_kind {
     DRA_FF_RELU,   /* with relu                                                            */
     DRA_FF_RELU2,  /* with its square                                                      */
     DRA_FF_SWIGLU, /* W_down (W_up x * silu(W_gate x))                                     */
-    DRA_FF_MIX,    /* RWKV-4's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)      */
+    DRA_FF_MIX,    /* RWKV's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)        */
     DRA_FF_NONE,
     DRA_FF_SILU /* W_down silu(W_up x) */
 } dra_ff_kind;
@@ -60,6 +60,8 @@ typedef struct dra_ff_config {
     dra_ff_bias bias;
     bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
     double      dropout;  /* of what W_down reads, when learning                            */
+    bool        lerp;     /* mix: x_k is x + mu (before - x), not mu x + (1 - mu) before (RWKV-6) */
+    dra_switch  receptance; /* mix: default on; off: W_down relu2(W_up x_k) alone (RWKV-7)       */
 } dra_ff_config;
 
 /* ---- what stands around a core --------------------------------------------------------------- */

@@ -2,11 +2,13 @@
  *
  * Small uploads (batches, positions) go through a ring of pinned memory: the host never waits for
  * what the GPU computes, unless it is a whole ring ahead. Large ones (weights from a mapped file)
- * go through pinned pieces, which several threads fill: one thread copies slower than the bus. The
- * threads stay, since a tensor of some MiB takes little longer than starting one.
+ * go through pinned pieces, which several threads fill, since one thread copies slower than the
+ * bus; whoever uploads sends them in their order, since calls of CUDA from several threads wait for
+ * each other. The threads stay: a tensor of some MiB takes little longer than starting one.
  * Downloads wait, once for a whole list. */
 #include "cuda/device.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,29 +17,23 @@
 
 static const size_t HALF = 4 << 20;  /* bytes of half the ring: the most that is downloaded by it */
 static const size_t SMALL = 1 << 19; /* bytes of the largest small upload */
-static const size_t PIECE = 1 << 20; /* bytes of a piece, at most */
+static const size_t PIECE = 1 << 20, LEAST = 1 << 18; /* bytes of a piece, at most and at least */
 
 enum {
-    WORKERS = 8,
-    SLOTS = 4,         /* pieces of a worker: one is filled, the others are under way */
-    PATIENCE = 1 << 14 /* looks for the next upload before a worker sleeps, some 100 us */
+    WORKERS = 12,
+    SLOTS = 32,        /* pieces that are being filled or under way */
+    PATIENCE = 1 << 14 /* looks before a thread sleeps or lets others run, some 10 us */
 };
 
-struct worker {
-    dra_cuda_device *d;
-    unsigned char   *pieces; /* (SLOTS, PIECE), pinned */
-    cudaEvent_t      sent[SLOTS];
-    int              slot; /* the next one */
-    pthread_t        thread;
-};
-
-/* A large upload, whose pieces workers take one by one. */
+/* A large upload. Pieces are numbered through all uploads; number n is in slot n % SLOTS. */
 struct upload {
     unsigned char       *to;
     const unsigned char *from;
     size_t               bytes, piece;
-    std::atomic<size_t>  next;
-    std::atomic<int>     error;
+    uint64_t             first, end;
+
+    size_t at(uint64_t n) const { return (size_t)(n - first) * piece; }
+    size_t bytes_of(uint64_t n) const { return bytes - at(n) < piece ? bytes - at(n) : piece; }
 };
 
 struct dra_cuda_transfer {
@@ -47,11 +43,16 @@ struct dra_cuda_transfer {
     int             half;
     cudaEvent_t     left[2]; /* what was copied from this half is on the GPU */
 
-    unsigned char *pieces; /* of all workers; NULL: not needed yet */
-    worker         crew[WORKERS];
-    int            started; /* of them; the first is whoever uploads */
-    upload         job;
-    /* Whether workers may take pieces of the job, how many do, and when they sleep. */
+    unsigned char        *slots; /* (SLOTS, PIECE), pinned; NULL: not needed yet */
+    cudaEvent_t           sent[SLOTS];
+    upload                job;
+    std::atomic<uint64_t> next;          /* the next piece to fill */
+    std::atomic<uint64_t> allowed;       /* pieces below it have a free slot */
+    std::atomic<uint64_t> filled[SLOTS]; /* 1 + the piece it holds */
+
+    /* Whether workers may fill pieces of the job, how many do, and when they sleep. */
+    pthread_t             worker[WORKERS];
+    int                   workers;
     pthread_mutex_t       door;
     pthread_cond_t        opened, left_all;
     bool                  open;
@@ -84,11 +85,10 @@ static void dismiss(dra_cuda_transfer *t)
     t->jobs++;
     pthread_cond_broadcast(&t->opened);
     pthread_mutex_unlock(&t->door);
-    for (int i = 1; i < t->started; i++) pthread_join(t->crew[i].thread, nullptr);
-    for (int i = 0; i < WORKERS * SLOTS; i++)
-        if (t->crew[i / SLOTS].sent[i % SLOTS])
-            cudaEventDestroy(t->crew[i / SLOTS].sent[i % SLOTS]);
-    cudaFreeHost(t->pieces);
+    for (int i = 0; i < t->workers; i++) pthread_join(t->worker[i], nullptr);
+    for (int i = 0; i < SLOTS; i++)
+        if (t->sent[i]) cudaEventDestroy(t->sent[i]);
+    cudaFreeHost(t->slots);
 }
 
 void dra_cuda_transfer_close(dra_cuda_device *d)
@@ -134,33 +134,28 @@ static cudaError_t upload_small(dra_cuda_device *d, void *to, const void *from, 
     return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, d->context.stream);
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces: threads that fill them ---------------------------------------------------------- */
 
-static cudaError_t send_piece(worker *w, unsigned char *to, const unsigned char *from, size_t bytes)
-{
-    unsigned char *pinned = w->pieces + (size_t)w->slot * PIECE;
-    cudaEvent_t    sent = w->sent[w->slot];
-    cudaStream_t   stream = w->d->context.stream;
-    w->slot = (w->slot + 1) % SLOTS;
-    cudaError_t error = cudaEventSynchronize(sent);
-    if (error != cudaSuccess) return error;
-    memcpy(pinned, from, bytes);
-    error = cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, stream);
-    return error == cudaSuccess ? cudaEventRecord(sent, stream) : error;
-}
+/* Lets others run after a while. */
+struct patience {
+    int looks;
 
-/* Takes pieces as long as there are any. */
-static void send_pieces(worker *w)
-{
-    upload     *u = &w->d->transfer->job;
-    cudaError_t error = cudaSuccess;
-    while (error == cudaSuccess) {
-        const size_t at = u->next.fetch_add(u->piece);
-        if (at >= u->bytes) return;
-        const size_t n = u->bytes - at < u->piece ? u->bytes - at : u->piece;
-        error = send_piece(w, u->to + at, u->from + at, n);
+    void wait()
+    {
+        if (++looks > PATIENCE) sched_yield();
     }
-    u->error = error;
+};
+
+/* Fills the next piece, once its slot is free; false: all are taken. */
+static bool fill_piece(dra_cuda_transfer *t)
+{
+    const upload  *u = &t->job;
+    const uint64_t n = t->next.fetch_add(1);
+    if (n >= u->end) return false;
+    for (patience p = {}; t->allowed <= n;) p.wait();
+    memcpy(t->slots + n % SLOTS * PIECE, u->from + u->at(n), u->bytes_of(n));
+    t->filled[n % SLOTS] = n + 1;
+    return true;
 }
 
 /* Waits for a job after the one numbered `known`, awake for a while. */
@@ -179,13 +174,12 @@ static bool enter(dra_cuda_transfer *t, unsigned *known)
 
 static void *work(void *user)
 {
-    worker            *w = static_cast<worker *>(user);
-    dra_cuda_transfer *t = w->d->transfer;
+    dra_cuda_transfer *t = static_cast<dra_cuda_transfer *>(user);
     unsigned           known = 0;
-    cudaSetDevice(w->d->number);
     while (!t->over) {
         if (!enter(t, &known)) continue;
-        send_pieces(w);
+        while (fill_piece(t))
+            ;
         pthread_mutex_lock(&t->door);
         if (--t->inside == 0) pthread_cond_signal(&t->left_all);
         pthread_mutex_unlock(&t->door);
@@ -193,61 +187,94 @@ static void *work(void *user)
     return nullptr;
 }
 
-/* Pieces and threads, at the first large upload. */
-static cudaError_t gather_crew(dra_cuda_device *d)
+/* Slots and threads, at the first large upload. */
+static cudaError_t open_slots(dra_cuda_transfer *t)
 {
-    dra_cuda_transfer *t = d->transfer;
-    void              *pieces = nullptr;
-    const int64_t      cores = dra_imax(1, sysconf(_SC_NPROCESSORS_ONLN));
-    const int          most = (int)dra_imin(WORKERS, cores);
-    cudaError_t        error = cudaSuccess;
-    if (t->started > 0) return error;
-    for (int i = 0; i < most * SLOTS && error == cudaSuccess; i++)
-        if (!t->crew[i / SLOTS].sent[i % SLOTS])
-            error = cudaEventCreateWithFlags(&t->crew[i / SLOTS].sent[i % SLOTS],
-                                             cudaEventDisableTiming);
-    if (error == cudaSuccess) error = cudaMallocHost(&pieces, (size_t)most * SLOTS * PIECE);
+    void         *slots = nullptr;
+    cudaError_t   error = cudaSuccess;
+    const int64_t most = dra_imin(WORKERS, sysconf(_SC_NPROCESSORS_ONLN) - 1);
+    if (t->slots) return error;
+    for (int i = 0; i < SLOTS && error == cudaSuccess; i++)
+        if (!t->sent[i]) error = cudaEventCreateWithFlags(&t->sent[i], cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaMallocHost(&slots, SLOTS * PIECE);
     if (error != cudaSuccess) return error;
-    t->pieces = static_cast<unsigned char *>(pieces);
-    for (int i = 0; i < most; i++) {
-        t->crew[i].d = d;
-        t->crew[i].pieces = t->pieces + (size_t)i * SLOTS * PIECE;
-    }
-    for (t->started = 1; t->started < most; t->started++)
-        if (pthread_create(&t->crew[t->started].thread, nullptr, work, &t->crew[t->started])) break;
+    t->slots = static_cast<unsigned char *>(slots);
+    for (; t->workers < most; t->workers++)
+        if (pthread_create(&t->worker[t->workers], nullptr, work, t)) break;
     return error;
 }
 
-/* Whole pages, two or more pieces for each worker: they end at about the same time. */
+/* ---- pieces: who sends them ------------------------------------------------------------------ */
+
+/* Lets workers fill slots for piece n and half of all slots ahead, once the GPU has read them: the
+ * other half is what it still has to do. */
+static cudaError_t allow(dra_cuda_transfer *t, uint64_t n)
+{
+    cudaError_t    error = cudaSuccess;
+    const uint64_t ahead = n + SLOTS / 2, last = ahead < t->job.end ? ahead : t->job.end - 1;
+    while (t->allowed <= last && error == cudaSuccess) {
+        error = cudaEventSynchronize(t->sent[t->allowed % SLOTS]);
+        if (error == cudaSuccess) t->allowed++;
+    }
+    return error;
+}
+
+static cudaError_t send_piece(dra_cuda_device *d, uint64_t n)
+{
+    dra_cuda_transfer *t = d->transfer;
+    cudaError_t        error = allow(t, n);
+    if (error != cudaSuccess) return error;
+    for (patience p = {}; t->filled[n % SLOTS] != n + 1;)
+        if (t->workers == 0)
+            fill_piece(t);
+        else
+            p.wait();
+    error = cudaMemcpyAsync(t->job.to + t->job.at(n), t->slots + n % SLOTS * PIECE,
+                            t->job.bytes_of(n), cudaMemcpyHostToDevice, d->context.stream);
+    return error == cudaSuccess ? cudaEventRecord(t->sent[n % SLOTS], d->context.stream) : error;
+}
+
+/* Two pieces for each worker, or more: they end at about the same time. Whole pages. */
 static size_t piece_of(const dra_cuda_transfer *t, size_t bytes)
 {
-    const size_t page = 4096, half = bytes / (2 * (size_t)t->started);
-    const size_t pages = (half + page - 1) / page * page;
-    return pages < PIECE ? pages : PIECE;
+    const size_t page = 4096, share = bytes / (2 * (size_t)dra_imax(1, t->workers));
+    const size_t pages = (share + page - 1) / page * page;
+    return pages < LEAST ? LEAST : pages < PIECE ? pages : PIECE;
+}
+
+static void open_job(dra_cuda_transfer *t, void *to, const void *from, size_t bytes)
+{
+    const uint64_t first = t->job.end;
+    const size_t   piece = piece_of(t, bytes);
+    pthread_mutex_lock(&t->door);
+    t->job = {static_cast<unsigned char *>(to),
+              static_cast<const unsigned char *>(from),
+              bytes,
+              piece,
+              first,
+              first + (bytes + piece - 1) / piece};
+    t->next = first;
+    t->open = true;
+    t->jobs++;
+    pthread_cond_broadcast(&t->opened);
+    pthread_mutex_unlock(&t->door);
 }
 
 static cudaError_t upload_large(dra_cuda_device *d, void *to, const void *from, size_t bytes)
 {
     dra_cuda_transfer *t = d->transfer;
-    const cudaError_t  error = gather_crew(d);
+    cudaError_t        error = open_slots(t);
     if (error != cudaSuccess) return error;
-    pthread_mutex_lock(&t->door);
-    t->job.to = static_cast<unsigned char *>(to);
-    t->job.from = static_cast<const unsigned char *>(from);
-    t->job.bytes = bytes;
-    t->job.piece = piece_of(t, bytes);
-    t->job.next = 0;
-    t->job.error = cudaSuccess;
-    t->open = true;
-    t->jobs++;
-    pthread_cond_broadcast(&t->opened);
-    pthread_mutex_unlock(&t->door);
-    send_pieces(&t->crew[0]);
+    open_job(t, to, from, bytes);
+    for (uint64_t n = t->job.first; n < t->job.end && error == cudaSuccess; n++)
+        error = send_piece(d, n);
+    t->next = t->job.end; /* after a failure nobody waits for a slot */
+    t->allowed = error == cudaSuccess ? t->allowed.load() : t->job.end;
     pthread_mutex_lock(&t->door);
     t->open = false; /* who is late finds nothing */
     while (t->inside > 0) pthread_cond_wait(&t->left_all, &t->door);
     pthread_mutex_unlock(&t->door);
-    return static_cast<cudaError_t>(t->job.error.load());
+    return error;
 }
 
 /* ---- the device's functions ------------------------------------------------------------------ */

@@ -29,7 +29,7 @@ typedef struct dra_storage {
     bool             kept;  /* lives to the end of its block: outputs, prepared values */
     bool             donor; /* a bound storage that an output takes over */
     size_t           bytes, offset;
-    int32_t          first, last; /* instructions of its block that touch it */
+    int32_t          first, last; /* groups of its block that touch it */
 } dra_storage;
 
 typedef enum dra_region_kind { DRA_REGION_SCAN, DRA_REGION_COND } dra_region_kind;
@@ -51,6 +51,8 @@ typedef struct dra_region {
     int32_t   otherwise; /* a block of copies */
 } dra_region;
 
+enum { DRA_GROUP = 16 }; /* instructions of a group at most, see graph/group.c */
+
 typedef struct dra_instr {
     const struct dra_op *op;
     const char          *name;   /* of the op */
@@ -60,6 +62,8 @@ typedef struct dra_instr {
     dra_place           *in, *out; /* out: storage < 0 where nobody reads it */
     int32_t              scratch;  /* storage or -1 */
     dra_region          *region;
+    double               work;  /* nanoseconds of one thread, roughly */
+    int32_t              group; /* of its block, ascending: those with one number are independent */
     size_t               tensors; /* where its tensors stand in those of the launch */
     size_t               number;  /* among all instructions, for the profile */
 } dra_instr;
@@ -90,12 +94,18 @@ static inline void *dra_place_address(const dra_launch *l, const dra_place *plac
     return place->storage >= 0 ? l->base[place->storage] + place->offset : NULL;
 }
 
-/* walk.c: runs block number `block` on the host, instruction by instruction. `run` computes one
- * kernel call. Stops where the fault is set. */
-typedef void (*dra_walk_run)(dra_device *d, const dra_kernel *k, dra_call *c);
+typedef struct dra_kernel_call {
+    const dra_kernel *kernel;
+    dra_call          call;
+} dra_kernel_call;
+
+/* walk.c: runs block number `block` on the host, group by group; where calls are timed or fenced,
+ * instruction by instruction. `run` computes 1 to DRA_GROUP independent kernel calls. Stops where
+ * the fault is set. */
+typedef void (*dra_walk_run)(dra_device *d, int n, dra_kernel_call *calls);
 void dra_walk(dra_device *d, const dra_launch *l, int32_t block, dra_walk_run run);
 
-/* cpu.c: all stages and tiles of one call, by the device's threads. */
-void dra_cpu_run_kernel(dra_device *d, const dra_kernel *k, dra_call *c);
+/* cpu.c: all stages and tiles of independent calls, by the device's threads. */
+void dra_cpu_run_calls(dra_device *d, int n, dra_kernel_call *calls);
 
 #endif

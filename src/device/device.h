@@ -42,7 +42,9 @@ struct dra_device {
     const dra_device_table *table;
     const char             *level; /* what it computes with, and on how many: for description */
     int                     threads;
-    int64_t                 waits; /* how often the host waited for what was started */
+    const void             *context; /* what its kernels are handed, when planning too; or NULL */
+    bool                    groups;  /* runs independent instructions at the same time */
+    int64_t                 waits;   /* how often the host waited for what was started */
     dra_arrays              arrays;
 };
 

@@ -11,8 +11,10 @@
 #define DRA_SRC_GEMM_TILES_H
 
 #ifndef LEVEL_TILES
-enum { LEVEL_TILES = false };
+enum { LEVEL_TILES = false, PACK_DEPTH = 0 };
 static void multiply_by_tiles(const dra_gemm *g, const operand *A, const operand *B) {}
+static void pack_rows_ahead(const dra_gemm *g, float *to, int64_t step) {}
+static void pack_columns_ahead(const dra_gemm *g, float *to, int64_t step) {}
 #else
 
 enum {
@@ -23,9 +25,11 @@ enum {
     TILE_DEPTH = 256, /* packed elements: a panel of y this deep is in the first cache */
     TILE_ROWS = 256,  /* lines of x that share a packed panel of y: in the second */
 #endif
-    PAIR = 2 * TILE_SIDE
+    PAIR = 2 * TILE_SIDE,
+    PACK_DEPTH = 2 * TILE_DEPTH
 };
 _Static_assert((int)PANEL == (int)PAIR, "a panel is as wide as two tiles");
+_Static_assert((int)PANEL == (int)DRA_PACKED_LINES, "parts of packed operands are whole panels");
 
 typedef struct tiles { /* a product as it is cut, and what is packed of it */
     operand      x, y;
@@ -35,6 +39,7 @@ typedef struct tiles { /* a product as it is cut, and what is packed of it */
     bool         add;
     float *const packed_x; /* (TILE_ROWS, TILE_DEPTH) */
     float *const packed_y; /* (TILE_DEPTH, PANEL)     */
+    dra_packed   x_ahead, y_ahead;
 } tiles;
 
 /* ---- packing --------------------------------------------------------------------------------- */
@@ -135,15 +140,15 @@ static void multiply_part(const float *x, const float *y, int64_t depth, float *
 }
 
 /* A part that does not fill its tiles, or whose rows are not those of C: by way of a copy. */
-static void multiply_edge(const tiles *t, const float *x, int64_t depth, float *c, bool add,
-                          int64_t rows, int64_t columns)
+static void multiply_edge(const tiles *t, const float *x, const float *y, int64_t depth, float *c,
+                          bool add, int64_t rows, int64_t columns)
 {
     _Alignas(64) float copy[PAIR * PAIR];
     memset(copy, 0, sizeof copy);
     for (int64_t i = 0; i < rows && add; i++)
         for (int64_t j = 0; j < columns; j++)
             copy[i * PAIR + j] = c[i * t->c_row + j * t->c_column];
-    multiply_part(x, t->packed_y, depth, copy, PAIR, add, rows, columns);
+    multiply_part(x, y, depth, copy, PAIR, add, rows, columns);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             c[i * t->c_row + j * t->c_column] = copy[i * PAIR + j];
@@ -153,42 +158,84 @@ static void multiply_edge(const tiles *t, const float *x, int64_t depth, float *
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
-/* Lines of x that are packed, against all columns, over elements k .. k + depth - 1. */
+/* A line in an operand that was packed ahead, a panel where its first column is. */
+static const float *ahead_at(const dra_packed *p, int64_t line, int64_t k)
+{
+    return p->at + k / PACK_DEPTH * p->step + line * TILE_DEPTH;
+}
+
+static const float *rows_at(const tiles *t, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    const operand part = part_of(&t->x, row, k);
+    if (t->x_ahead.at) return ahead_at(&t->x_ahead, row, k);
+    pack_rows(&part, rows, depth, t->packed_x);
+    return t->packed_x;
+}
+
+static const float *panel_at(const tiles *t, int64_t column, int64_t columns, int64_t k,
+                             int64_t depth)
+{
+    const operand part = part_of(&t->y, column, k);
+    if (t->y_ahead.at) return ahead_at(&t->y_ahead, column, k);
+    pack_columns(&part, columns, depth, t->packed_y);
+    return t->packed_y;
+}
+
+/* Some lines of x against all columns, over elements k .. k + depth - 1. */
 static void multiply_tile_block(const tiles *t, int64_t row, int64_t rows, int64_t k, int64_t depth)
 {
-    const bool    add = t->add || k > 0;
-    const int64_t whole = whole_tiles(packed_of(&t->y, depth));
+    const bool         add = t->add || k > 0;
+    const int64_t      whole = whole_tiles(packed_of(&t->y, depth));
+    const float *const packed = rows_at(t, row, rows, k, depth);
     for (int64_t column = 0; column < t->columns; column += PANEL) {
-        const operand part = part_of(&t->y, column, k);
         const int64_t columns = at_most(t->columns - column, PANEL);
-        pack_columns(&part, columns, depth, t->packed_y);
+        const float  *y = panel_at(t, column, columns, k, depth);
         for (int64_t i = 0; i < rows; i += PAIR) {
             const int64_t n = at_most(rows - i, PAIR);
-            const float  *x = t->packed_x + i * TILE_DEPTH;
+            const float  *x = packed + i * TILE_DEPTH;
             float        *c = t->c + (row + i) * t->c_row + column * t->c_column;
             if (t->c_column == 1 && n % TILE_SIDE == 0 && columns % TILE_SIDE == 0)
-                multiply_part(x, t->packed_y, whole, c, t->c_row, add, n, columns);
+                multiply_part(x, y, whole, c, t->c_row, add, n, columns);
             else
-                multiply_edge(t, x, whole, c, add, n, columns);
+                multiply_edge(t, x, y, whole, c, add, n, columns);
         }
     }
+}
+
+static void pack_rows_ahead(const dra_gemm *g, float *to, int64_t step)
+{
+    const operand A = {g->a, g->a_row, g->a_col, g->a_type, PAIRS};
+    for (int64_t k = 0; k < g->K; k += PACK_DEPTH, to += step) {
+        const operand part = part_of(&A, 0, k);
+        pack_rows(&part, g->M, at_most(g->K - k, PACK_DEPTH), to);
+    }
+}
+
+static void pack_columns_ahead(const dra_gemm *g, float *to, int64_t step)
+{
+    const operand B = {g->b, g->b_col, g->b_row, g->b_type, PAIRS};
+    for (int64_t k = 0; k < g->K; k += PACK_DEPTH, to += step)
+        for (int64_t column = 0; column < g->N; column += PANEL) {
+            const operand part = part_of(&B, column, k);
+            pack_columns(&part, at_most(g->N - column, PANEL), at_most(g->K - k, PACK_DEPTH),
+                         to + column * TILE_DEPTH);
+        }
 }
 
 static void multiply_by_tiles(const dra_gemm *g, const operand *A, const operand *B)
 {
     _Alignas(64) float x[TILE_ROWS * TILE_DEPTH], y[TILE_DEPTH * PANEL];
-    const tiles  straight = {*A, *B, g->M, g->N, g->K, g->c, g->c_row, 1, g->accumulate, x, y};
-    const tiles  swapped = {*B, *A, g->N, g->M, g->K, g->c, 1, g->c_row, g->accumulate, x, y};
-    const tiles *t = g->M <= TILE_SIDE && B->k == 1 ? &swapped : &straight;
+    const tiles straight = {*A, *B, g->M,        g->N,       g->K, g->c, g->c_row, 1, g->accumulate,
+                            x,  y,  g->a_packed, g->b_packed};
+    const tiles swapped = {*B, *A, g->N, g->M, g->K, g->c, 1, g->c_row, g->accumulate,
+                           x,  y,  {0},  {0}};
+    const bool  ahead = g->a_packed.at || g->b_packed.at;
+    const tiles *t = g->M <= TILE_SIDE && B->k == 1 && !ahead ? &swapped : &straight;
     tiles_begin();
     for (int64_t row = 0; row < t->rows; row += TILE_ROWS)
-        for (int64_t k = 0; k < t->K; k += 2 * TILE_DEPTH) {
-            const operand part = part_of(&t->x, row, k);
-            const int64_t rows = at_most(t->rows - row, TILE_ROWS);
-            const int64_t depth = at_most(t->K - k, 2 * TILE_DEPTH);
-            pack_rows(&part, rows, depth, x);
-            multiply_tile_block(t, row, rows, k, depth);
-        }
+        for (int64_t k = 0; k < t->K; k += PACK_DEPTH)
+            multiply_tile_block(t, row, at_most(t->rows - row, TILE_ROWS), k,
+                                at_most(t->K - k, PACK_DEPTH));
     tiles_end();
 }
 

@@ -23,6 +23,7 @@ static const struct {
 void dra_fault_set(const dra_call *c, int64_t tile, dra_fault_kind kind, const int64_t *numbers)
 {
     dra_fault *f = c->fault;
+    tile += c->before;
     while (atomic_exchange_explicit(&f->lock, 1, memory_order_acquire)) {}
     if (!atomic_load(&f->kind) || tile < f->tile) {
         memcpy(f->number, numbers, sizeof f->number);

@@ -52,8 +52,10 @@ typedef struct dra_call {
     int               n_in, n_out;
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
-    const void       *context; /* what the device hands its own kernels, while they run */
+    const void       *context; /* what the device hands its own kernels */
     int               threads; /* that share its tiles */
+    double            work;    /* nanoseconds of one thread, roughly; 0: unknown */
+    int64_t           before;  /* tiles of calls that run at the same time and count as earlier */
     const char       *op;      /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;
@@ -73,7 +75,7 @@ typedef struct dra_kernel {
                              dense, as large, and read for the last time by this call */
     bool        paired;   /* instead: output i may take over the memory of input i */
     size_t (*scratch)(const dra_call *c); /* bytes shared by all parts of a call; NULL: none. Looks
-                                             at shapes, attributes and threads alone */
+                                             at shapes, attributes, context and threads alone */
     /* Bits of the inputs whose memory output `out` may take over, where that follows from the
      * attribute; NULL: see in_place and paired. */
     uint32_t (*takes)(const void *attr, int out);

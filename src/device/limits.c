@@ -22,10 +22,10 @@ static bool is_cpu(const dra_device *d) { return d->table->limits == dra_cpu_lim
 /* Seconds of a kernel without an op: `attr` is all it gets. */
 static double run_once(dra_device *d, const dra_cpu_kernel *k, const void *attr)
 {
-    dra_fault    fault = {0};
-    dra_call     c = {.attr = attr, .fault = &fault};
-    const double start = now();
-    dra_cpu_run_kernel(d, &k->base, &c);
+    dra_fault       fault = {0};
+    dra_kernel_call c = {&k->base, {.attr = attr, .fault = &fault}};
+    const double    start = now();
+    dra_cpu_run_calls(d, 1, &c);
     return now() - start;
 }
 
@@ -226,6 +226,9 @@ dra_status dra_cpu_limits(dra_device *device, int repeats, dra_limits *out, dra_
     const dra_stream_config read = {.reads = 1, .bytes = bytes};
     const dra_stream_config write = {.writes = 1, .bytes = bytes};
     const dra_stream_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
+    const dra_caches        caches = ((const dra_simd *)device->context)->caches;
+    memcpy(out->cache, (const double[]){(double)caches.l1, (double)caches.l2, (double)caches.l3},
+           sizeof out->cache);
     out->flops = median_flops(device, dra_flops_measure, repeats);
     out->bf16_flops = median_flops(device, dra_bf16_flops_measure, repeats);
     dra_status st = median_bytes(device, &read, repeats, &out->read, NULL, err);

@@ -1,13 +1,15 @@
-/* The pool: workers spin a little for the next job, then sleep.
+/* The pool: workers look a little for the next job, then sleep.
  *
- * A job is open or closed. `gate` counts the workers inside, with the CLOSED bit on top: a worker
- * enters only while the gate is open, the caller closes it when no tile is left and waits for the
- * count to fall to zero. A worker that wakes late finds the gate closed and goes back, so a
- * sleeping worker never delays a job.
+ * Each thread has a seat with all it needs to know of a job, on cache lines of its own: the caller
+ * writes them, one thread looks at them, and opening a job is one line to each worker. A worker
+ * that the job is not worth is not touched at all. The gate of a seat is closed, open or busy: its
+ * worker enters an open gate and closes it when no tile is left. The caller closes the gates that
+ * are still open then and waits for those that are busy. So a worker that wakes late finds its gate
+ * closed again and never delays a job.
  *
  * Each thread begins with a share of the tiles and takes them in order: tiles side by side often
- * read memory side by side, so what one fetches ahead is there for the next. Then it helps with the
- * shares of others. */
+ * read memory side by side, so what one fetches ahead is there for the next, and a thread finds in
+ * its caches what it had of the last job. Then it helps with the shares of others. */
 #include "device/pool.h"
 
 #include <pthread.h>
@@ -15,74 +17,95 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "device/cores.h"
+
 enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, PAGE = 4096 };
 enum { STACK = 1 << 21, TOUCHED = 256 * 1024 }; /* of a worker, and what tiles use of it */
-#define CLOSED (1u << 31)
+enum { LINES = 128 };                           /* processors fetch cache lines in pairs */
 
-typedef struct share { /* of the open job; written only while the gate is closed and empty */
-    _Alignas(64) _Atomic int64_t next;
-    int64_t   end;
-    dra_pool *pool;
-} share;
+typedef enum gate { CLOSED, OPEN, BUSY } gate;
 
-struct dra_pool {
-    _Alignas(64) atomic_uint gate;
-    _Alignas(64) atomic_uint epoch; /* counts jobs; workers wait for it to move */
-    share          *shares;         /* the first is the caller's */
-    dra_pool_tile   tile;           /* of the open job, as its shares are */
-    void           *user;
-    atomic_int      sleepers;
-    atomic_bool     stop;
-    pthread_mutex_t owner; /* held by the thread whose job runs */
+typedef struct job {
+    dra_pool_tile tile;
+    void         *user;
+    int64_t       tiles;
+    int           threads;
+    uint32_t      number;
+} job;
+
+typedef struct seat {
+    _Alignas(LINES) atomic_int gate;
+    job             job;
+    _Atomic int64_t taken; /* of its share: the job's number, then how many tiles, 32 bits each */
+
+    _Alignas(LINES) dra_pool *pool; /* from here on what is used to sleep */
+    pthread_t       thread;
+    atomic_bool     asleep;
     pthread_mutex_t sleep;
     pthread_cond_t  wake;
-    int             workers;
-    pthread_t       thread[];
+} seat;
+
+struct dra_pool {
+    seat           *seats;      /* the first is the caller's */
+    int             n, workers; /* seats, and how many of them have a worker */
+    int             spins;
+    uint32_t        jobs;
+    pthread_mutex_t owner; /* held by the thread whose job runs */
+    _Alignas(LINES) atomic_int sleepers;
+    atomic_bool stop;
 };
 
-static void relax(void)
+static void relax(int spins)
 {
+    if (spins >= SPINS_BEFORE_YIELD) sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
 }
 
-static void work(share *own)
-{
-    dra_pool *const p = own->pool;
-    share *const    end = p->shares + p->workers + 1;
-    share          *s = own;
-    do {
-        for (;;) {
-            const int64_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
-            if (i >= s->end) break;
-            p->tile(p->user, i);
-        }
-        s = s + 1 < end ? s + 1 : p->shares;
-    } while (s != own);
-}
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
-static void join_job(share *own)
+/* The share that begins in seat k: tiles share_start(k) .. share_start(k + 1) - 1. */
+static int64_t share_start(const job *j, int k) { return k * j->tiles / j->threads; }
+
+/* A share that the caller has not dealt yet has the number of another job, and is left alone. */
+static void run_share(const job *j, seat *s, int k)
 {
-    dra_pool *const p = own->pool;
-    unsigned        gate = atomic_load(&p->gate);
-    while (!(gate & CLOSED)) {
-        if (atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) {
-            work(own);
-            atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release);
-            return;
-        }
+    const int64_t first = share_start(j, k), n = share_start(j, k + 1) - first;
+    for (;;) {
+        int64_t at = atomic_load_explicit(&s->taken, memory_order_relaxed);
+        if (at >> 32 != (int64_t)j->number || (at & UINT32_MAX) >= n) return;
+        at = atomic_fetch_add_explicit(&s->taken, 1, memory_order_relaxed);
+        if (at >> 32 != (int64_t)j->number || (at & UINT32_MAX) >= n) return;
+        j->tile(j->user, first + (at & UINT32_MAX));
     }
 }
 
-static void sleep_until_moved(dra_pool *p, unsigned seen)
+static void work(dra_pool *p, int own)
 {
-    pthread_mutex_lock(&p->sleep);
+    const job j = p->seats[own].job;
+    int       k = own;
+    do {
+        run_share(&j, &p->seats[k], k);
+        k = k + 1 < j.threads ? k + 1 : 0;
+    } while (k != own);
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* The caller opens the gate, then asks for sleepers; a worker counts as one, then looks at its
+ * gate. Both change the count, so one of them sees what the other did. */
+static void sleep_until_open(seat *s)
+{
+    dra_pool *const p = s->pool;
+    pthread_mutex_lock(&s->sleep);
+    atomic_store(&s->asleep, true);
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->epoch) == seen && !atomic_load(&p->stop))
-        pthread_cond_wait(&p->wake, &p->sleep);
+    while (atomic_load(&s->gate) != OPEN && !atomic_load(&p->stop))
+        pthread_cond_wait(&s->wake, &s->sleep);
     atomic_fetch_sub(&p->sleepers, 1);
-    pthread_mutex_unlock(&p->sleep);
+    atomic_store(&s->asleep, false);
+    pthread_mutex_unlock(&s->sleep);
 }
 
 /* So that the first tile a worker runs, whenever that is, finds its stack in memory. */
@@ -94,95 +117,125 @@ static void touch_stack(void)
 
 static void *worker(void *arg)
 {
-    share *const    own = arg;
-    dra_pool *const p = own->pool;
+    seat *const     s = arg;
+    dra_pool *const p = s->pool;
     touch_stack();
-    unsigned seen = 0;
     while (!atomic_load(&p->stop)) {
-        for (int i = 0; i < SPINS && atomic_load(&p->epoch) == seen; i++) {
-            if (i < SPINS_BEFORE_YIELD)
-                relax();
-            else
-                sched_yield();
-        }
-        if (atomic_load(&p->epoch) == seen) sleep_until_moved(p, seen);
-        seen = atomic_load(&p->epoch);
-        join_job(own);
+        int open = OPEN;
+        for (int i = 0; i < p->spins && atomic_load(&s->gate) != OPEN; i++) relax(i);
+        if (atomic_load(&s->gate) != OPEN) sleep_until_open(s);
+        if (!atomic_compare_exchange_strong(&s->gate, &open, BUSY)) continue;
+        work(p, (int)(s - p->seats));
+        atomic_store_explicit(&s->gate, CLOSED, memory_order_release);
     }
     return NULL;
 }
 
-static void wake_workers(dra_pool *p)
+static void wake_workers(dra_pool *p, int threads)
 {
-    atomic_fetch_add(&p->epoch, 1);
-    if (atomic_load(&p->sleepers) == 0) return;
-    pthread_mutex_lock(&p->sleep);
-    pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->sleep);
-}
-
-static void deal(dra_pool *p, int64_t tiles)
-{
-    const int64_t threads = p->workers + 1;
-    for (int64_t i = 0; i < threads; i++) {
-        share *s = &p->shares[i];
-        atomic_store_explicit(&s->next, i * tiles / threads, memory_order_relaxed);
-        s->end = (i + 1) * tiles / threads;
+    if (atomic_fetch_add(&p->sleepers, 0) == 0) return;
+    for (int i = 1; i < threads; i++) {
+        seat *s = &p->seats[i];
+        if (!atomic_load(&s->asleep)) continue;
+        pthread_mutex_lock(&s->sleep);
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->sleep);
     }
 }
 
-void dra_pool_run(dra_pool *p, int64_t tiles, dra_pool_tile tile, void *user)
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void open_gates(dra_pool *p, const job *j)
 {
-    if (tiles <= 1 || p->workers == 0 || pthread_mutex_trylock(&p->owner) != 0) {
+    const int64_t none = (int64_t)((uint64_t)j->number << 32);
+    for (int i = 0; i < j->threads; i++) {
+        seat *s = &p->seats[i];
+        s->job = *j;
+        atomic_store_explicit(&s->taken, none, memory_order_relaxed);
+        if (i) atomic_store_explicit(&s->gate, OPEN, memory_order_release);
+    }
+    wake_workers(p, j->threads);
+}
+
+static void close_gates(dra_pool *p, int threads)
+{
+    for (int i = 1; i < threads; i++) {
+        seat *s = &p->seats[i];
+        int   open = OPEN;
+        if (atomic_load_explicit(&s->gate, memory_order_relaxed) == OPEN &&
+            atomic_compare_exchange_strong(&s->gate, &open, CLOSED))
+            continue;
+        for (int k = 0; atomic_load_explicit(&s->gate, memory_order_acquire) != CLOSED; k++)
+            relax(p->spins ? k : SPINS_BEFORE_YIELD);
+    }
+}
+
+void dra_pool_run(dra_pool *p, int threads, int64_t tiles, dra_pool_tile tile, void *user)
+{
+    const int all = p->workers + 1;
+    int       n = threads > 0 && threads < all ? threads : all;
+    if (tiles < n) n = (int)tiles;
+    if (n <= 1 || tiles > INT32_MAX || pthread_mutex_trylock(&p->owner) != 0) {
         for (int64_t i = 0; i < tiles; i++) tile(user, i);
         return;
     }
-    deal(p, tiles);
-    p->tile = tile;
-    p->user = user;
-    atomic_store(&p->gate, 0);
-    wake_workers(p);
-    work(p->shares);
-    atomic_fetch_or(&p->gate, CLOSED);
-    for (int i = 0; atomic_load_explicit(&p->gate, memory_order_acquire) != CLOSED; i++) {
-        if (i < SPINS_BEFORE_YIELD)
-            relax();
-        else
-            sched_yield();
-    }
+    p->jobs = (p->jobs + 1) & INT32_MAX; /* so that numbers and counts stay positive together */
+    const job j = {tile, user, tiles, n, p->jobs};
+    open_gates(p, &j);
+    work(p, 0);
+    close_gates(p, n);
     pthread_mutex_unlock(&p->owner);
 }
 
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* A pool as large as what the process may use has a core for each thread: there, workers stay where
+ * their caches are, and the first core is left to the caller. A smaller one may not be alone. */
+static bool pins(int threads, int cores)
+{
+    const char *wish = getenv("DRA_PIN");
+    return wish && *wish ? *wish != '0' : threads == cores;
+}
+
 /* With stacks of one size, whatever the system's default is. */
-static bool start_workers(dra_pool *p, size_t n)
+static bool start_workers(dra_pool *p, int n, bool pin)
 {
     pthread_attr_t how;
     if (pthread_attr_init(&how) != 0) return false;
     bool well = pthread_attr_setstacksize(&how, STACK) == 0;
-    for (size_t i = 0; i < n && well; i++) {
-        well = pthread_create(&p->thread[i], &how, worker, &p->shares[i + 1]) == 0;
+    for (int i = 1; i <= n && well; i++) {
+        seat *s = &p->seats[i];
+        well = pthread_create(&s->thread, &how, worker, s) == 0;
         p->workers += well;
+        if (well && pin) dra_cores_pin(s->thread, i);
     }
     pthread_attr_destroy(&how);
     return well;
 }
 
+static seat *make_seats(dra_pool *p, int n)
+{
+    seat *seats = aligned_alloc(LINES, (size_t)n * sizeof *seats);
+    for (int i = 0; seats && i < n; i++) {
+        seats[i] = (seat){.pool = p};
+        pthread_mutex_init(&seats[i].sleep, NULL);
+        pthread_cond_init(&seats[i].wake, NULL);
+    }
+    return seats;
+}
+
 dra_pool *dra_pool_create(int threads)
 {
-    const size_t workers = threads > 1 ? (size_t)threads - 1 : 0;
-    const size_t size = sizeof(dra_pool) + workers * sizeof(pthread_t);
-    dra_pool    *p = aligned_alloc(64, (size + 63) / 64 * 64);
+    const int cores = dra_cores_count(), n = threads > 1 ? threads : 1;
+    dra_pool *p = aligned_alloc(LINES, sizeof *p);
     if (!p) return NULL;
-    *p = (dra_pool){.gate = CLOSED, .shares = aligned_alloc(64, (workers + 1) * sizeof(share))};
-    if (!p->shares) {
+    *p = (dra_pool){.seats = make_seats(p, n), .n = n, .spins = n <= cores ? SPINS : 0};
+    if (!p->seats) {
         free(p);
         return NULL;
     }
-    for (size_t i = 0; i <= workers; i++) p->shares[i] = (share){.pool = p};
     pthread_mutex_init(&p->owner, NULL);
-    pthread_mutex_init(&p->sleep, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    if (start_workers(p, workers)) return p;
+    if (start_workers(p, n - 1, pins(n, cores))) return p;
     dra_pool_destroy(p);
     return NULL;
 }
@@ -191,12 +244,14 @@ void dra_pool_destroy(dra_pool *p)
 {
     if (!p) return;
     atomic_store(&p->stop, true);
-    wake_workers(p);
-    for (int i = 0; i < p->workers; i++) pthread_join(p->thread[i], NULL);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->sleep);
+    wake_workers(p, p->workers + 1);
+    for (int i = 1; i <= p->workers; i++) pthread_join(p->seats[i].thread, NULL);
+    for (int i = 0; i < p->n; i++) {
+        pthread_cond_destroy(&p->seats[i].wake);
+        pthread_mutex_destroy(&p->seats[i].sleep);
+    }
     pthread_mutex_destroy(&p->owner);
-    free(p->shares);
+    free(p->seats);
     free(p);
 }
 

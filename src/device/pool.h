@@ -13,8 +13,10 @@ dra_pool *dra_pool_create(int threads);
 void      dra_pool_destroy(dra_pool *p);
 int       dra_pool_threads(const dra_pool *p);
 
-/* Runs tile(user, 0..tiles-1) and returns when all are done. Called from several threads at once,
- * one gets the pool and the others run their tiles alone. */
-void dra_pool_run(dra_pool *p, int64_t tiles, dra_pool_tile tile, void *user);
+/* Runs tile(user, 0..tiles-1) on at most `threads` threads (0: on all) and returns when all are
+ * done. The same tiles of the same number of threads go to the same thread, as far as threads come
+ * in time. Called from several threads at once, one gets the pool and the others run their tiles
+ * alone. */
+void dra_pool_run(dra_pool *p, int threads, int64_t tiles, dra_pool_tile tile, void *user);
 
 #endif

@@ -3,12 +3,22 @@
 #ifndef DRA_SRC_SIMD_H
 #define DRA_SRC_SIMD_H
 
+#include "device/caches.h"
 #include "dra/base.h"
 
 /* Each element of c is a chain of multiply-adds for every 128 packed elements of k, and the sum of
  * these chains in their order, whatever else is computed: so k can be cut between chains. A packed
  * element is an element or, with bf16, a pair where a level multiplies pairs. */
 enum { DRA_CHAIN = 128 };
+
+/* An operand of a product in bf16 that was packed ahead, by dra_simd.pack_rows or pack_columns: a
+ * line of it (a row of A, a column of B) has pack_depth / 2 floats in every block of k. */
+typedef struct dra_packed {
+    const float *at;   /* NULL: it was not */
+    int64_t      step; /* floats from block to block of k: those of all lines */
+} dra_packed;
+
+enum { DRA_PACKED_LINES = 32 }; /* parts of packed operands begin and end at multiples of it */
 
 /* C (M, N) (+)= A (M, K) B (K, N), any strides in A and B, rows of C contiguous. The order of the
  * sum over K depends on K and the precision alone, so a row of C does not depend on M or N. */
@@ -23,6 +33,7 @@ typedef struct dra_gemm {
     bool        accumulate;
     bool        bf16;           /* both operands are rounded to bf16, sums stay real */
     dra_dtype   a_type, b_type; /* bf16, f16, or else (also 0) real */
+    dra_packed  a_packed, b_packed;
 } dra_gemm;
 
 /* Pointwise functions a level may have as one fast pass; the formulas are those of
@@ -97,6 +108,13 @@ typedef struct dra_simd {
     /* NULL: the op's own scalar formula serves. */
     void (*map[DRA_MAP_COUNT])(int64_t n, const dra_real *x, dra_real *y);
     void (*gemm)(const dra_gemm *g);
+    /* Packs the rows of A or the columns of B for products in bf16, so that several tiles of C that
+     * read them need not: elements of k in a block; 0: this level never does. `to` has room for a
+     * multiple of DRA_PACKED_LINES lines and holds the first block of k. */
+    int64_t pack_depth;
+    void (*pack_rows)(const dra_gemm *g, float *to, int64_t step);
+    void (*pack_columns)(const dra_gemm *g, float *to, int64_t step);
+    dra_caches caches; /* of the device that has this table; empty in those of the levels */
 } dra_simd;
 
 /* The tables of each level of this build, whatever the processor: DRA_LEVELS(x) are x_ref, ... to

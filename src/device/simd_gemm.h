@@ -109,29 +109,75 @@ static void multiply_rows(const product *t, int64_t rows)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+/* Part of an operand that is read soon, fetched into the second cache bit by bit while groups are
+ * multiplied: it comes from far away, in pieces too short for the processor to see them coming. */
+typedef struct fetching {
+    const char *at;
+    int64_t     step, bytes;  /* from piece to piece; of each */
+    int64_t     pieces, next; /* next: byte of the first piece that is left */
+} fetching;
+
+static fetching fetching_of(const operand *o, int64_t lines, int64_t depth)
+{
+    const int64_t size = is_half(o->dtype) ? 2 : 4;
+    if (o->k != 1 && o->line != 1) return (fetching){0}; /* every element is a piece */
+    return o->k == 1 ? (fetching){o->at, o->line * size, depth * size, lines, 0}
+                     : (fetching){o->at, o->k * size, lines * size, depth, 0};
+}
+
+static inline int64_t cache_lines(const fetching *f) { return f->pieces * ((f->bytes + 63) / 64); }
+
+static ALWAYS_INLINE void fetch_lines(fetching *f, int64_t n)
+{
+    for (; n > 0 && f->pieces > 0; n--) {
+        __builtin_prefetch(f->at + f->next, 0, 2);
+        f->next += 64;
+        if (f->next < f->bytes) continue;
+        f->next = 0;
+        f->at += f->step;
+        f->pieces--;
+    }
+}
+
 typedef struct block { /* rows and depth of A at work, packed or in place */
     const dra_gemm *g;
     operand         A, B; /* from the first row, the first column and k on */
     int64_t         row, rows, column, end, k, depth, groups; /* depth: elements */
     const float    *a;
     int64_t         a_row, a_col, a_group; /* a_group: 0 where the groups are rows of A itself */
+    fetching        ahead;                 /* A of the next k */
+    int64_t         ahead_each;            /* cache lines of it for each group */
 } block;
 
 static inline int64_t group_start(const block *b, int64_t i) { return i * b->rows / b->groups; }
 
 /* All groups of rows against one panel of B. */
-static void multiply_panel(const block *b, product *t)
+static void multiply_panel(block *b, product *t, fetching *panel)
 {
-    float *const c = t->c;
+    float *const  c = t->c;
+    const int64_t each = b->groups > 2 ? dra_div_up(cache_lines(panel), b->groups) : 0;
     for (int64_t i = 0; i < b->groups; i++) {
         const int64_t first = group_start(b, i);
+        fetch_lines(panel, each);
+        fetch_lines(&b->ahead, b->ahead_each);
         t->a = b->a + (b->a_group ? i * b->a_group : first * b->a_row);
         t->c = c + first * t->c_row;
         multiply_rows(t, group_start(b, i + 1) - first);
     }
 }
 
-static void multiply_block(const block *b)
+/* The panel after the one at `column`: beside it, or the first of the next k. */
+static fetching next_panel(const block *b, int64_t column, int64_t deep)
+{
+    const bool    last = column + PANEL >= b->end;
+    const operand next = part_of(&b->B, last ? 0 : column + PANEL - b->column, last ? deep : 0);
+    const int64_t k = last ? b->k + deep : b->k, left = b->g->K - k;
+    const int64_t from = last ? b->column : column + PANEL;
+    return left > 0 ? fetching_of(&next, dra_imin(PANEL, b->end - from), dra_imin(deep, left))
+                    : (fetching){0};
+}
+
+static void multiply_block(block *b, int64_t deep)
 {
     const dra_gemm    *g = b->g;
     _Alignas(64) float panel[DEPTH * PANEL];
@@ -157,7 +203,8 @@ static void multiply_block(const block *b)
             t.b = panel;
             t.b_row = PANEL;
         }
-        multiply_panel(b, &t);
+        fetching next = next_panel(b, column, deep);
+        multiply_panel(b, &t, &next);
     }
 }
 
@@ -205,7 +252,13 @@ static void multiply_blocks(const dra_gemm *g, const operand *A, const operand *
         b.a_row = g->a_row;
         b.a_col = g->a_col;
         if (!is_plain(A) || (g->a_col != 1 && g->N > PANEL)) pack_block(&b, panel);
-        multiply_block(&b);
+        if (k + deep < g->K) {
+            const operand next = part_of(A, row, k + deep);
+            const int64_t panels = dra_div_up(end - column, PANEL);
+            b.ahead = fetching_of(&next, rows, dra_imin(deep, g->K - k - deep));
+            b.ahead_each = dra_div_up(cache_lines(&b.ahead), panels * b.groups);
+        }
+        multiply_block(&b, deep);
     }
 }
 

@@ -1,4 +1,5 @@
-/* Walking a block on the host: fill in addresses, compute one kernel call after the other. */
+/* Walking a block on the host: fill in addresses, compute one group of kernel calls after the
+ * other. */
 #include <string.h>
 #include <time.h>
 
@@ -67,25 +68,43 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void run_kernel(const walk *w, const dra_instr *in)
+static dra_kernel_call call_of(const dra_launch *l, const dra_instr *in)
 {
-    const dra_launch *l = w->l;
-    dra_tensor       *t = l->tensors + in->tensors;
+    dra_tensor *t = l->tensors + in->tensors;
     for (int i = 0; i < in->n_in; i++) t[i].data = dra_place_address(l, &in->in[i]);
     for (int i = 0; i < in->n_out; i++) t[in->n_in + i].data = dra_place_address(l, &in->out[i]);
-    dra_call     c = {.attr = in->attr,
-                      .in = t,
-                      .out = t + in->n_in,
-                      .n_in = in->n_in,
-                      .n_out = in->n_out,
-                      .scratch = in->scratch >= 0 ? l->base[in->scratch] : NULL,
-                      .op = in->name,
-                      .fault = l->fault};
-    const double start = l->profile ? now() : 0;
+    return (dra_kernel_call){in->kernel,
+                             {.attr = in->attr,
+                              .in = t,
+                              .out = t + in->n_in,
+                              .n_in = in->n_in,
+                              .n_out = in->n_out,
+                              .scratch = in->scratch >= 0 ? l->base[in->scratch] : NULL,
+                              .work = in->work,
+                              .op = in->name,
+                              .fault = l->fault}};
+}
+
+static void run_watched(const walk *w, const dra_instr *in)
+{
+    const dra_launch *l = w->l;
+    dra_kernel_call   k = call_of(l, in);
+    const double      start = l->profile ? now() : 0;
     if (l->fence) raise_fences(l, in);
-    w->run(w->device, in->kernel, &c);
-    if (l->fence) check_fences(l, in, &c);
-    if (l->profile) l->profile(l->user, in, &c, now() - start);
+    w->run(w->device, 1, &k);
+    if (l->fence) check_fences(l, in, &k.call);
+    if (l->profile) l->profile(l->user, in, &k.call, now() - start);
+}
+
+/* The group that begins with instruction number `i`; returns where it ends. */
+static size_t run_group(const walk *w, const dra_code_block *b, size_t i)
+{
+    dra_kernel_call calls[DRA_GROUP];
+    const int32_t   group = b->instr[i]->group;
+    int             n = 0;
+    for (; i < b->n && b->instr[i]->group == group; i++) calls[n++] = call_of(w->l, b->instr[i]);
+    w->run(w->device, n, calls);
+    return i;
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -142,14 +161,20 @@ static void run_cond(const walk *w, const dra_region *r)
 static void run_block(const walk *w, int32_t block)
 {
     const dra_code_block *k = &w->l->block[block];
-    for (size_t i = 0; i < k->n && !faulty(w->l); i++) {
+    const bool            watched = w->l->fence || w->l->profile;
+    for (size_t i = 0; i < k->n && !faulty(w->l);) {
         const dra_instr *in = k->instr[i];
+        if (in->kernel && !watched) {
+            i = run_group(w, k, i);
+            continue;
+        }
         if (in->kernel)
-            run_kernel(w, in);
+            run_watched(w, in);
         else if (in->region->kind == DRA_REGION_SCAN)
             run_scan(w, in->region);
         else
             run_cond(w, in->region);
+        i++;
     }
 }
 

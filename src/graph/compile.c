@@ -1,4 +1,4 @@
-/* dra_compile: verify, lower, fuse, plan; and what a program tells about itself. */
+/* dra_compile: verify, lower, fuse, group, plan; and what a program tells about itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,7 @@ static dra_status compile(const dra_graph *g, dra_device *device, size_t fence, 
     p->fence = fence;
     st = dra_lower(g, p);
     if (st == DRA_OK && fuse) st = dra_fuse(p);
+    if (st == DRA_OK) st = dra_make_groups(p, fuse && device->groups);
     if (st == DRA_OK) st = dra_plan(p);
     if (st != DRA_OK) {
         if (err) *err = p->error;

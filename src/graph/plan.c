@@ -143,7 +143,7 @@ static void find_lives(const plan *w, int32_t block)
         p->storage[i].first = p->storage[i].last = -1;
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++)
-        dra_each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
+        dra_each_storage(p, b->instr[i], touch, &(moment){block, b->instr[i]->group});
     for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i]) {
         dra_storage *s = &p->storage[i];
         if (s->alias < 0 && s->kept) s->last = (int32_t)b->n;
@@ -192,7 +192,7 @@ static bool donated_to(const plan *w, int32_t out, int32_t donor)
     return taker >= 0 && dra_root(w->p, w->p->result[taker].place.storage) == out;
 }
 
-/* Will `out`, written by instruction `at`, become a donated state whose old value is dead by then?
+/* Will `out`, written by group `at`, become a donated state whose old value is dead by then?
  * It is written there directly, see donate(); another memory would cost a copy. */
 static bool has_donor(const plan *w, int32_t out, int32_t at)
 {
@@ -214,11 +214,32 @@ static bool in_step(const dra_instr *in, int from, int to)
     return bits >> from & 1;
 }
 
-static bool may_take(const plan *w, int32_t block, const dra_instr *in, int32_t at, int from,
-                     int to)
+static bool touches(const dra_program *p, const dra_instr *in, int32_t root)
+{
+    for (int i = 0; i < in->n_in; i++)
+        if (dra_root(p, in->in[i].storage) == root) return true;
+    for (int i = 0; i < in->n_out; i++)
+        if (dra_root(p, in->out[i].storage) == root) return true;
+    return false;
+}
+
+/* Do others of the group of instruction number `i` touch this storage? They run meanwhile. */
+static bool others_touch(const dra_program *p, const dra_code_block *b, size_t i, int32_t root)
+{
+    const int32_t group = b->instr[i]->group;
+    for (size_t k = i; k-- > 0 && b->instr[k]->group == group;)
+        if (touches(p, b->instr[k], root)) return true;
+    for (size_t k = i + 1; k < b->n && b->instr[k]->group == group; k++)
+        if (touches(p, b->instr[k], root)) return true;
+    return false;
+}
+
+static bool may_take(const plan *w, int32_t block, size_t number, int from, int to)
 {
     const dra_program *p = w->p;
+    const dra_instr   *in = p->block[block].instr[number];
     const dra_place   *x = &in->in[from], *y = &in->out[to];
+    const int32_t      at = in->group;
     if (y->storage < 0 || x->storage < 0) return false;
     const int32_t      rx = dra_root(p, x->storage), ry = dra_root(p, y->storage);
     const dra_storage *sx = &p->storage[rx], *sy = &p->storage[ry];
@@ -230,6 +251,7 @@ static bool may_take(const plan *w, int32_t block, const dra_instr *in, int32_t 
     if (donor && sy->kept && !donated_to(w, ry, rx)) return false;
     if (!donor && sy->kept && block == DRA_BLOCK_STEP && has_donor(w, ry, at)) return false;
     if (!covers(p, x) || !covers(p, y)) return false;
+    if (others_touch(p, &p->block[block], number, rx)) return false;
     for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
         const bool reads = in->kernel->paired || in_step(in, i, to);
         if (i != from && dra_root(p, in->in[i].storage) == rx &&
@@ -259,8 +281,7 @@ static void share_in_place(plan *w, int32_t block)
         if (!in->kernel) continue; /* a region */
         for (int to = 0; to < in->n_out; to++) {
             for (int from = 0; from < in->n_in; from++) {
-                if (!in_step(in, from, to) || !may_take(w, block, in, (int32_t)i, from, to))
-                    continue;
+                if (!in_step(in, from, to) || !may_take(w, block, i, from, to)) continue;
                 take(w, in->in[from].storage, in->out[to].storage);
                 break;
             }

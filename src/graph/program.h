@@ -58,10 +58,11 @@ static inline int32_t dra_root(const dra_program *p, int32_t s)
     return s;
 }
 
-/* lower.c: fills the blocks from the graph. fuse.c: joins pointwise instructions. plan.c: memory
- * for all blocks. */
+/* lower.c: fills the blocks from the graph. fuse.c: joins pointwise instructions. group.c: finds
+ * what may run at the same time. plan.c: memory for all blocks. */
 dra_status dra_lower(const dra_graph *g, dra_program *p);
 dra_status dra_fuse(dra_program *p);
+dra_status dra_make_groups(dra_program *p, bool join); /* join: of several instructions */
 dra_status dra_plan(dra_program *p);
 
 /* dra_compile() for tests: with fence > 0 (a multiple of 64) every kernel call finds its outputs

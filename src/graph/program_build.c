@@ -56,6 +56,7 @@ static bool push_instr(dra_program *p, int32_t block, dra_instr *in)
         b->instr = grown;
         b->room = room;
     }
+    in->group = b->n ? b->instr[b->n - 1]->group + 1 : 0;
     b->instr[b->n++] = in;
     return true;
 }
@@ -141,6 +142,7 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
                         .out = t + in->n_in,
                         .n_in = in->n_in,
                         .n_out = in->n_out,
+                        .context = p->device->context,
                         .threads = p->device->threads};
     const size_t   bytes = in->kernel->scratch(&c);
     free(t);

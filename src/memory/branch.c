@@ -129,6 +129,12 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
         {"features", c->features, DRA_SIZE_MOST, DRA_OPTION_PHI},
         {"normalise", (int64_t)c->normalise, DRA_OFF, DRA_OPTION_PHI},
         {"decay", (int64_t)c->decay, DRA_DECAY_DATA, DRA_OPTION_DECAY},
+        {"decay_form", (int64_t)c->decay_form, DRA_FORM_BOUNDED, DRA_OPTION_DECAY},
+        {"decay_rank", c->decay_rank, DRA_SIZE_MOST, DRA_OPTION_DECAY},
+        {"bonus", (int64_t)c->bonus, DRA_BONUS_CHANNEL, DRA_OPTION_BONUS},
+        {"bonus_exp", c->bonus_exp, true, DRA_OPTION_BONUS},
+        {"transition", (int64_t)c->transition, DRA_TRANSITION_DIAGONAL, DRA_OPTION_TRANSITION},
+        {"rate_rank", c->rate_rank, DRA_SIZE_MOST, DRA_OPTION_TRANSITION},
         {"slots", c->slots, DRA_SIZE_MOST, DRA_OPTION_SLOTS},
         {"gate", (int64_t)c->gate, DRA_GATE_GATED, DRA_OPTION_SLOTS},
         {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
@@ -156,6 +162,9 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: norm is for items and slots, but retrieval is formula",
                         b->memory->name);
+    if (!(c->head_norm_eps >= 0 && c->head_norm_eps <= 1))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: head_norm_eps is %g, expected 0 to 1",
+                        b->memory->name, c->head_norm_eps);
     if (c->norm_kind && !c->norm)
         return dra_fail(err, DRA_ERR_VALUE, "%s: norm_kind is set, but norm is off",
                         b->memory->name);
@@ -219,6 +228,9 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
         (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
+    if (b->config.head_norm_eps > 0 && b->config.head_norm != DRA_ON)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: head_norm_eps is set, but head_norm is off",
+                        b->memory->name);
     b->folds = folds(b);
     const bool items = mixer->maps || config->norm || (config->maps && !b->folds);
     /* Reads over items take fewer heads of keys than of queries; for others they are repeated. */

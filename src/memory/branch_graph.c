@@ -104,7 +104,8 @@ static dra_value norm_heads(const building *u, dra_value y)
     if (u->b->config.head_norm != DRA_ON || dra_graph_failed(g)) return y;
     const dra_shape heads = dra_shape_of(g, y);
     y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
-    y = dra_group_norm(g, y, heads.dim[2], param(u, "hn_g"), param(u, "hn_b"), 1e-5);
+    const double eps = u->b->config.head_norm_eps > 0 ? u->b->config.head_norm_eps : 1e-5;
+    y = dra_group_norm(g, y, heads.dim[2], param(u, "hn_g"), param(u, "hn_b"), eps);
     return dra_reshape(g, y, heads);
 }
 
@@ -162,6 +163,8 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
                                 .weights = u->b->maps ? &weights : NULL};
     const bool          asks = u->b->retrieval->slots || !r->y.id;
     out->y = norm_heads(u, asks ? u->b->retrieval->read(g, &read, state_out + u->b->reads) : r->y);
+    const dra_value late = u->b->memory->late ? u->b->memory->late(g, c) : (dra_value){0};
+    if (late.id) out->y = dra_add(g, out->y, late);
     if (u->b->maps) dra_map_attention(g, u->b, &read, out->map);
 }
 
@@ -194,7 +197,7 @@ static void observe(const building *u, const dra_memory_call *c, const dra_memor
 }
 
 /* `room` holds the parameters as they are used, then the trail. */
-static void remember(const building *u, dra_value x, dra_value *room, dra_value *state_out,
+static void remember(const building *u, const dra_seen *seen, dra_value *room, dra_value *state_out,
                      dra_branch_result *out)
 {
     const dra_branch *b = u->b;
@@ -211,7 +214,9 @@ static void remember(const building *u, dra_value x, dra_value *room, dra_value 
                            .reads = tokens->mark};
     dra_recurrent_apply(g, b, u->call->param + b->params, room);
     feed(u, c.x);
-    if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, x, c.code);
+    dra_seen all = *seen;
+    all.k = c.x[0];
+    if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, &all, c.code);
     if (b->config.demo == DRA_DEMO_LITERAL)
         dra_demo_remember(g, b, &c, &r);
     else if (fuses(u))
@@ -234,7 +239,7 @@ static void read_context(const building *u, dra_value *state_out, dra_branch_res
 }
 
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                                   const dra_read_options *options, dra_value x,
+                                   const dra_read_options *options, const dra_seen *seen,
                                    const dra_value qkv[3], dra_value *state_out)
 {
     const building    u = {g, b, call, qkv, options};
@@ -246,7 +251,7 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     else if (b->sizes.context)
         read_context(&u, state_out, &out);
     else if (room)
-        remember(&u, x, room, state_out, &out);
+        remember(&u, seen, room, state_out, &out);
     else
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
     free(room);

@@ -1,7 +1,11 @@
 /* delta: writes only what the key does not already recall.
  *   S' = S + k (b (v - S^T k))^T,   y = S'^T q,   with lambda S in place of S where there is decay
- * k and q of unit length, b = sigmoid(W_b x) the strength of a write.
- * State S (H, D, E). [Schlag et al. 2021; Yang et al. 2024: DeltaNet] */
+ * k and q of unit length, b = sigmoid(W_b x) the strength of a write. Transition diagonal:
+ *   S' = diag(lambda) S - (a kk) (S^T kk)^T + k' v^T,   y = S'^T q
+ *   kk = k_k k of unit length,   a = sigmoid(b_rate + W_rate x),   k' = k (1 + (a - 1) k_a)
+ * takes off what kk recalls at a rate a of each channel, whatever is written; a bonus adds
+ * (q.(r_k k')) v after the head norm.
+ * State S (H, D, E). [Schlag et al. 2021; Yang et al. 2024: DeltaNet; Peng et al. 2025: RWKV-7] */
 #include <math.h>
 
 #include "memory/lambda.h"
@@ -9,46 +13,119 @@
 
 static const char *const retrievals[] = {"formula", NULL};
 
+/* What code() makes: of the strength alone B, then L; else RECALL to KEY, then L. */
+enum { B, RECALL = 0, REPLACE, KEY };
+/* Parameters after those of the rate: how many these are follows from its rank. */
+enum { K_K, K_A, R_K };
+
+static bool diagonal(const dra_memory_sizes *s)
+{
+    return s->config->transition == DRA_TRANSITION_DIAGONAL;
+}
+
+static int rates(const dra_memory_sizes *s) { return s->config->rate_rank ? 3 : 2; }
+
+static int lambda_at(const dra_memory_sizes *s)
+{
+    return diagonal(s) ? rates(s) + K_A + 1 + (s->config->bonus != DRA_BONUS_NONE) : 1;
+}
+
+static dra_value l_code(const dra_memory_call *c)
+{
+    return c->code[diagonal(c->sizes) ? KEY + 1 : B + 1];
+}
+
 static dra_status check(const dra_memory_sizes *s, dra_error *err)
 {
-    if (s->config->joined)
+    const dra_memory_config *c = s->config;
+    if (c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "delta: keys and values cannot share one state");
-    if (s->config->gamma.per == DRA_PER_CHANNEL)
-        return dra_fail(err, DRA_ERR_VALUE, "delta: gamma is per head, found per channel");
-    return DRA_OK;
+    if (!diagonal(s) && (c->rate_rank || c->bonus))
+        return dra_fail(err, DRA_ERR_VALUE, "delta: %s is set, which only transition diagonal has",
+                        c->rate_rank ? "rate_rank" : "bonus");
+    if (c->bonus == DRA_BONUS_HEAD || c->bonus_exp)
+        return dra_fail(err, DRA_ERR_VALUE, "delta: bonus is per channel, found %s",
+                        c->bonus_exp ? "bonus_exp" : "per head");
+    return dra_lambda_check(s, "delta", err);
+}
+
+static dra_low_rank rate_of(const dra_memory_sizes *s)
+{
+    return (dra_low_rank){.name = "W_rate",
+                          .first = "W_rate_1",
+                          .second = "W_rate_2",
+                          .bias = "b_rate",
+                          .out = DRA_SHAPE(s->H, s->D),
+                          .rank = s->config->rate_rank};
 }
 
 static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
                     dra_specs *state)
 {
-    dra_specs_add(
-        params, prefix,
-        &(dra_spec){"W_b", DRA_SHAPE(s->H, s->C), DRA_FILL_NORMAL, 1 / sqrt((double)s->C)});
-    dra_lambda_declare(s, prefix, params);
+    const dra_shape    each = DRA_SHAPE(s->H, s->D);
+    const dra_low_rank rate = rate_of(s);
+    if (diagonal(s)) {
+        dra_low_rank_declare(&rate, s->C, prefix, params);
+        dra_specs_add(params, prefix, &(dra_spec){"k_k", each, .number = 1});
+        dra_specs_add(params, prefix, &(dra_spec){"k_a", each, .number = 1});
+        if (s->config->bonus) dra_specs_add(params, prefix, &(dra_spec){"r_k", each});
+    } else {
+        dra_specs_add(
+            params, prefix,
+            &(dra_spec){"W_b", DRA_SHAPE(s->H, s->C), DRA_FILL_NORMAL, 1 / sqrt((double)s->C)});
+    }
+    dra_lambda_declare(s, s->D, prefix, params);
     dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, s->D, s->E)});
 }
 
-static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
-                dra_value *out)
+/* What is recalled, what replaces it, and the key that is written. */
+static void code_diagonal(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                          const dra_seen *seen, dra_value *out)
 {
-    out[0] = dra_sigmoid(g, dra_linear(g, x, param[0], (dra_value){0}));
-    if (s->config->decay != DRA_DECAY_DATA) return 1;
-    out[1] = dra_lambda_code(g, s, param + 1, x);
-    return 2;
+    const dra_low_rank rate = rate_of(s);
+    const dra_value   *own = param + rates(s);
+    const dra_value    a = dra_sigmoid(g, dra_low_rank_build(g, &rate, param, seen->rate, false));
+    const dra_value    kk = dra_unit_clamped(g, dra_mul(g, seen->k, own[K_K]), 1e-12);
+    const dra_value    less = dra_mul(g, dra_affine(g, a, 1, -1), own[K_A]);
+    out[RECALL] = dra_neg(g, kk);
+    out[REPLACE] = dra_mul(g, kk, a);
+    out[KEY] = dra_mul(g, seen->k, dra_affine(g, less, 1, 1));
+}
+
+static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                const dra_seen *seen, dra_value *out)
+{
+    const int n = diagonal(s) ? KEY + 1 : B + 1;
+    if (diagonal(s))
+        code_diagonal(g, s, param, seen, out);
+    else
+        out[B] = dra_sigmoid(g, dra_linear(g, seen->rate, param[0], (dra_value){0}));
+    if (s->config->decay != DRA_DECAY_DATA) return n;
+    out[n] = dra_lambda_code(g, s, param + lambda_at(s), seen->decay);
+    return n + 1;
 }
 
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
     const dra_shape row = DRA_SHAPE(-1, s->H, 1, s->D), column = DRA_SHAPE(-1, s->H, s->D, 1);
-    const dra_value k = dra_unit(g, c->x[0], 1e-12), q = dra_unit(g, c->q, 1e-12);
-    const dra_value b = dra_reshape(g, c->code[0], DRA_SHAPE(-1, s->H, 1, 1));
     const dra_value v = dra_reshape(g, c->x[1], DRA_SHAPE(-1, s->H, 1, s->E));
-    const dra_value l = dra_lambda_step(g, s, c->param + 1, c->code[1]);
+    const dra_value l = dra_lambda_step(g, s, c->param + lambda_at(s), l_code(c));
     const dra_value S = dra_lambda_apply(g, l, c->state[0]);
-    const dra_value miss = dra_sub(g, v, dra_matmul(g, dra_reshape(g, k, row), S));
-    const dra_value write = dra_mul(g, dra_reshape(g, k, column), dra_mul(g, b, miss));
-    r->state[0] = dra_memory_keep(g, c, c->state[0], dra_add(g, S, write));
+    dra_value       q = c->q, more;
+    if (diagonal(s)) {
+        const dra_value recall = dra_reshape(g, c->code[RECALL], row);
+        const dra_value found = dra_matmul(g, recall, c->state[0]); /* (B, H, 1, E) */
+        const dra_value put = dra_mul(g, dra_reshape(g, c->code[REPLACE], column), found);
+        more = dra_add(g, put, dra_mul(g, dra_reshape(g, c->code[KEY], column), v));
+    } else {
+        const dra_value k = dra_unit(g, c->x[0], 1e-12);
+        const dra_value b = dra_reshape(g, c->code[B], DRA_SHAPE(-1, s->H, 1, 1));
+        const dra_value miss = dra_sub(g, v, dra_matmul(g, dra_reshape(g, k, row), S));
+        more = dra_mul(g, dra_reshape(g, k, column), dra_mul(g, b, miss));
+        q = dra_unit(g, q, 1e-12);
+    }
+    r->state[0] = dra_memory_keep(g, c, c->state[0], dra_add(g, S, more));
     r->item[0] = c->x[0];
     r->item[1] = dra_reshape(g, dra_matmul(g, dra_reshape(g, q, row), r->state[0]),
                              DRA_SHAPE(-1, s->H, s->E));
@@ -56,17 +133,35 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 
 static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
-    const bool             fixed = c->sizes->config->decay == DRA_DECAY_FIXED;
-    const dra_value        l = fixed ? dra_log_sigmoid(g, c->param[1]) : c->code[1];
-    const dra_delta_config config = {.q = dra_unit(g, c->q, 1e-12),
-                                     .k = dra_unit(g, c->x[0], 1e-12),
-                                     .v = c->x[1],
-                                     .b = dra_memory_written(g, c, c->code[0], 3),
-                                     .l = dra_memory_written(g, c, l, 3),
-                                     .S = c->state[0],
-                                     .mark = c->reads};
+    const dra_memory_sizes *s = c->sizes;
+    const bool              fixed = s->config->decay == DRA_DECAY_FIXED;
+    const dra_value         l = fixed ? dra_lambda_fixed(g, s, c->param + lambda_at(s)) : l_code(c);
+    dra_delta_config        config = {.v = c->x[1],
+                                      .l = dra_memory_written(g, c, l, dra_lambda_rank(s)),
+                                      .S = c->state[0],
+                                      .mark = c->reads};
+    if (diagonal(s)) {
+        config.q = c->q;
+        config.k = dra_memory_written(g, c, c->code[KEY], 4);
+        config.recall = c->code[RECALL];
+        config.replace = dra_memory_written(g, c, c->code[REPLACE], 4);
+    } else {
+        config.q = dra_unit(g, c->q, 1e-12);
+        config.k = dra_unit(g, c->x[0], 1e-12);
+        config.b = dra_memory_written(g, c, c->code[B], 3);
+    }
     r->item[0] = c->x[0];
     r->item[1] = dra_delta(g, &config, &r->state[0]);
+}
+
+/* (q.(r_k k')) v of each token by itself; what is not written is not read. */
+static dra_value late(dra_graph *g, const dra_memory_call *c)
+{
+    const dra_memory_sizes *s = c->sizes;
+    if (!s->config->bonus) return (dra_value){0};
+    const dra_value k = dra_memory_written(g, c, c->code[KEY], 4);
+    const dra_value own = dra_mul(g, c->q, dra_mul(g, c->param[rates(s) + R_K], k));
+    return dra_mul(g, dra_sum_last(g, own), c->x[1]);
 }
 
 const dra_memory dra_memory_delta = {.name = "delta",
@@ -76,5 +171,7 @@ const dra_memory dra_memory_delta = {.name = "delta",
                                      .step = step,
                                      .chunk = chunk,
                                      .code = code,
-                                     .options = DRA_OPTION_DECAY | DRA_CHUNK_SKIPS |
+                                     .late = late,
+                                     .options = DRA_OPTION_DECAY | DRA_OPTION_BONUS |
+                                                DRA_OPTION_TRANSITION | DRA_CHUNK_SKIPS |
                                                 DRA_CHUNK_BLOCKS};

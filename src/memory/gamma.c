@@ -49,8 +49,7 @@ static void default_range(const dra_memory_config *c, double range[2])
     range[1] = c->gamma.start == DRA_GAMMA_EFOLD || !past ? 14 : 4;
 }
 
-/* ln(gamma) of value number j of n. */
-static double log_gamma(const dra_memory_config *c, int64_t j, int64_t n)
+double dra_gamma_log(const dra_memory_config *c, int64_t j, int64_t n)
 {
     const dra_gamma_config *f = &c->gamma;
     double                  range[2] = {f->range[0], f->range[1]};
@@ -66,7 +65,7 @@ static double log_gamma(const dra_memory_config *c, int64_t j, int64_t n)
 
 double dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n)
 {
-    const double l = log_gamma(c, j, n);
+    const double l = dra_gamma_log(c, j, n);
     return l - log(-expm1(l)); /* ln(gamma / (1 - gamma)) */
 }
 

@@ -77,43 +77,46 @@ static double log_sigmoid(double beta)
     return beta < 0 ? beta - log1p(exp(beta)) : -log1p(exp(-beta));
 }
 
-static double log_by_data(double b) { return log_sigmoid(b) / 16; } /* at x = 0: the bias alone */
 static double log_wkv(double time_decay) { return -exp(time_decay); }
 
-typedef struct decay {
-    const char *param;
-    double (*log_gamma)(double);
-} decay;
+static const char *const decays[] = {"beta",       "beta_k",     "beta_v",  "ssm_beta_k",
+                                     "ssm_beta_v", "ssm_beta_m", "b_decay", "time_decay"};
 
-static const decay decays[] = {{"beta", log_sigmoid},       {"beta_k", log_sigmoid},
-                               {"beta_v", log_sigmoid},     {"ssm_beta_k", log_sigmoid},
-                               {"ssm_beta_v", log_sigmoid}, {"ssm_beta_m", log_sigmoid},
-                               {"b_decay", log_by_data},    {"time_decay", log_wkv}};
+/* Of data decay at x = 0: the bias alone. */
+static bool is_by_data(const dra_branch *b) { return b->config.decay == DRA_DECAY_DATA; }
+
+static double log_gamma_of(const dra_branch *b, const char *param, double value)
+{
+    if (strcmp(param, "b_decay") == 0) return log_sigmoid(value) / 16;
+    if (strcmp(param, "time_decay") != 0) return log_sigmoid(value);
+    return b->config.decay_form == DRA_FORM_BOUNDED ? -exp(log_sigmoid(value) - 0.5)
+                                                    : log_wkv(value);
+}
 
 /* Value i of (H), (H, units), (H, width) or (H, units, width); of wkv: (channels). */
-static dra_gamma_row gamma_row(const dra_branch *b, const decay *d, const dra_shape *shape,
+static dra_gamma_row gamma_row(const dra_branch *b, const char *param, const dra_shape *shape,
                                int64_t i, double value)
 {
     const int32_t rank = shape->rank;
     const bool    channels = rank == 3 || (rank == 2 && b->config.gamma.per == DRA_PER_CHANNEL);
     const int64_t width = channels ? shape->dim[rank - 1] : 1;
     const int64_t units = rank - channels == 2 ? shape->dim[1] : 1;
-    const double  log_gamma = d->log_gamma(value);
+    const double  log_gamma = log_gamma_of(b, param, value);
     dra_gamma_row r = {.layer = b->config.gamma.layer,
                        .memory = b->memory->name,
-                       .param = d->param,
+                       .param = param,
                        .head = i / width / units,
                        .unit = i / width % units,
                        .channel = channels ? i % width : -1,
                        .gamma = exp(log_gamma),
                        .half_life = -LN2 / log_gamma,
-                       .by_data = d->log_gamma == log_by_data};
-    if (d->log_gamma == log_wkv) r.head = r.unit = -1, r.channel = i;
+                       .by_data = is_by_data(b)};
+    if (strcmp(b->memory->name, "wkv") == 0) r.head = r.unit = -1, r.channel = i;
     return r;
 }
 
 /* The rows of one parameter, from *count on. */
-static dra_status add_gammas(const look *l, const dra_branch *b, const decay *d, int at,
+static dra_status add_gammas(const look *l, const dra_branch *b, const char *param, int at,
                              size_t size, dra_gamma_row *rows, size_t *count, dra_error *err)
 {
     const dra_shape *shape = &dra_specs_at(l->specs, at)->shape;
@@ -126,7 +129,7 @@ static dra_status add_gammas(const look *l, const dra_branch *b, const decay *d,
         dra_specs_fill(l->specs, at, 0, first);
     }
     for (int64_t i = 0; i < n; i++, (*count)++)
-        if (*count < size) rows[*count] = gamma_row(b, d, shape, i, (double)value[i]);
+        if (*count < size) rows[*count] = gamma_row(b, param, shape, i, (double)value[i]);
     free(first);
     return DRA_OK;
 }
@@ -140,9 +143,9 @@ dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *cons
     if (st != DRA_OK) return st;
     for (int k = 0; k < l.branches; k++)
         for (size_t j = 0; j < sizeof decays / sizeof *decays; j++) {
-            const int at = find(&l, &l.branch[k], decays[j].param);
+            const int at = find(&l, &l.branch[k], decays[j]);
             if (at < 0 || st != DRA_OK) continue;
-            st = add_gammas(&l, &l.branch[k], &decays[j], at, size, rows, count, err);
+            st = add_gammas(&l, &l.branch[k], decays[j], at, size, rows, count, err);
         }
     close_look(&l);
     return st;
@@ -293,13 +296,15 @@ static double ssm_own(const look *l, const dra_branch *b, int64_t h, int64_t c)
 /* moment: lambda^n, a token's own write being 1. */
 static int64_t moment_terms(const look *l, const dra_branch *b)
 {
-    return b->config.decay == DRA_DECAY_DATA ? -1 : 1;
+    const bool head = b->config.gamma.per == DRA_PER_HEAD;
+    return b->config.decay == DRA_DECAY_DATA || !head ? -1 : 1;
 }
 
 static term moment_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
 {
-    const dra_real *beta = values(l, b, "beta");
-    return (term){1, beta ? log_sigmoid((double)beta[h]) : 0};
+    const dra_real *beta = values(l, b, "beta"), *z = values(l, b, "time_decay");
+    const double    own = z ? log_gamma_of(b, "time_decay", (double)z[h]) : 0;
+    return (term){1, beta ? log_sigmoid((double)beta[h]) : own};
 }
 
 /* slots: the mean over the slots of (1 - gamma_i) gamma_i^n. */
@@ -408,7 +413,8 @@ static void build_memory(dra_graph *g, const void *self, const dra_module_call *
     const dra_mixer_config  plain = {0}; /* what is read does not matter, nor how */
     dra_channels            channels = {0};
     const dra_read_options  options = {.config = &plain, .channels = &channels};
-    const dra_value memory = dra_branch_build(g, b, call, &options, x, qkv, state_out).memory;
+    const dra_seen          seen = {.x = x, .decay = x, .rate = x};
+    const dra_value memory = dra_branch_build(g, b, call, &options, &seen, qkv, state_out).memory;
     dra_value       dv;
     const dra_value sum = dra_sum_all(g, dra_slice(g, memory, 1, T - 1, 1));
     dra_gradient(g, 1, &sum, NULL, 1, &v, &dv);

@@ -7,40 +7,120 @@
 #include "ops/chunk.h" /* DRA_STRONG_DECAY */
 
 static const double ROOT = 16; /* of the data's sigmoid: starts slow, moves gently */
+static const double BOUND = 0.60653065971263342360; /* e^(-1/2) */
 
-int dra_lambda_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params)
+static bool of_channels(const dra_memory_sizes *s)
 {
-    if (s->config->decay == DRA_DECAY_FIXED) dra_gamma_declare(s, prefix, "beta", 0, 1, params);
-    if (s->config->decay != DRA_DECAY_DATA) return s->config->decay == DRA_DECAY_FIXED;
-    double *b = calloc((size_t)s->H + 1, sizeof *b);
-    for (int64_t h = 0; b && h < s->H; h++) { /* sigmoid(b)^(1/16) = gamma */
-        const double beta = dra_gamma_logit(s->config, h, s->H);
-        const double l = -ROOT * log1p(exp(-beta)); /* ln gamma^16 */
-        b[h] = l - log(-expm1(l));
+    return s->config->gamma.per == DRA_PER_CHANNEL;
+}
+
+dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_error *err)
+{
+    const dra_memory_config *c = s->config;
+    if (of_channels(s) && c->decay == DRA_DECAY_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: gamma is per channel, but there is no decay",
+                        memory);
+    if (c->decay_form && c->decay == DRA_DECAY_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: decay_form is set, but there is no decay", memory);
+    if (c->decay_rank && c->decay != DRA_DECAY_DATA)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: decay_rank is %lld, which only decay data has",
+                        memory, (long long)c->decay_rank);
+    return DRA_OK;
+}
+
+/* z of a first ln(lambda) = l. */
+static double first_z(const dra_memory_config *c, double l)
+{
+    if (c->decay_form == DRA_FORM_EXP) return log(-l);
+    if (c->decay_form == DRA_FORM_BOUNDED) {
+        const double share = fmin(-l / BOUND, 0.999);
+        return log(share / (1 - share));
     }
-    dra_specs_add(params, prefix, &(dra_spec){"W_decay", DRA_SHAPE(s->H, s->C)});
-    dra_specs_add(params, prefix,
-                  &(dra_spec){"b_decay", DRA_SHAPE(s->H), DRA_FILL_VALUES, .values = b});
-    free(b);
-    return 2;
+    if (c->decay == DRA_DECAY_DATA) l *= ROOT; /* sigmoid(b)^(1/16) = gamma */
+    return l - log(-expm1(l));
+}
+
+/* All channels of a head start alike. */
+static double *first_values(const dra_memory_sizes *s, int64_t each)
+{
+    double *z = calloc((size_t)(s->H * each) + 1, sizeof *z);
+    for (int64_t i = 0; z && i < s->H * each; i++)
+        z[i] = first_z(s->config, dra_gamma_log(s->config, i / each, s->H));
+    return z;
+}
+
+static dra_low_rank map_of(const dra_memory_sizes *s, int64_t width)
+{
+    const bool sigmoid = s->config->decay_form == DRA_FORM_SIGMOID;
+    return (dra_low_rank){"W_decay",
+                          "W_decay_1",
+                          "W_decay_2",
+                          sigmoid ? "b_decay" : "time_decay",
+                          of_channels(s) ? DRA_SHAPE(s->H, width) : DRA_SHAPE(s->H),
+                          s->config->decay_rank};
+}
+
+int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *prefix,
+                       dra_specs *params)
+{
+    dra_low_rank m = map_of(s, width);
+    const int    before = dra_specs_count(params);
+    if (s->config->decay == DRA_DECAY_NONE) return 0;
+    if (s->config->decay == DRA_DECAY_FIXED && s->config->decay_form == DRA_FORM_SIGMOID) {
+        dra_gamma_declare(s, prefix, "beta", 0, width, params);
+        return 1;
+    }
+    double *z = first_values(s, of_channels(s) ? width : 1);
+    m.values = z;
+    if (s->config->decay == DRA_DECAY_DATA)
+        dra_low_rank_declare(&m, s->C, prefix, params);
+    else
+        dra_specs_add(params, prefix,
+                      &(dra_spec){m.bias, m.out, DRA_FILL_VALUES, .values = z,
+                                  .frozen = s->config->gamma.learn == DRA_OFF});
+    free(z);
+    return dra_specs_count(params) - before;
+}
+
+static dra_value log_lambda(dra_graph *g, const dra_memory_sizes *s, dra_value z)
+{
+    switch (s->config->decay_form) {
+    case DRA_FORM_EXP: return dra_neg(g, dra_exp(g, z));
+    case DRA_FORM_BOUNDED: return dra_affine(g, dra_sigmoid(g, z), -BOUND, 0);
+    default: break;
+    }
+    const dra_value l = dra_log_sigmoid(g, z);
+    return s->config->decay == DRA_DECAY_DATA ? dra_affine(g, l, 1 / ROOT, 0) : l;
+}
+
+dra_value dra_lambda_fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *param)
+{
+    return s->config->decay == DRA_DECAY_FIXED ? log_lambda(g, s, param[0]) : (dra_value){0};
 }
 
 dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value x)
 {
-    return dra_affine(g, dra_log_sigmoid(g, dra_linear(g, x, param[0], param[1])), 1 / ROOT, 0);
+    const int at = s->config->decay_rank ? 2 : 1; /* of the bias */
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const dra_shape    bias = dra_shape_of(g, param[at]);
+    const dra_low_rank m = map_of(s, bias.dim[bias.rank - 1]);
+    return log_lambda(g, s, dra_low_rank_build(g, &m, param, x, true));
 }
 
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value code)
 {
-    switch (s->config->decay) {
-    case DRA_DECAY_FIXED:
-        return dra_reshape(g, dra_log_sigmoid(g, param[0]), DRA_SHAPE(s->H, 1, 1));
-    case DRA_DECAY_DATA: return dra_reshape(g, code, DRA_SHAPE(-1, s->H, 1, 1));
-    default: return (dra_value){0};
-    }
+    const bool      fixed = s->config->decay == DRA_DECAY_FIXED;
+    const dra_value l = fixed ? dra_lambda_fixed(g, s, param) : code;
+    if (s->config->decay == DRA_DECAY_NONE || dra_graph_failed(g)) return (dra_value){0};
+    dra_shape shape = dra_shape_of(g, l);
+    for (int32_t rank = shape.rank + (of_channels(s) ? 1 : 2); shape.rank < rank; shape.rank++)
+        shape.dim[shape.rank] = 1;
+    return dra_reshape(g, l, shape);
 }
+
+int32_t dra_lambda_rank(const dra_memory_sizes *s) { return of_channels(s) ? 4 : 3; }
 
 dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m)
 {

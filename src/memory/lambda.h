@@ -1,22 +1,46 @@
-/* The decay of matrix memories: ln(lambda) of each token and head, from a parameter or from x.
- *   none: 0     fixed: ln sigmoid(beta), beta (H)     data: ln sigmoid(W x + b) / 16 */
+/* The decay of matrix memories: ln(lambda) of each token, for each head or each channel of a key.
+ * z is a parameter (fixed), or b + W x, of decay_rank b + W_2 tanh(W_1 x) (data);
+ *   sigmoid: ln sigmoid(z), by data over 16     exp: -e^z     bounded: -e^(-1/2) sigmoid(z) */
 #ifndef DRA_SRC_MEMORY_LAMBDA_H
 #define DRA_SRC_MEMORY_LAMBDA_H
 
 #include "memory/memory.h"
 
-/* Adds beta, or W_decay and b_decay; returns how many parameters these are. */
-int dra_lambda_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params);
-/* For data decay: ln(lambda) (B, T, H) from x (B, T, C); param: its own. */
+dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_error *err);
+
+/* Adds the parameters of z; returns how many there are. width: channels of a key. */
+int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *prefix,
+                       dra_specs *params);
+/* ln(lambda) where it is a parameter: (H), or (H, width); none for other decays. param: its own. */
+dra_value dra_lambda_fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *param);
+/* The same by data, (B, T, H) or (B, T, H, width), from x (B, T, C). */
 dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value x);
-/* ln(lambda) of one token, (H, 1, 1) or (B, H, 1, 1); null: there is no decay. `code`: of the
- * token, (B, H), for data decay. */
+/* ln(lambda) of one token, as a factor of S (B, H, width, E); null: there is no decay. `code`: of
+ * the token, (B, H) or (B, H, width), for data decay. */
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value code);
 /* m + expm1(l) m = e^l m; m where l is null. */
 dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m);
 /* The same where m is relative to a maximum that may jump: a product where the sum would cancel. */
 dra_value dra_lambda_apply_jump(dra_graph *g, dra_value l, dra_value m);
+/* How many axes it has over time: 4 where it is of channels. */
+int32_t dra_lambda_rank(const dra_memory_sizes *s);
+
+/* ---- maps that may be of low rank ------------------------------------------------------------ */
+
+typedef struct dra_low_rank {
+    const char   *name, *first, *second, *bias; /* of one matrix, of two, and of the bias or NULL */
+    dra_shape     out;                          /* of the bias */
+    int64_t       rank;                         /* 0: one matrix */
+    double        start;                        /* of the bias, where there are no values */
+    const double *values;
+} dra_low_rank;
+
+/* Adds the matrix or both, then the bias; returns how many. They start so that the map is 0. */
+int dra_low_rank_declare(const dra_low_rank *m, int64_t C, const char *prefix, dra_specs *params);
+/* b + W_2 act(W_1 x), or b + W x, (B, T, out...). tanh: act is that, else nothing. */
+dra_value dra_low_rank_build(dra_graph *g, const dra_low_rank *m, const dra_value *param,
+                             dra_value x, bool tanh);
 
 #endif

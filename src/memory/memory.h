@@ -105,7 +105,7 @@ typedef struct dra_branch_result {
 
 /* Remember and retrieve. */
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                                   const dra_read_options *options, dra_value x,
+                                   const dra_read_options *options, const dra_seen *seen,
                                    const dra_value qkv[3], dra_value *state_out);
 
 static inline const dra_spec *dra_branch_param(const dra_branch *b, int i) /* of its memory */
@@ -137,7 +137,8 @@ dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 void dra_identity_declare(dra_specs *params, const char *prefix, const char *name, dra_shape shape,
                           int64_t from);
 
-/* The first decay logit of unit j of n. */
+/* The first ln(gamma), and decay logit, of unit j of n. */
+double     dra_gamma_log(const dra_memory_config *c, int64_t j, int64_t n);
 double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);
 

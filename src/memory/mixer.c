@@ -40,6 +40,26 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_W_C] = "W_c",
     [DRA_W_CQ] = "W_cq",
     [DRA_W_KR] = "W_kr",
+    [DRA_W_G_1] = "W_g_1",
+    [DRA_W_G_2] = "W_g_2",
+    [DRA_W_MIX_1] = "W_mix_1",
+    [DRA_W_MIX_2] = "W_mix_2",
+    [DRA_MU_X] = "mu_x",
+    [DRA_MU_MORE] = "mu_w",
+    [DRA_MU_MORE + 1] = "mu_a",
+    [DRA_MU_MORE + 2] = "mu_g",
+    [DRA_MU_1] = "mu_q_1",
+    [DRA_MU_1 + 1] = "mu_k_1",
+    [DRA_MU_1 + 2] = "mu_v_1",
+    [DRA_MU_1 + 3] = "mu_w_1",
+    [DRA_MU_1 + 4] = "mu_a_1",
+    [DRA_MU_1 + 5] = "mu_g_1",
+    [DRA_MU_2] = "mu_q_2",
+    [DRA_MU_2 + 1] = "mu_k_2",
+    [DRA_MU_2 + 2] = "mu_v_2",
+    [DRA_MU_2 + 3] = "mu_w_2",
+    [DRA_MU_2 + 4] = "mu_a_2",
+    [DRA_MU_2 + 5] = "mu_g_2",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -143,6 +163,74 @@ static void declare_norms(dra_mixer *m)
     if (c->v_norm) add_constant(m, DRA_GAIN_V, DRA_SHAPE(c->value_dim), 1);
 }
 
+static void declare_gate(dra_mixer *m)
+{
+    const dra_mixer_config *c = &m->config;
+    const int64_t           all = answer_width(m);
+    switch (c->gate_values) {
+    case DRA_GATE_NONE: break;
+    case DRA_GATE_SILU: add_matrix(m, DRA_W_G, all, c->dim, 1 / sqrt((double)c->dim)); break;
+    case DRA_GATE_RANK:
+        add(m, DRA_W_G_1, DRA_SHAPE(c->gate_rank, c->dim), DRA_FILL_NORMAL,
+            1 / sqrt((double)c->dim));
+        add(m, DRA_W_G_2, DRA_SHAPE(all, c->gate_rank), DRA_FILL_NORMAL,
+            1 / sqrt((double)c->gate_rank));
+        break;
+    default: add_constant(m, DRA_W_G, DRA_SHAPE(all, c->dim), 0);
+    }
+    if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(all), 10);
+}
+
+/* The share of the first mixer's values. */
+static void declare_mix(dra_mixer *m)
+{
+    const dra_mixer_config *c = &m->config;
+    const int64_t           all = kv_heads(c) * c->value_dim;
+    if (c->value_residual == DRA_VALUES_LEARNED) {
+        add_matrix(m, DRA_W_MIX, c->heads, c->dim, 1 / sqrt((double)c->dim));
+        add_bias(m, DRA_B_MIX, c->heads, c->dim, 0);
+    }
+    if (c->value_residual != DRA_VALUES_CHANNEL) return;
+    if (c->value_rank) {
+        add_constant(m, DRA_W_MIX_1, DRA_SHAPE(c->value_rank, c->dim), 0);
+        add(m, DRA_W_MIX_2, DRA_SHAPE(all, c->value_rank), DRA_FILL_UNIFORM, 0.01);
+    } else {
+        add_constant(m, DRA_W_MIX, DRA_SHAPE(all, c->dim), 0);
+    }
+    add_constant(m, DRA_B_MIX, DRA_SHAPE(all), 0);
+}
+
+/* Which of the mixes the mixer has use for. Of shift mix, which is older than most of them, only
+ * gates that are younger have one. */
+static bool has_mix(const dra_mixer *m, int mix)
+{
+    bool decay = false, rate = false;
+    if (m->config.shift == DRA_SHIFT_MIX && mix >= DRA_MIX_DECAY)
+        return mix == DRA_MIX_GATE && m->config.gate_values >= DRA_GATE_SILU;
+    for (int i = 0; i < m->branches; i++) {
+        decay = decay || m->branch[i].config.decay == DRA_DECAY_DATA;
+        rate = rate || m->branch[i].memory->options & DRA_OPTION_TRANSITION;
+    }
+    return mix == DRA_MIX_DECAY  ? decay
+           : mix == DRA_MIX_RATE ? rate
+           : mix == DRA_MIX_GATE ? m->config.gate_values != DRA_GATE_NONE
+                                 : true;
+}
+
+static void declare_mixes(dra_mixer *m)
+{
+    const dra_mixer_config *c = &m->config;
+    for (int i = DRA_MIX_DECAY; i < DRA_MIXES; i++)
+        if (has_mix(m, i)) add_constant(m, dra_mix_mu(i), DRA_SHAPE(c->dim), 0.5);
+    if (c->shift != DRA_SHIFT_DATA) return;
+    add_constant(m, DRA_MU_X, DRA_SHAPE(c->dim), 0.5);
+    for (int i = 0; i < DRA_MIXES; i++) {
+        if (!has_mix(m, i)) continue;
+        add_constant(m, DRA_MU_1 + i, DRA_SHAPE(c->shift_rank, c->dim), 0);
+        add(m, DRA_MU_2 + i, DRA_SHAPE(c->dim, c->shift_rank), DRA_FILL_UNIFORM, 0.01);
+    }
+}
+
 /* After all that earlier configs had, so that their lists are as they were. */
 static void declare_options(dra_mixer *m)
 {
@@ -161,10 +249,7 @@ static void declare_options(dra_mixer *m)
     if (c->head_scale)
         add_constant(m, DRA_HEAD_SCALE, DRA_SHAPE(answer_width(m) / c->value_dim), 1);
     if (c->sink) add_constant(m, DRA_SINK, DRA_SHAPE(H), 0);
-    if (c->value_residual == DRA_VALUES_LEARNED) {
-        add_matrix(m, DRA_W_MIX, H, c->dim, 1 / sqrt((double)c->dim));
-        add_bias(m, DRA_B_MIX, H, c->dim, 0);
-    }
+    declare_mix(m);
     const double in = 1 / sqrt((double)c->dim);
     if (c->latent_kv) add_matrix(m, DRA_W_C, c->latent_kv, c->dim, in);
     if (c->latent_q) add_matrix(m, DRA_W_CQ, c->latent_q, c->dim, in);
@@ -173,9 +258,7 @@ static void declare_options(dra_mixer *m)
         add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
         add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);
     }
-    if (c->gate_values == DRA_GATE_NONE) return;
-    add_constant(m, DRA_W_G, DRA_SHAPE(answer_width(m), c->dim), 0);
-    if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(answer_width(m)), 10);
+    declare_gate(m);
 }
 
 /* The sum of ln f so far, in two parts. It falls without end and only its differences count, as of
@@ -195,11 +278,12 @@ static void declare(dra_mixer *m)
     for (int i = 0; i < DRA_MIXER_PARAMS; i++) m->at[i] = -1;
     declare_projections(m);
     declare_norms(m);
-    if (c->shift == DRA_SHIFT_MIX)
+    if (c->shift >= DRA_SHIFT_MIX)
         for (int i = DRA_MU_Q; i <= DRA_MU_V; i++) add_constant(m, i, C, 0.5);
     if (c->blend == DRA_BLEND_LEARNED)
         add_constant(m, DRA_BLEND, DRA_SHAPE(answer_width(m) / c->value_dim), 0);
     declare_options(m);
+    if (c->shift >= DRA_SHIFT_MIX) declare_mixes(m);
     m->shift = c->shift != DRA_SHIFT_NONE ? dra_specs_count(m->state) : -1;
     if (m->shift >= 0) dra_specs_add(m->state, NULL, &(dra_spec){"x", C});
     declare_level(m);

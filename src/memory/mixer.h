@@ -39,8 +39,28 @@ typedef enum dra_mixer_param {
     DRA_W_C,
     DRA_W_CQ,
     DRA_W_KR,
-    DRA_MIXER_PARAMS
+    DRA_W_G_1,
+    DRA_W_G_2,
+    DRA_W_MIX_1,
+    DRA_W_MIX_2,
+    DRA_MU_X,
+    /* of each mix but the first three, in the order of dra_mix, then the maps of all */
+    DRA_MU_MORE,
+    DRA_MU_1 = DRA_MU_MORE + 3,
+    DRA_MU_2 = DRA_MU_1 + 6,
+    DRA_MIXER_PARAMS = DRA_MU_2 + 6
 } dra_mixer_param;
+
+/* What is made of x, each of its own mix with the token before (shift lerp and data). */
+typedef enum dra_mix {
+    DRA_MIX_Q,
+    DRA_MIX_K,
+    DRA_MIX_V,
+    DRA_MIX_DECAY,
+    DRA_MIX_RATE,
+    DRA_MIX_GATE,
+    DRA_MIXES
+} dra_mix;
 
 struct dra_mixer {
     dra_mixer_config config;
@@ -51,6 +71,11 @@ struct dra_mixer {
     int              branches;
     dra_branch       branch[2];
 };
+
+static inline dra_mixer_param dra_mix_mu(int mix)
+{
+    return mix < DRA_MIX_DECAY ? DRA_MU_Q + mix : DRA_MU_MORE + mix - DRA_MIX_DECAY;
+}
 
 /* Numbers and choices of the config, the widths of heads filled in. */
 dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err);

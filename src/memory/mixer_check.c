@@ -33,7 +33,10 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"xl_memory", c->xl_memory, c->xl_piece > 0},
                  {"latent_kv", c->latent_kv, 0},
                  {"latent_q", c->latent_q, 0},
-                 {"latent_rope", c->latent_rope, 0}};
+                 {"latent_rope", c->latent_rope, 0},
+                 {"shift_rank", c->shift_rank, c->shift == DRA_SHIFT_DATA},
+                 {"gate_rank", c->gate_rank, c->gate_values == DRA_GATE_RANK},
+                 {"value_rank", c->value_rank, 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -45,13 +48,13 @@ static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
     const struct {
         const char *name;
         int         value, last;
-    } choices[] = {{"shift", (int)c->shift, DRA_SHIFT_MIX},
+    } choices[] = {{"shift", (int)c->shift, DRA_SHIFT_DATA},
                    {"blend", (int)c->blend, DRA_BLEND_LEARNED},
                    {"kv_order", (int)c->kv_order, DRA_HEADS_MOD},
                    {"qkv_norm", (int)c->qkv_norm, DRA_QKV_UNIT},
                    {"qkv_gain", (int)c->qkv_gain, DRA_QKV_NONE},
-                   {"gate_values", (int)c->gate_values, DRA_GATE_PLAIN},
-                   {"value_residual", (int)c->value_residual, DRA_VALUES_LEARNED},
+                   {"gate_values", (int)c->gate_values, DRA_GATE_RANK},
+                   {"value_residual", (int)c->value_residual, DRA_VALUES_CHANNEL},
                    {"init", (int)c->init, DRA_INIT_UNIFORM}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i].value < 0 || choices[i].value > choices[i].last)
@@ -194,6 +197,25 @@ static dra_status check_latent(const dra_mixer_config *c, dra_error *err)
     return DRA_OK;
 }
 
+/* Ranks only where there is something of that rank. */
+static dra_status check_ranks(const dra_mixer_config *c, dra_error *err)
+{
+    const struct {
+        const char *name, *needs;
+        int64_t     rank;
+        bool        used;
+    } ranks[] = {
+        {"shift_rank", "shift data", c->shift_rank, c->shift == DRA_SHIFT_DATA},
+        {"gate_rank", "gate_values low-rank", c->gate_rank, c->gate_values == DRA_GATE_RANK},
+        {"value_rank", "value_residual channel", c->value_rank,
+         c->value_residual > DRA_VALUES_OWN}}; /* the first of a stack has none of its own */
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        if (ranks[i].rank && !ranks[i].used)
+            return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %lld, but only %s has one",
+                            ranks[i].name, (long long)ranks[i].rank, ranks[i].needs);
+    return DRA_OK;
+}
+
 static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
 {
     if (c->topk_straight && !c->topk)
@@ -216,6 +238,7 @@ dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = check_weights(c, err);
     if (st == DRA_OK) st = check_values(c, err);
     if (st == DRA_OK) st = check_latent(c, err);
+    if (st == DRA_OK) st = check_ranks(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 

@@ -30,23 +30,49 @@ static dra_value mix(dra_graph *g, dra_value mu, dra_value x, dra_value before)
     return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, rest));
 }
 
-/* What q, k and v are made of. */
-static void shift(const building *b, dra_value x, dra_value out[3])
+/* x + mu (before - x) for each of what is made of x; with `data`, mu + B tanh(A z) of
+ * z = x + mu_x (before - x) in place of mu. */
+static void lerp(const building *b, dra_value x, dra_value before, bool data, dra_value *out)
 {
-    dra_graph    *g = b->g;
-    const int64_t C = b->m->config.dim;
-    const int     at = b->m->shift;
-    out[0] = out[1] = out[2] = x;
+    dra_graph      *g = b->g;
+    const dra_value none = {0}, dx = dra_sub(g, before, x);
+    const dra_value z = data ? dra_add(g, x, dra_mul(g, dx, param(b, DRA_MU_X))) : none;
+    for (int i = 0; i < DRA_MIXES; i++) {
+        dra_value mu = param(b, dra_mix_mu(i));
+        if (!mu.id) continue;
+        if (data) {
+            const dra_value t = dra_tanh(g, dra_linear(g, z, param(b, DRA_MU_1 + i), none));
+            mu = dra_add(g, mu, dra_linear(g, t, param(b, DRA_MU_2 + i), none));
+        }
+        out[i] = dra_add(g, x, dra_mul(g, dx, mu));
+    }
+}
+
+/* What each thing that is made of x sees of it. */
+static void shift(const building *b, dra_value x, dra_value out[DRA_MIXES])
+{
+    dra_graph           *g = b->g;
+    const int64_t        C = b->m->config.dim;
+    const dra_shift_kind kind = b->m->config.shift;
+    const int            at = b->m->shift;
+    for (int i = 0; i < DRA_MIXES; i++) out[i] = x;
     if (at < 0) return;
     const dra_value before = dra_tokens_shift(g, &b->call->tokens, x, b->call->state[at],
                                               &b->state_out[at]);
-    if (b->m->config.shift == DRA_SHIFT_HALF) {
+    if (kind == DRA_SHIFT_HALF) { /* the same for all */
         const dra_value parts[] = {dra_slice(g, before, -1, 0, C / 2),
                                    dra_slice(g, x, -1, C / 2, C - C / 2)};
-        out[0] = out[1] = out[2] = dra_concat(g, 2, parts, -1);
+        for (int i = 0; i < DRA_MIXES; i++) out[i] = i ? out[0] : dra_concat(g, 2, parts, -1);
         return;
     }
-    for (int i = 0; i < 3; i++) out[i] = mix(g, param(b, DRA_MU_Q + i), x, before);
+    if (kind != DRA_SHIFT_MIX) {
+        lerp(b, x, before, kind == DRA_SHIFT_DATA, out);
+        return;
+    }
+    for (int i = 0; i < DRA_MIXES; i++) {
+        const dra_value mu = param(b, dra_mix_mu(i));
+        if (mu.id) out[i] = mix(g, mu, x, before);
+    }
 }
 
 /* Each of `groups` equal parts of the last axis to length 1. */
@@ -99,13 +125,27 @@ static dra_value project(const building *b, int i, dra_value x, int64_t n)
     return dra_reshape(b->g, y, DRA_SHAPE(b->call->tokens.B, n, i ? K : c->heads, W));
 }
 
-/* v with that of the first mixer, which is this one where nothing was handed on. */
-static dra_value mix_values(const building *b, dra_value seen, dra_value v)
+/* How much of the first mixer's values each channel takes, (B, T, K, E); x: what values see. */
+static dra_value first_share(const building *b, dra_value x)
+{
+    dra_graph      *g = b->g;
+    const dra_value none = {0}, one = param(b, DRA_W_MIX), w = param(b, DRA_W_MIX_1);
+    if (w.id) x = dra_linear(g, x, w, none);
+    x = dra_linear(g, x, w.id ? param(b, DRA_W_MIX_2) : one, param(b, DRA_B_MIX));
+    return dra_reshape(g, dra_sigmoid(g, x),
+                       DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, b->m->config.value_dim));
+}
+
+/* v with that of the first mixer, which is this one where nothing was handed on. x: what values
+ * see. */
+static dra_value mix_values(const building *b, dra_value seen, dra_value x, dra_value v)
 {
     dra_graph *g = b->g;
     dra_value *first = &b->channels->value[DRA_CHANNEL_VALUES], share = dra_number(g, 0.5);
     if (b->m->config.value_residual == DRA_VALUES_OWN || dra_graph_failed(g)) return v;
     if (!first->id) return *first = v;
+    if (b->m->config.value_residual == DRA_VALUES_CHANNEL)
+        return dra_add(g, v, dra_mul(g, first_share(b, x), dra_sub(g, *first, v)));
     if (b->m->config.value_residual == DRA_VALUES_LEARNED) {
         share = dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_MIX), param(b, DRA_B_MIX)));
         share = dra_reshape(g, share, DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, 1));
@@ -126,23 +166,23 @@ static void encode_latent(const building *b, dra_value x, dra_value qkv[3])
                              DRA_SHAPE(B, T, c->latent_rope, c->key_dim));
 }
 
-/* Returns what gates see: x shifted by halves, or as it is. */
-static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
+/* in: what each thing sees of x; its gate is of the answer. Returns what all else sees. */
+static dra_seen encode(const building *b, dra_value x, dra_value in[DRA_MIXES], dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     const dra_tokens       *t = &b->call->tokens;
-    dra_value               in[3];
     shift(b, x, in);
+    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[0] : x;
+    const dra_value values = in[2];
     if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
     if (c->latent_kv) encode_latent(b, in[1], qkv);
     if (c->latent_q) in[0] = dra_linear(b->g, in[0], param(b, DRA_W_CQ), (dra_value){0});
     for (int i = 0; i < (c->latent_kv ? 1 : 3); i++) /* those of a context may be in the state */
         qkv[i] = in[i].id ? project(b, i, in[i], i && c->context ? t->context : t->T)
                           : (dra_value){0};
-    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[1] : x; /* by halves all are the same */
-    qkv[2] = mix_values(b, seen, qkv[2]);
+    qkv[2] = mix_values(b, seen, values, qkv[2]);
     normalise_all(b, qkv);
-    return seen;
+    return (dra_seen){.x = seen, .decay = in[DRA_MIX_DECAY], .rate = in[DRA_MIX_RATE]};
 }
 
 /* Keys and values of Transformer-XL's memory, where a piece starts. */
@@ -203,8 +243,8 @@ static dra_value memory_keys(const building *b)
     return normalise(b, k, gain, (dra_value){0}, c->mem_whole ? 1 : c->qk_groups);
 }
 
-static dra_branch_result build_branch(const building *b, int i, dra_value seen, dra_value level,
-                                      const dra_value qkv[3])
+static dra_branch_result build_branch(const building *b, int i, const dra_seen *seen,
+                                      dra_value level, const dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     const dra_branch       *branch = &b->m->branch[i];
@@ -255,6 +295,20 @@ dra_value dra_join_heads(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] * s.dim[3]));
 }
 
+/* What multiplies the heads, of x (B, T, C). */
+static dra_value gate(const building *b, dra_value x)
+{
+    dra_graph      *g = b->g;
+    const dra_value none = {0};
+    switch (b->m->config.gate_values) {
+    case DRA_GATE_SILU: return dra_silu(g, dra_linear(g, x, param(b, DRA_W_G), none));
+    case DRA_GATE_RANK:
+        x = dra_sigmoid(g, dra_linear(g, x, param(b, DRA_W_G_1), none));
+        return dra_linear(g, x, param(b, DRA_W_G_2), none);
+    default: return dra_sigmoid(g, dra_linear(g, x, param(b, DRA_W_G), param(b, DRA_B_G)));
+    }
+}
+
 static dra_value output(const building *b, dra_value seen, dra_value heads)
 {
     const dra_mixer_config *c = &b->m->config;
@@ -262,9 +316,7 @@ static dra_value output(const building *b, dra_value seen, dra_value heads)
     if (c->head_scale)
         heads = dra_mul(g, heads, dra_reshape(g, param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
     dra_value y = dra_join_heads(g, heads);
-    if (c->gate_values)
-        y = dra_mul(g, y,
-                    dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_G), param(b, DRA_B_G))));
+    if (c->gate_values) y = dra_mul(g, y, gate(b, seen));
     y = dra_linear(g, y, param(b, DRA_W_O), param(b, DRA_B_O));
     return c->out_glu ? dra_glu(g, y, DRA_ACT_SIGMOID) : y;
 }
@@ -274,18 +326,19 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
 {
     const building    b = {g, m, call, channels, state_out};
     dra_mixer_result  r = {0};
-    dra_value         qkv[3], y[2];
-    const dra_value   seen = encode(&b, x, qkv), level = levels(&b, seen);
+    dra_value         qkv[3], y[2], in[DRA_MIXES];
+    const dra_seen    seen = encode(&b, x, in, qkv);
+    const dra_value   level = levels(&b, seen.x);
     dra_branch_result part[2];
     for (int i = 0; i < m->branches; i++) {
-        part[i] = build_branch(&b, i, seen, level, qkv);
+        part[i] = build_branch(&b, i, &seen, level, qkv);
         y[i] = part[i].y;
         r.memory = part[i].memory; /* that of a blend is of its second */
         memcpy(r.map[i], part[i].map, sizeof r.map[i]);
     }
     dra_aux_mixer(g, m->config.aux, m->branches, m->branch, part, call->param, r.aux);
     if (m->branches == 2) y[0] = blend(&b, y);
-    r.y = output(&b, seen, y[0]);
+    r.y = output(&b, in[DRA_MIX_GATE], y[0]);
     if (!m->config.gives_memory) r.memory = (dra_value){0};
     return r;
 }

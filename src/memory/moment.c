@@ -4,8 +4,10 @@
  * without normalise there is no z and no denominator. e^x and favor keep S and z relative to e^mu
  * with a running maximum mu (H): mu' = max(mu + ln lambda, max_f a_f(k)), f = e^(a - mu'). The
  * result does not depend on mu, so it is a constant to the gradient.
+ * With a bonus, a token is read before it is written, and itself through u (H) or (H, F):
+ *   y = f(q)^T (S + diag(u) f(k) v^T),   without a denominator
  * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021:
- * FAVOR+; Sun et al. 2023: RetNet] */
+ * FAVOR+; Sun et al. 2023: RetNet; Peng et al. 2024: RWKV 5 and 6] */
 #include <math.h>
 
 #include "memory/lambda.h"
@@ -36,8 +38,9 @@ static dra_status check(const dra_memory_sizes *s, dra_error *err)
 {
     if (s->config->joined)
         return dra_fail(err, DRA_ERR_VALUE, "moment: keys and values cannot share one state");
-    if (s->config->gamma.per == DRA_PER_CHANNEL)
-        return dra_fail(err, DRA_ERR_VALUE, "moment: gamma is per head, found per channel");
+    if (s->config->gamma.per == DRA_PER_CHANNEL && exponential(s))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "moment: gamma is per head with phi exp and favor, found per channel");
     if (s->config->phi == DRA_PHI_IDENTITY && normalised(s))
         return dra_fail(err, DRA_ERR_VALUE, "moment: phi identity has no normalisation");
     if (exponential(s) && !normalised(s))
@@ -45,22 +48,40 @@ static dra_status check(const dra_memory_sizes *s, dra_error *err)
     if (s->config->features < 0 || (s->config->features && s->config->phi != DRA_PHI_FAVOR))
         return dra_fail(err, DRA_ERR_VALUE, "moment: features is %lld, which only favor has",
                         (long long)s->config->features);
-    return DRA_OK;
+    if (s->config->bonus && normalised(s))
+        return dra_fail(err, DRA_ERR_VALUE, "moment: bonus and normalisation exclude each other");
+    if (s->config->bonus_exp && !s->config->bonus)
+        return dra_fail(err, DRA_ERR_VALUE, "moment: bonus_exp is set, but there is no bonus");
+    return dra_lambda_check(s, "moment", err);
 }
 
-static int decays(const dra_memory_sizes *s) { return (int)s->config->decay; } /* parameters */
+static int decays(const dra_memory_sizes *s) /* parameters */
+{
+    return (int)s->config->decay + (s->config->decay_rank ? 1 : 0);
+}
+
+static int bonus_at(const dra_memory_sizes *s)
+{
+    return decays(s) + (s->config->phi == DRA_PHI_FAVOR);
+}
 
 static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
                     dra_specs *state)
 {
     const int64_t F = features(s);
-    dra_lambda_declare(s, prefix, params);
+    dra_lambda_declare(s, F, prefix, params);
     if (s->config->phi == DRA_PHI_FAVOR)
         dra_specs_add(params, prefix,
                       &(dra_spec){.name = "omega",
                                   .shape = DRA_SHAPE(s->H, F, s->D),
                                   .fill = DRA_FILL_FAVOR,
                                   .frozen = true});
+    if (s->config->bonus)
+        dra_specs_add(
+            params, prefix,
+            &(dra_spec){s->config->bonus_exp ? "time_first" : "bonus",
+                        s->config->bonus == DRA_BONUS_HEAD ? DRA_SHAPE(s->H) : DRA_SHAPE(s->H, F),
+                        .number = s->config->bonus_exp ? 0 : 1});
     dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, F, s->E)});
     if (normalised(s)) dra_specs_add(state, prefix, &(dra_spec){"z", DRA_SHAPE(s->H, F)});
     if (exponential(s))
@@ -68,12 +89,23 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
                       &(dra_spec){"max", DRA_SHAPE(s->H), .number = NOTHING, .maximum = true});
 }
 
-static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
-                dra_value *out)
+static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                const dra_seen *seen, dra_value *out)
 {
     if (s->config->decay != DRA_DECAY_DATA) return 0;
-    out[0] = dra_lambda_code(g, s, param, x);
+    out[0] = dra_lambda_code(g, s, param, seen->decay);
     return 1;
+}
+
+/* u (H, F), or none. */
+static dra_value bonus(dra_graph *g, const dra_memory_call *c)
+{
+    const dra_memory_sizes *s = c->sizes;
+    if (!s->config->bonus) return (dra_value){0};
+    dra_value u = c->param[bonus_at(s)];
+    if (s->config->bonus_exp) u = dra_exp(g, u);
+    if (s->config->bonus == DRA_BONUS_CHANNEL) return u;
+    return dra_broadcast(g, dra_reshape(g, u, DRA_SHAPE(s->H, 1)), DRA_SHAPE(s->H, features(s)));
 }
 
 /* Features of x (B, H, D): (B, H, F); for the exponential ones what stands in the exponent. */
@@ -139,7 +171,12 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value write = dra_mul(g, column(g, s, k), row(g, s, c->x[1]));
     const dra_value S = dra_add(g, fade(g, s, l, c->state[0]), write);
     r->state[0] = dra_memory_keep(g, c, c->state[0], S);
-    dra_value y = dra_matmul(g, row(g, s, q), r->state[0]); /* (B, H, 1, E) */
+    const dra_value u = bonus(g, c);
+    dra_value       y = dra_matmul(g, row(g, s, q), u.id ? c->state[0] : r->state[0]);
+    if (u.id) { /* (B, H, 1, E) */
+        const dra_value own = dra_mul(g, q, dra_mul(g, u, dra_memory_written(g, c, k, 3)));
+        y = dra_add(g, y, dra_mul(g, row(g, s, dra_sum_last(g, own)), row(g, s, c->x[1])));
+    }
     if (normalised(s)) {
         const dra_value z = fade(g, s, l, column(g, s, c->state[1]));
         const dra_value sum = dra_memory_keep(g, c, column(g, s, c->state[1]),
@@ -176,14 +213,15 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_memory_sizes *s = c->sizes;
     dra_value               k = phi(g, c, c->x[0]), q = phi(g, c, c->q), l = c->code[0];
     if (dra_graph_failed(g)) return;
-    if (s->config->decay == DRA_DECAY_FIXED) l = dra_log_sigmoid(g, c->param[0]);
+    if (s->config->decay == DRA_DECAY_FIXED) l = dra_lambda_fixed(g, s, c->param);
     if (exponential(s)) measure(g, c, &q, &k, &l, &r->state[2]);
     k = dra_memory_written(g, c, k, 4);
-    l = dra_memory_written(g, c, l, 3);
+    l = dra_memory_written(g, c, l, dra_lambda_rank(s));
     const dra_moment_config config = {.q = q,
                                       .k = k,
                                       .v = c->x[1],
                                       .l = l,
+                                      .u = bonus(g, c),
                                       .S = c->state[0],
                                       .z = normalised(s) ? c->state[1] : (dra_value){0},
                                       .mark = c->reads,
@@ -203,4 +241,5 @@ const dra_memory dra_memory_moment = {.name = "moment",
                                       .chunk = chunk,
                                       .code = code,
                                       .options = DRA_OPTION_PHI | DRA_OPTION_DECAY |
-                                                 DRA_CHUNK_SKIPS | DRA_CHUNK_BLOCKS};
+                                                 DRA_OPTION_BONUS | DRA_CHUNK_SKIPS |
+                                                 DRA_CHUNK_BLOCKS};

@@ -116,13 +116,13 @@ static void routed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, 
     out[L] = dra_add(g, decay[L], out[L]);
 }
 
-static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
-                dra_value *out)
+static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                const dra_seen *seen, dra_value *out)
 {
     if (gate(s) == DRA_GATE_FIXED) return 0;
-    dra_value z = dra_linear(g, x, param[cells(s) + fades(s)], (dra_value){0});
+    dra_value z = dra_linear(g, seen->x, param[cells(s) + fades(s)], (dra_value){0});
     if (dra_graph_failed(g)) return 0;
-    const dra_shape shape = dra_shape_of(g, x);
+    const dra_shape shape = dra_shape_of(g, z);
     z = dra_reshape(g, z, DRA_SHAPE(shape.dim[0], shape.dim[1], s->H, count(s)));
     if (gate(s) == DRA_GATE_ROUTED) {
         routed(g, s, param, z, out);

@@ -24,11 +24,14 @@ static const char *const per[] = {"head", "channel", NULL};
 static const char *const starts[] = {"halflife", "efold", "const", NULL};
 static const char *const phis[] = {"elu1", "relu", "exp", "favor", "identity", NULL};
 static const char *const decays[] = {"none", "fixed", "data", NULL};
+static const char *const decay_forms[] = {"sigmoid", "exp", "bounded", NULL};
+static const char *const bonuses[] = {"none", "head", "channel", NULL};
+static const char *const transitions[] = {"strength", "diagonal", NULL};
 static const char *const gates[] = {"default", "fixed", "routed", "gated", NULL};
 static const char *const candidates[] = {"token", "gru", NULL};
 static const char *const recurrents[] = {"plain", "spectral", "weight", NULL};
 static const char *const whose[] = {"own", "all", NULL};
-static const char *const shifts[] = {"none", "half", "mix", NULL};
+static const char *const shifts[] = {"none", "half", "mix", "lerp", "data", NULL};
 static const char *const blends[] = {"none", "number", "schedule", "learned", NULL};
 static const char *const positions[] = {"none", "learned", NULL};
 static const char *const norms[] = {"rms", "layer", "unit", NULL};
@@ -41,8 +44,8 @@ static const char *const ff_biases[] = {"default", "all", "none", "in", NULL};
 static const char *const head_maps[] = {"div", "mod", NULL};
 static const char *const qkv_norms[] = {"rms", "layer", "unit", NULL};
 static const char *const qkv_gains[] = {"shared", "heads", "none", NULL};
-static const char *const value_gates[] = {"none", "biased", "plain", NULL};
-static const char *const value_residuals[] = {"none", "half", "learned", NULL};
+static const char *const value_gates[] = {"none", "biased", "plain", "silu", "low-rank", NULL};
+static const char *const value_residuals[] = {"none", "half", "learned", "channel", NULL};
 static const char *const rotates[] = {"none", "rotary", "xpos", NULL};
 static const char *const distances[] = {"none", "t5", "dynamic", "alibi", NULL};
 static const char *const visibles[] = {"causal", "whole", "prefix", NULL};
@@ -125,7 +128,14 @@ static const dra_field gamma_fields[] = {
          .max = 1e6},                                                                              \
         MEMORY_BOOL(at, tau_learned), MEMORY_BOOL(at, slot_decay), MEMORY_BOOL(at, pi),            \
         MEMORY_BOOL(at, norm), MEMORY_CHOICE(at, recurrent, DRA_FIELD_CHOICE, recurrents),         \
-        MEMORY_BOOL(at, maps), MEMORY_CHOICE(at, norm_kind, DRA_FIELD_CHOICE, norms)
+        MEMORY_BOOL(at, maps), MEMORY_CHOICE(at, norm_kind, DRA_FIELD_CHOICE, norms),              \
+        MEMORY_CHOICE(at, decay_form, DRA_FIELD_CHOICE, decay_forms), MEMORY_INT(at, decay_rank),  \
+        MEMORY_CHOICE(at, bonus, DRA_FIELD_CHOICE, bonuses), MEMORY_BOOL(at, bonus_exp),           \
+        MEMORY_CHOICE(at, transition, DRA_FIELD_CHOICE, transitions), MEMORY_INT(at, rate_rank),   \
+    {                                                                                              \
+        .name = "head_norm_eps", .kind = DRA_FIELD_REAL,                                           \
+        .offset = at + offsetof(dra_memory_config, head_norm_eps), .max = 1                        \
+    }
 
 static const dra_field memory_fields[] = {MEMORY_FIELDS(0), {0}};
 
@@ -175,6 +185,9 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          INT(dra_mixer_config, latent_kv),
                                          INT(dra_mixer_config, latent_q),
                                          INT(dra_mixer_config, latent_rope),
+                                         INT(dra_mixer_config, shift_rank),
+                                         INT(dra_mixer_config, gate_rank),
+                                         INT(dra_mixer_config, value_rank),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
@@ -201,6 +214,8 @@ static const dra_field ff_fields[] = {CHOICE(dra_ff_config, kind, inners),
                                       CHOICE(dra_ff_config, bias, ff_biases),
                                       BOOL(dra_ff_config, act_norm),
                                       REAL(dra_ff_config, dropout, 0, 0.999),
+                                      BOOL(dra_ff_config, lerp),
+                                      SWITCH(dra_ff_config, receptance),
                                       {0}};
 
 static const dra_field position_fields[] = {CHOICE(dra_position_config, rotate, rotates),

@@ -45,7 +45,7 @@ static dra_status read_old(const dra_conversion *c, const dra_spec *old, dra_rea
 {
     const dra_name_rule           *rule;
     const dra_tensor_source_entry *e = dra_format_find(&c->old, c->from, old, &rule);
-    return dra_name_rule_read(c->from, e, rule, old, to, err);
+    return dra_name_rule_read(e, rule, old, to, err);
 }
 
 /* Tables of tokens may differ in rows. */
@@ -75,11 +75,23 @@ static const dra_real *get(void *user, int i, dra_error *err)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+/* Numbers for each channel of heads: (H, D), but no matrices. */
+static bool is_wide(const char *param)
+{
+    static const char *const names[] = {"time_decay", "time_first", "bonus", "b_rate",
+                                        "k_k",        "k_a",        "r_k"};
+    const char              *dot = strrchr(param, '.');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(dot ? dot + 1 : param, names[i]) == 0) return true;
+    return false;
+}
+
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t)
 {
-    const dra_shape *s = &dra_specs_at(dra_model_params(c->target), t->param[0])->shape;
-    const dra_dtype  full = c->how->cpp ? DRA_F32 : DRA_REAL;
-    return s->rank > 1 && c->how->dtype != DRA_F32 ? c->how->dtype : full;
+    const dra_spec *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
+    if (c->how->cpp) return dra_rwkv_cpp_dtype(t->name, &t->shape, c->how->dtype);
+    return p->shape.rank > 1 && !is_wide(p->name) && c->how->dtype != DRA_F32 ? c->how->dtype
+                                                                              : DRA_REAL;
 }
 
 /* Element i of `to`; false: too large for its dtype. */
@@ -126,8 +138,8 @@ const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra
 {
     if (stopped(c, err)) return NULL;
     dra_real       *room = room_for(&c->tensor, bytes_of(&t->shape), err);
-    const dra_real *x = room ? dra_file_tensor_fill(t, dra_model_params(c->target), get, c,
-                                                    c->how->cpp, room, err)
+    const dra_real *x = room ? dra_file_tensor_fill(t, dra_model_params(c->target), get, c, room,
+                                                    err)
                              : NULL;
     return x ? narrow(c, t, x, err) : NULL;
 }
@@ -210,9 +222,11 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     c->config = how->config ? *how->config : old;
     st = dra_model_create(&old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
-    if (st == DRA_OK) st = dra_name_rules_create(&old, &c->old, err);
-    if (st == DRA_OK) st = dra_name_rules_create(&c->config, &c->rules, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
+    if (st == DRA_OK) st = dra_name_rules_create(&old, dra_dialect_of(c->from), &c->old, err);
+    if (st == DRA_OK)
+        st = dra_name_rules_create(&c->config, how->cpp ? DRA_DIALECT_CPP : DRA_DIALECT_FOLDER,
+                                   &c->rules, err);
     if (st == DRA_OK && !how->skip_hash) st = dra_tensor_source_check(c->from, err);
     if (st == DRA_OK) st = check(c, err);
     if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);
@@ -250,7 +264,9 @@ static dra_status check_words(const dra_conversion *c, dra_error *err)
     dra_json   j = {0};
     json_t    *object = dra_json_object(&j);
     dra_status st = dra_json_check(&j, c->how->to, err);
-    if (st == DRA_OK && c->rules.format->read)
+    if (st == DRA_OK && c->how->cpp)
+        st = dra_rwkv_cpp_check(c, err);
+    else if (st == DRA_OK && c->rules.format->read)
         st = dra_format_write(c->how->to, &c->config, object, err);
     json_decref(object);
     return st;

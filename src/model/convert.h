@@ -26,7 +26,10 @@ const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra
 
 /* Writes the weights into a folder, in shards if these are asked for. */
 dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);
+/* What a tensor of rwkv.cpp is stored in, where `wanted` is asked for. */
+dra_dtype dra_rwkv_cpp_dtype(const char *name, const dra_shape *shape, dra_dtype wanted);
 /* A file of rwkv.cpp; what the format cannot express is refused. */
+dra_status dra_rwkv_cpp_check(const dra_conversion *c, dra_error *err);
 dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *err);
 /* Nothing has this name yet. */
 dra_status dra_path_free(const char *path, dra_error *err);

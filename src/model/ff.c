@@ -1,4 +1,4 @@
-/* Feed-forwards: each token by itself, but for RWKV-4's channel mix, which also sees the token
+/* Feed-forwards: each token by itself, but for RWKV's channel mix, which also sees the token
  * before.
  *   y = W_down drop(norm(act(W_up x + b_up))) + b_down
  *   gated: act(W_up x) becomes (W_up x + b_up) * act(W_gate x + b_gate) */
@@ -20,6 +20,7 @@ struct dra_ff {
 };
 
 static bool mixes(const dra_ff *f) { return f->config.ff.kind == DRA_FF_MIX; }
+static bool receives(const dra_ff *f) { return f->config.ff.receptance != DRA_OFF; }
 static bool gated(const dra_ff *f)
 {
     return f->config.ff.gated || f->config.ff.kind == DRA_FF_SWIGLU;
@@ -86,9 +87,9 @@ static void declare(dra_ff *f)
     add_matrix(f, W_DOWN, C, F, out);
     if (gated(f)) add_matrix(f, W_GATE, F, C, in);
     if (mixes(f)) {
-        add_matrix(f, W_R, C, C, in);
+        if (receives(f)) add_matrix(f, W_R, C, C, in);
         add_vector(f, MU_K, C, 0.5);
-        add_vector(f, MU_R, C, 0.5);
+        if (receives(f)) add_vector(f, MU_R, C, 0.5);
         dra_specs_add(f->state, NULL, &(dra_spec){"x", DRA_SHAPE(C)});
     } else {
         declare_biases(f);
@@ -113,6 +114,12 @@ static dra_status check(const dra_sublayer_config *c, dra_error *err)
                                                  : "act_norm");
     if (f->kind == DRA_FF_MIX && c->mixer.whole)
         return dra_fail(err, DRA_ERR_VALUE, "ff: kind mix looks back, but whole sees all");
+    if (f->kind != DRA_FF_MIX && (f->lerp || f->receptance))
+        return dra_fail(err, DRA_ERR_VALUE, "ff: %s is set, which only kind mix has",
+                        f->lerp ? "lerp" : "receptance");
+    if ((unsigned)f->receptance > DRA_OFF)
+        return dra_fail(err, DRA_ERR_VALUE, "ff: receptance is %d, expected 0 to 2",
+                        (int)f->receptance);
     if (!(f->dropout >= 0 && f->dropout < 1))
         return dra_fail(err, DRA_ERR_VALUE, "ff: dropout is %g, expected 0 <= p < 1", f->dropout);
     return DRA_OK;
@@ -176,9 +183,10 @@ static dra_value plain(dra_graph *g, const dra_ff *f, const dra_module_call *cal
     return dra_linear(g, h, param(f, call, W_DOWN), param(f, call, B_DOWN));
 }
 
-/* before + mu (x - before) */
-static dra_value blend(dra_graph *g, dra_value mu, dra_value x, dra_value before)
+/* mu x + (1 - mu) before; with lerp x + mu (before - x) */
+static dra_value blend(dra_graph *g, const dra_ff *f, dra_value mu, dra_value x, dra_value before)
 {
+    if (f->config.ff.lerp) return dra_add(g, x, dra_mul(g, dra_sub(g, before, x), mu));
     return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, dra_affine(g, mu, -1, 1)));
 }
 
@@ -187,8 +195,9 @@ static dra_value channel_mix(dra_graph *g, const dra_ff *f, const dra_module_cal
 {
     const dra_value none = {0}, mu_k = param(f, call, MU_K), mu_r = param(f, call, MU_R);
     const dra_value before = dra_tokens_shift(g, &call->tokens, x, call->state[0], &state_out[0]);
-    const dra_value k = dra_linear(g, blend(g, mu_k, x, before), param(f, call, W_UP), none);
-    const dra_value r = dra_linear(g, blend(g, mu_r, x, before), param(f, call, W_R), none);
+    const dra_value k = dra_linear(g, blend(g, f, mu_k, x, before), param(f, call, W_UP), none);
+    if (!receives(f)) return dra_linear(g, dra_relu2(g, k), param(f, call, W_DOWN), none);
+    const dra_value r = dra_linear(g, blend(g, f, mu_r, x, before), param(f, call, W_R), none);
     return dra_mul(g, dra_sigmoid(g, r),
                    dra_linear(g, dra_relu2(g, k), param(f, call, W_DOWN), none));
 }

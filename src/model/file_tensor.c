@@ -33,27 +33,25 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
         for (int k = 1; r && k < r->parts && k < DRA_PARTS_MOST; k++)
             t->param[k] = part(params, r, l, k);
         if (r)
-            dra_name_rule_name(rules->format, r, l, t->name);
+            dra_name_rule_name(rules, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
         if (!r || !r->also) continue;
         list[n] = *t;
-        dra_pattern_fill(rules->format->prefix, r->also, l, list[n++].name);
+        dra_pattern_fill(rules->prefix, r->also, l, list[n++].name);
     }
     return list ? n : -1;
 }
 
 const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *params,
-                                     dra_get_param get, void *user, bool cpp, dra_real *room,
-                                     dra_error *err)
+                                     dra_get_param get, void *user, dra_real *room, dra_error *err)
 {
     const dra_name_rule *r = t->rule;
-    if (!r || (!r->transposed && !r->parts && !(cpp && r->decay)))
-        return get(user, t->param[0], err);
+    if (!r || (!r->transposed && !r->parts && !r->as)) return get(user, t->param[0], err);
     for (int k = 0; k == 0 || k < r->parts; k++) {
         const dra_real *from = get(user, t->param[k], err);
         if (!from) return NULL;
-        dra_name_rule_write(r + k, dra_specs_at(params, t->param[k]), from, cpp, room);
+        dra_name_rule_write(r + k, dra_specs_at(params, t->param[k]), from, room);
     }
     return room;
 }
@@ -72,8 +70,7 @@ static const void *make(void *user, dra_error *err)
     free(*m->room);
     *m->room = malloc((size_t)dra_shape_count(&m->t->shape) * sizeof(dra_real) + 1);
     if (*m->room)
-        return dra_file_tensor_fill(m->t, m->s->params, m->s->get, m->s->user, false, *m->room,
-                                    err);
+        return dra_file_tensor_fill(m->t, m->s->params, m->s->get, m->s->user, *m->room, err);
     dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", m->t->name);
     return NULL;
 }
@@ -90,6 +87,7 @@ static bool is_ready(const dra_weights_writer *s, const dra_file_tensor *t, dra_
             item->data = data;
             item->dtype = is.dtype;
         }
+        if (!dra_name_rule_in_place(t->rule ? t->rule + k : NULL)) return false;
         const dra_param_layout should = dra_name_rule_layout(
             t->rule ? t->rule + k : NULL, &(dra_tensor_info){.dtype = item->dtype});
         if (data != item->data || !dra_param_layout_equal(&is, &should)) return false;

@@ -37,7 +37,7 @@ static dra_status read_config(const char *path, dra_model_config *out, dra_error
     return st;
 }
 
-/* A file of RWKV-4 needs no config next to it. */
+/* A file of RWKV needs no config next to it. */
 static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
 {
     dra_tensor_source *s;

@@ -2,17 +2,23 @@
 #include "model/format.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "file/fail.h"
 #include "model/model.h"
+#include "model/rwkv.h"
 
 static const dra_format        own = {.name = "dra"};
 static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
                                             [DRA_FORMAT_GPT2] = &dra_format_gpt2,
                                             [DRA_FORMAT_RWKV] = &dra_format_rwkv,
-                                            [DRA_FORMAT_XT] = &dra_format_xt};
+                                            [DRA_FORMAT_XT] = &dra_format_xt,
+                                            [DRA_FORMAT_RWKV5] = &dra_format_rwkv5,
+                                            [DRA_FORMAT_RWKV6] = &dra_format_rwkv6,
+                                            [DRA_FORMAT_RWKV7] = &dra_format_rwkv7,
+                                            [DRA_FORMAT_FLA6] = &dra_format_fla6};
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 
@@ -22,7 +28,9 @@ const dra_format *dra_format_named(const json_t *object)
 {
     const char *type = json_string_value(json_object_get(object, "model_type"));
     for (int i = 0; i < FORMATS; i++)
-        if (type && strcmp(type, formats[i]->name) == 0) return formats[i];
+        if (type && strcmp(type, formats[i]->name) == 0 &&
+            (!formats[i]->fits || formats[i]->fits(object)))
+            return formats[i];
     return NULL;
 }
 
@@ -67,6 +75,18 @@ double dra_keys_real(dra_keys *k, const char *key, double fallback)
     if (json_is_number(v) && json_number_value(v) >= 0 && json_number_value(v) < 1)
         return json_number_value(v);
     dra_keys_refuse(k, key, "a number from 0 to 1");
+    return fallback;
+}
+
+double dra_keys_number(dra_keys *k, const char *key, double most, double fallback)
+{
+    const json_t *v = said(k, key, NULL);
+    char          expected[48];
+    if (!v) return fallback;
+    if (json_is_number(v) && json_number_value(v) > 0 && json_number_value(v) <= most)
+        return json_number_value(v);
+    snprintf(expected, sizeof expected, "a number above 0, up to %g", most);
+    dra_keys_refuse(k, key, expected);
     return fallback;
 }
 
@@ -130,36 +150,64 @@ static const char *difference(const json_t **one, const json_t **other)
     return NULL;
 }
 
+/* The first key inside a key that differs: *one and *other become the objects it is in. */
+static const char *inner_difference(const json_t **one, const json_t **other, const char *key)
+{
+    json_t     *a = json_object_get(*one, key), *b = json_object_get(*other, key), *v;
+    const char *name, *found = NULL;
+    if (!json_is_object(a) || !json_is_object(b)) return NULL;
+    json_object_foreach(b, name, v) if (!json_object_get(a, name)) found = name;
+    json_object_foreach(a, name, v) if (!json_equal(v, json_object_get(b, name)))
+    {
+        found = name;
+        break;
+    }
+    if (!found) return NULL;
+    *one = a;
+    *other = b;
+    return found;
+}
+
+dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
+                              const dra_model_config *can, dra_error *err)
+{
+    dra_status    st = DRA_OK;
+    json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(can);
+    const json_t *one = a, *other = b;
+    const char   *key = a && b ? difference(&one, &other) : NULL;
+    const char   *inner = key ? inner_difference(&one, &other, key) : NULL;
+    if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    if (key) {
+        const json_t *x = json_object_get(one, inner ? inner : key);
+        const json_t *y = json_object_get(other, inner ? inner : key);
+        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
+        char         *only = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
+        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s cannot hold %s%s%s %.120s, only %.120s",
+                      place, what, key, inner ? "." : "", inner ? inner : "",
+                      is  ? is
+                      : x ? "..."
+                          : "by default",
+                      only ? only
+                      : y  ? "..."
+                           : "the default");
+        free(is);
+        free(only);
+    }
+    json_decref(a);
+    json_decref(b);
+    return st;
+}
+
 /* Read back, it must be what was meant; else the format cannot express it. */
 static dra_status check_words(const char *place, const dra_model_config *meant, json_t *object,
                               dra_error *err)
 {
     const dra_format *f = dra_format_of(meant);
     dra_model_config  back;
-    dra_status        st = dra_format_read(f, place, object, &back, err);
-    if (st != DRA_OK) return st;
-    json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(&back);
-    const json_t *one = a, *other = b;
-    const char   *key = a && b ? difference(&one, &other) : NULL;
-    if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
-    if (key) {
-        const json_t *x = json_object_get(one, key), *y = json_object_get(other, key);
-        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
-        char         *can = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
-        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
-                      place, f->name[0] == 'x' ? "an" : "a", f->name, key,
-                      is  ? is
-                      : x ? "..."
-                          : "by default",
-                      can ? can
-                      : y ? "..."
-                          : "the default");
-        free(is);
-        free(can);
-    }
-    json_decref(a);
-    json_decref(b);
-    return st;
+    char              what[48];
+    const dra_status  st = dra_format_read(f, place, object, &back, err);
+    snprintf(what, sizeof what, "%s %s folder", f->name[0] == 'x' ? "an" : "a", f->name);
+    return st == DRA_OK ? dra_config_compare(place, what, meant, &back, err) : st;
 }
 
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
@@ -216,72 +264,22 @@ json_t *dra_format_others(dra_json *j, const char *place, json_t *object)
 
 /* A head that should be tied but is stored and differs from the embedding: it is not tied. No head
  * at all: a bare model, whose head is then its embedding. */
-static void settle_head(const dra_format *f, const dra_tensor_source *s, dra_model_config *c)
+static dra_status settle_head(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
-    const dra_name_rule           *rule;
-    const dra_spec                 embedding = {.name = "embedding"};
-    const dra_name_rules           rules = {.format = f, .row = f->rules};
+    const dra_name_rule *rule;
+    const dra_spec       embedding = {.name = "embedding"};
+    dra_name_rules       rules;
+    const dra_status     st = dra_name_rules_create(c, dra_dialect_of(s), &rules, err);
+    if (st != DRA_OK) return st;
     const dra_tensor_source_entry *e = dra_format_find(&rules, s, &embedding, &rule);
-    const dra_tensor_source_entry *head = dra_tensor_source_find(s, f->head);
+    const dra_tensor_source_entry *head = dra_format_look(&rules, s, rules.head, 0);
     if (!head) c->tied = DRA_ON;
-    if (!head || !e || c->tied == DRA_OFF) return;
-    if (head->info->bytes != e->info->bytes ||
-        memcmp(head->info->data, e->info->data, e->info->bytes) != 0)
+    if (head && e && c->tied != DRA_OFF &&
+        (head->info->bytes != e->info->bytes ||
+         memcmp(head->info->data, e->info->data, e->info->bytes) != 0))
         c->tied = DRA_OFF;
-}
-
-static int64_t rows_of(const dra_tensor_source *s, const char *name)
-{
-    const dra_tensor_source_entry *e = dra_tensor_source_find(s, name);
-    return e && e->info->shape.rank == 2 ? e->info->shape.dim[0] : 0;
-}
-
-static int64_t columns_of(const dra_tensor_source *s, const char *name)
-{
-    const dra_tensor_source_entry *e = dra_tensor_source_find(s, name);
-    return e && e->info->shape.rank == 2 ? e->info->shape.dim[1] : 0;
-}
-
-/* One more than the last that any tensor names: others may be missing, and are to be named then. */
-static int64_t count_layers(const dra_format *f, const dra_tensor_source *s)
-{
-    int64_t n = 0;
-    for (const dra_name_rule *r = f->rules; r->ours; r++)
-        for (size_t i = 0; i < s->count; i++) {
-            const char *pattern = r->instead ? r->instead : r->theirs;
-            int64_t     l = 0;
-            if (!dra_pattern_fits(pattern, s->entry[i].info->name, &l)) continue;
-            if (l >= n && l < (int64_t)s->count) n = l + 1; /* every layer has tensors */
-        }
-    return n;
-}
-
-/* The architecture is in no header; names tell. */
-dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
-{
-    if (!dra_tensor_source_find(s, "emb.weight") && !s->dim)
-        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                           "expected a model's folder, a file of rwkv.cpp or a checkpoint with the "
-                           "names of RWKV-4");
-    if (dra_tensor_source_find(s, "blocks.0.att.ln_x.weight") ||
-        dra_tensor_source_find(s, "blocks.0.att.r_k"))
-        return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
-    dra_json   j = {0};
-    json_t    *nothing = dra_json_object(&j);
-    dra_status st = dra_json_check(&j, s->path, err);
-    if (st == DRA_OK) st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
-    json_decref(nothing);
-    c->vocab = s->dim ? s->vocab : rows_of(s, "emb.weight");
-    c->dim = s->dim ? s->dim : columns_of(s, "emb.weight");
-    c->depth = s->dim ? s->depth : count_layers(&dra_format_rwkv, s);
-    c->key_dim = rows_of(s, "blocks.0.att.key.weight");
-    c->ff.dim = rows_of(s, "blocks.0.ffn.key.weight");
-    c->rescale_every = 0;
-    if (st == DRA_OK && (c->vocab < 1 || c->dim < 1 || c->depth < 1))
-        st = dra_fail_at(err, DRA_ERR_SHAPE, s->path,
-                         "%lld tokens, width %lld, %lld layers, expected 1 or more of each",
-                         (long long)c->vocab, (long long)c->dim, (long long)c->depth);
-    return st == DRA_OK ? dra_format_settle(s, c, err) : st;
+    dra_name_rules_free(&rules);
+    return DRA_OK;
 }
 
 dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
@@ -294,6 +292,6 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
             st = dra_fail_at(err, DRA_ERR_VALUE, s->path,
                              "%zu tensors, expected those of %lld layers", s->count,
                              (long long)i->depth);
-    if (st == DRA_OK && f->class_name) settle_head(f, s, c);
-    return st;
+    if (st == DRA_OK && f->rwkv) dra_rwkv_settle(s, c);
+    return st == DRA_OK && f->class_name ? settle_head(s, c, err) : st;
 }

@@ -1,4 +1,6 @@
-/* RWKV-4's state in Hugging Face's layout: five tensors (B, channels, L), the layer fastest. */
+/* RWKV's state in Hugging Face's layout, the layer fastest: of version 4 five tensors (B, channels,
+ * L), of later ones three: (B, C, L) of the mixers' tokens before, (B, H, D, E, L) of their
+ * matrices, (B, C, L) of the feed-forwards'. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,37 +8,60 @@
 #include "base/shape.h"
 #include "model/model.h"
 
-static const char *const parts[DRA_RWKV_STATES] = {"ff.x", "mixer.x", "mixer.A", "mixer.B",
-                                                   "mixer.p"};
+enum { LATER = 3 };
+
+static const char *const parts[][DRA_RWKV_STATES] = {
+    {"ff.x", "mixer.x", "mixer.A", "mixer.B", "mixer.p"}, {"mixer.x", "mixer.S", "ff.x"}};
+
+static bool is_later(const dra_model *m)
+{
+    return dra_model_config_rwkv(dra_model_config_of(m)) > 4;
+}
+
+static const char *part_of(const dra_model *m, int which) { return parts[is_later(m)][which]; }
+
+int dra_rwkv_state_count(const dra_model *m) { return is_later(m) ? LATER : DRA_RWKV_STATES; }
 
 /* Where part `which` of layer l is among the states; -1: the model is none of these. */
 static int place(const dra_model *m, int which, int64_t l)
 {
     char name[64];
-    snprintf(name, sizeof name, "layers.%lld.%s", (long long)l, parts[which]);
+    snprintf(name, sizeof name, "layers.%lld.%s", (long long)l, part_of(m, which));
     return dra_specs_find(dra_model_state(m), name);
 }
 
-/* Channels of a part; -1 with an error. */
+dra_shape dra_rwkv_state_shape(const dra_model *m, int64_t B, int which)
+{
+    dra_shape s = {.rank = 1, .dim = {B}};
+    const int at = which < 0 || which >= dra_rwkv_state_count(m) ? -1 : place(m, which, 0);
+    if (at < 0) return (dra_shape){0};
+    const dra_shape *each = &dra_specs_at(dra_model_state(m), at)->shape;
+    for (int32_t k = 0; k < each->rank; k++) s.dim[s.rank++] = each->dim[k];
+    s.dim[s.rank++] = dra_model_config_of(m)->depth;
+    return s;
+}
+
+/* Numbers of a part; -1 with an error. */
 static int64_t check(const dra_model *m, const dra_states *s, int which, size_t count,
                      dra_error *err)
 {
     const int64_t L = dra_model_config_of(m)->depth, B = dra_states_batch(s);
-    if (which < 0 || which >= DRA_RWKV_STATES) {
-        dra_fail(err, DRA_ERR_INDEX, "rwkv state: number %d, expected 0 to 4", which);
+    char          text[80];
+    if (which < 0 || which >= dra_rwkv_state_count(m)) {
+        dra_fail(err, DRA_ERR_INDEX, "rwkv state: number %d, expected 0 to %d", which,
+                 dra_rwkv_state_count(m) - 1);
         return -1;
     }
     for (int64_t l = 0; l < L; l++)
         if (place(m, which, l) < 0) {
             dra_fail(err, DRA_ERR_VALUE, "rwkv state: layer %lld has no %s", (long long)l,
-                     parts[which]);
+                     part_of(m, which));
             return -1;
         }
-    const dra_spec *p = dra_specs_at(dra_model_state(m), place(m, which, 0));
-    const int64_t   C = dra_shape_count(&p->shape);
-    if (count == (size_t)(B * C * L)) return C;
-    dra_fail(err, DRA_ERR_SHAPE, "rwkv state: %zu numbers, expected (%lld, %lld, %lld)", count,
-             (long long)B, (long long)C, (long long)L);
+    const dra_shape should = dra_rwkv_state_shape(m, B, which);
+    if (count == (size_t)dra_shape_count(&should)) return (int64_t)count / (B * L);
+    dra_fail(err, DRA_ERR_SHAPE, "rwkv state: %zu numbers, expected %s", count,
+             dra_shape_text(&should, text, sizeof text));
     return -1;
 }
 
@@ -50,7 +75,7 @@ typedef struct moving {
 static dra_status move(const dra_model *m, const moving *v, int which, size_t count, dra_error *err)
 {
     const int64_t C = check(m, v->from, which, count, err), L = dra_model_config_of(m)->depth;
-    if (C < 0) return which < 0 || which >= DRA_RWKV_STATES ? DRA_ERR_INDEX : DRA_ERR_SHAPE;
+    if (C < 0) return which < 0 || which >= dra_rwkv_state_count(m) ? DRA_ERR_INDEX : DRA_ERR_SHAPE;
     dra_real  *row = malloc((size_t)C * sizeof *row);
     dra_status st = row ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "rwkv state: out of memory");
     for (int64_t b = 0; b < dra_states_batch(v->from); b++)

@@ -1,7 +1,7 @@
-/* Files of rwkv.cpp with RWKV-4 in FP32 or FP16. All numbers little-endian, u32, unaligned:
+/* Files of rwkv.cpp with RWKV 4 to 7 in FP32 or FP16. All numbers little-endian, u32, unaligned:
  *   header   magic 0x67676d66, version 100 or 101, vocabulary, width, layers, dtype
  *   records  axes, bytes of the name, dtype, sizes (fastest axis first), name, data
- * until the end of the file. time_decay is stored as w = -exp(time_decay).
+ * until the end of the file. rwkv_names.c says how parameters are stored there.
  * [https://github.com/RWKV/rwkv.cpp, docs/FILE_FORMAT.md] */
 #include <stdlib.h>
 #include <string.h>

@@ -129,7 +129,7 @@ static dra_value_residual value_residual(const dra_model_config *c, int64_t l)
     for (int64_t i = 0; i < l && i < c->mixers; i++)
         before = before || c->mixer[i].value_residual != DRA_VALUES_OWN;
     const dra_value_residual own = c->mixer[l % c->mixers].value_residual;
-    return own == DRA_VALUES_LEARNED && !before ? DRA_VALUES_HALF : own;
+    return own > DRA_VALUES_HALF && !before ? DRA_VALUES_HALF : own;
 }
 
 /* The mixer of attention sublayer l of `layers`. */

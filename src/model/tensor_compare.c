@@ -25,37 +25,23 @@ static void list(listing *l, const char *name)
     l->n++;
 }
 
-static bool is_ignored(const dra_model *m, const dra_format *f, const char *name)
+static bool is_ignored(const dra_model *m, const dra_name_rules *rules, const char *name)
 {
-    const size_t n = strlen(name);
+    const dra_format *f = rules->format;
+    const size_t      n = strlen(name);
     if (!f->class_name) return false;
-    if (strcmp(name, f->head) == 0) return dra_model_config_of(m)->tied == DRA_ON;
+    if (strcmp(name, rules->head) == 0) return dra_model_config_of(m)->tied == DRA_ON;
     for (const char *const *end = f->ignored; *end; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
     return false;
 }
 
-/* Some tensor has the other name that its rule knows. A head instead of an embedding is no such. */
-static bool has_original_names(const dra_name_rules *n, const dra_tensor_source *s)
-{
-    int64_t l;
-    for (const dra_name_rule *r = n->row; r && r->ours; r++) {
-        if (!r->instead || strcmp(r->instead, n->format->head) == 0) continue;
-        for (size_t i = 0; i < s->count; i++)
-            if (dra_pattern_fits(r->instead, s->entry[i].info->name, &l)) return true;
-    }
-    return false;
-}
-
 /* What a tensor that is missing would be called among those that are there. */
-static const char *name_here(const dra_name_rules *n, bool original, const dra_spec *p,
-                             char name[DRA_TENSOR_NAME])
+static const char *name_here(const dra_name_rules *n, const dra_spec *p, char name[DRA_TENSOR_NAME])
 {
     int64_t              l = 0;
     const dra_name_rule *r = dra_name_rules_find(n, p->name, &l);
-    if (!original) return dra_name_rule_name(n->format, r, l, name);
-    dra_pattern_fill("", r->instead ? r->instead : r->theirs, l, name);
-    return name;
+    return dra_name_rule_name(n, r, l, name);
 }
 
 static dra_status report(const dra_tensor_source *s, const dra_specs *params,
@@ -118,7 +104,7 @@ static dra_status check_constants(const dra_name_rules *n, const dra_tensor_sour
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < n->constants && st == DRA_OK; i++) {
-        const dra_tensor_source_entry *e = dra_format_look(n->format, s, n->constant[i].name, 0);
+        const dra_tensor_source_entry *e = dra_format_look(n, s, n->constant[i].name, 0);
         if (e) used[e - s->entry] = true;
         if (e) st = check_constant(&n->constant[i], e, err);
     }
@@ -150,8 +136,7 @@ static dra_status check_also(const dra_name_rules *n, const dra_tensor_source *s
                              const dra_name_rule *r, const dra_tensor_source_entry *e, bool *used,
                              dra_error *err)
 {
-    const dra_tensor_source_entry *also = r && r->also ? dra_format_look(n->format, s, r->also, 0)
-                                                       : NULL;
+    const dra_tensor_source_entry *also = r && r->also ? dra_format_look(n, s, r->also, 0) : NULL;
     if (!also || also == e) return DRA_OK;
     used[also - s->entry] = true;
     return check_copy(e, also, err);
@@ -161,7 +146,6 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
                               const dra_tensor_source *s, dra_error *err)
 {
     const dra_specs *params = dra_model_params(m);
-    const bool       original = has_original_names(n, s);
     bool            *used = calloc(s->count + 1, sizeof *used);
     listing          missing = {0}, strange = {0};
     char             name[DRA_TENSOR_NAME];
@@ -175,11 +159,11 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
         if (e) used[e - s->entry] = true;
         if (e && st == DRA_OK) st = check_also(n, s, r, e, used, err);
         if (!e && (!r || !r->part)) /* parts of one tensor are missing together */
-            list(&missing, r ? name_here(n, original, p, name) : p->name);
+            list(&missing, r ? name_here(n, p, name) : p->name);
     }
     for (size_t i = 0; i < s->count; i++) {
         const char *found = s->entry[i].info->name;
-        if (used[i] || is_ignored(m, n->format, found)) continue;
+        if (used[i] || is_ignored(m, n, found)) continue;
         stranger = found;
         list(&strange, found);
     }

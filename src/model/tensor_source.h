@@ -22,8 +22,7 @@ typedef struct dra_tensor_source {
     char        **file_name;
     dra_file_map  map;               /* rwkv.cpp: the file,                                       */
     dra_header    header;            /* its tensors,                                              */
-    int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these. There decays
-                                        are stored as -exp(time_decay). */
+    int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these */
 } dra_tensor_source;
 
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with

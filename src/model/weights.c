@@ -30,7 +30,8 @@ typedef struct weight {
 
 struct dra_weights {
     const dra_specs   *specs;
-    dra_name_rules     rules; /* of files */
+    dra_name_rules     rules; /* of files that are written     */
+    dra_name_rules     reads; /* of the one that was read      */
     int                n;
     weight            *at;
     dra_tensor_source *file; /* what is mapped */
@@ -50,7 +51,8 @@ static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
     if (w) w->n = dra_specs_count(w->specs);
     if (w) w->at = calloc((size_t)w->n + 1, sizeof *w->at);
     if (!w || !w->at) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-    const dra_status st = dra_name_rules_create(dra_model_config_of(m), &w->rules, err);
+    const dra_status st = dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER,
+                                                &w->rules, err);
     if (st != DRA_OK) return st;
     for (int i = 0; i < w->n; i++)
         w->at[i].bytes = (size_t)dra_shape_count(&dra_specs_at(w->specs, i)->shape) *
@@ -69,6 +71,7 @@ void dra_weights_destroy(dra_weights *w)
     free(w->at);
     dra_tensor_source_close(w->file);
     dra_name_rules_free(&w->rules);
+    dra_name_rules_free(&w->reads);
     free(w);
 }
 
@@ -123,13 +126,12 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(w->specs, i);
     weight         *at = &w->at[i];
-    at->from = dra_format_find(&w->rules, w->file, p, &at->rule);
-    dra_status st = dra_format_check(w->rules.format, at->from, at->rule, p, err);
+    at->from = dra_format_find(&w->reads, w->file, p, &at->rule);
+    dra_status st = dra_format_check(w->reads.format, at->from, at->rule, p, err);
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
-    const bool             changes = dra_name_rule_changes(w->file, at->rule);
     at->layout = dra_name_rule_layout(at->rule, t);
-    if (!changes && is_usable(p, &at->layout, t->data)) {
+    if (dra_name_rule_in_place(at->rule) && is_usable(p, &at->layout, t->data)) {
         if (at->layout.dtype == DRA_REAL && !at->layout.transposed)
             at->data = (const dra_real *)t->data +
                        (size_t)at->layout.part * (at->bytes / sizeof(dra_real));
@@ -138,9 +140,9 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
         return DRA_OK;
     }
     st = own(w, i, err);
-    if (st == DRA_OK) st = dra_name_rule_read(w->file, at->from, at->rule, p, at->own, err);
+    if (st == DRA_OK) st = dra_name_rule_read(at->from, at->rule, p, at->own, err);
     dra_tensor_source_rest(w->file); /* what was read is not needed twice */
-    if (changes) at->from = NULL;
+    if (!dra_name_rule_in_place(at->rule)) at->from = NULL;
     return st;
 }
 
@@ -151,7 +153,9 @@ dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c
     dra_status   st = create(m, &w, err);
     if (st == DRA_OK) st = dra_tensor_source_open(c->path, &w->file, err);
     if (st == DRA_OK && !c->skip_hash) st = dra_tensor_source_check(w->file, err);
-    if (st == DRA_OK) st = dra_format_compare(m, &w->rules, w->file, err);
+    if (st == DRA_OK)
+        st = dra_name_rules_create(dra_model_config_of(m), dra_dialect_of(w->file), &w->reads, err);
+    if (st == DRA_OK) st = dra_format_compare(m, &w->reads, w->file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
@@ -175,8 +179,8 @@ static dra_status read_dense(const dra_weights *w, int i, dra_real *to, dra_erro
         dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, to);
         return DRA_OK;
     }
-    const dra_status st = dra_name_rule_read(w->file, at->from, at->rule, dra_specs_at(w->specs, i),
-                                             to, err);
+    const dra_status st = dra_name_rule_read(at->from, at->rule, dra_specs_at(w->specs, i), to,
+                                             err);
     dra_tensor_source_rest(w->file);
     return st;
 }
@@ -317,7 +321,7 @@ dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *valu
                                       .user = (void *)(uintptr_t)values,
                                       .n_extra = n_extra,
                                       .extra = extra};
-    dra_status               st = dra_name_rules_create(dra_model_config_of(m), &rules, err);
+    dra_status st = dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER, &rules, err);
     rules.constants = 0; /* they are no weights */
     if (st == DRA_OK) st = dra_weights_write(&store, path, err);
     dra_name_rules_free(&rules);

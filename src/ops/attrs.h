@@ -290,6 +290,28 @@ enum {
     DRA_DELTA_BACK_OUTPUTS
 };
 
+/* dplr and its gradient: moments and delta rules that fade by channel (ops/dplr.h). */
+enum { DRA_DPLR_Q, DRA_DPLR_K, DRA_DPLR_V, DRA_DPLR_OPTIONS };
+/* Outputs, and those of the gradient. */
+enum { DRA_DPLR_Y, DRA_DPLR_LAST, DRA_DPLR_RECALLED, DRA_DPLR_BORDERS, DRA_DPLR_OUTPUTS };
+enum {
+    DRA_DPLR_DQ,
+    DRA_DPLR_DK,
+    DRA_DPLR_DV,
+    DRA_DPLR_DL,
+    DRA_DPLR_DU,
+    DRA_DPLR_DA,
+    DRA_DPLR_DC,
+    DRA_DPLR_DS,
+    DRA_DPLR_BACK_OUTPUTS
+};
+
+typedef struct dra_dplr_attr { /* places among the inputs; 0: it is not there */
+    int l, u, a, c, mark;
+    int S;                     /* the first state; backward: the gradient of the last one */
+    int dy, recalled, borders; /* backward only */
+} dra_dplr_attr;
+
 /* slots and its gradient. */
 typedef struct dra_slots_attr {
     dra_slots_read read;

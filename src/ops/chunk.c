@@ -160,6 +160,12 @@ void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_ma
     }
 }
 
+void dra_chunk_clear_from(int64_t n, int64_t t, real *A)
+{
+    const int64_t end = step_end(t / STEP * STEP, n);
+    dra_recur_clear(end - t, A + t * DRA_CHUNK + t);
+}
+
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
 int64_t dra_chunk_heads(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }
@@ -368,6 +374,18 @@ bool dra_chunk_check_decay(dra_graph *g, const char *op, dra_shape tokens, dra_v
     return l->id != 0;
 }
 
+/* q: (B, T, H, F) */
+static bool check_channels(dra_graph *g, const char *op, dra_shape q, dra_value *l)
+{
+    const int32_t   rank = dra_type_of(g, *l)->shape.rank;
+    const dra_shape each = DRA_SHAPE(q.dim[2], q.dim[3]),
+                    tokens = DRA_SHAPE(q.dim[0], q.dim[1], q.dim[2]);
+    if (rank != 2 && rank != 4) return dra_chunk_check_decay(g, op, tokens, l);
+    if (!dra_recur_expect(g, op, "l", *l, DRA_REAL, rank == 2 ? each : q)) return false;
+    *l = dra_broadcast(g, *l, q);
+    return l->id != 0;
+}
+
 bool dra_chunk_check(dra_graph *g, const char *op, dra_chunk_inputs *x)
 {
     dra_value given[6];
@@ -388,7 +406,7 @@ bool dra_chunk_check(dra_graph *g, const char *op, dra_chunk_inputs *x)
     return dra_recur_expect(g, op, "q", x->q, DRA_REAL, q) &&
            dra_recur_expect(g, op, "k", x->k, DRA_REAL, q) &&
            dra_recur_expect(g, op, "v", x->v, DRA_REAL, DRA_SHAPE(B, T, H, E)) &&
-           (!x->l.id || dra_chunk_check_decay(g, op, DRA_SHAPE(B, T, H), &x->l)) &&
+           (!x->l.id || check_channels(g, op, q, &x->l)) &&
            (!x->S.id || dra_recur_expect(g, op, "S", x->S, DRA_REAL, DRA_SHAPE(B, H, F, E))) &&
            (!x->mark.id || dra_recur_expect(g, op, "mark", x->mark, DRA_I32, DRA_SHAPE(B, T)));
 }

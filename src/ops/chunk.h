@@ -83,6 +83,9 @@ void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_ma
 void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
                      dra_matrix_block to, bool add);
 
+/* Zeros in row t from the diagonal on, as far as these read. */
+void dra_chunk_clear_from(int64_t n, int64_t t, real *A);
+
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
 typedef struct dra_chunk { /* tokens t..t+n-1 of one head of one row of the batch */
@@ -206,7 +209,8 @@ dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i);
 typedef struct dra_chunk_inputs { /* those that memories of matrices have in common */
     dra_value q, k;               /* (B, T, H, F) */
     dra_value v;                  /* (B, T, H, E) */
-    dra_value l;                  /* (H) or (B, T, H), becomes the latter; or none */
+    dra_value l;                  /* (H) or (B, T, H), becomes the latter; or none; or by channel
+                                   * (H, F) or (B, T, H, F), becomes the latter */
     dra_value S;                  /* (B, H, F, E), or none */
     dra_value mark;               /* (B, T), or none */
 } dra_chunk_inputs;

@@ -11,6 +11,7 @@
  * the place of v. A tile is one head of one row of the batch; in two stages (chunk.h) first columns
  * of these, then y of some chunks. */
 #include "ops/delta.h"
+#include "ops/dplr.h"
 
 enum { Q, K, V, B, OPTIONS };
 enum { Y, LAST, MISS, BORDERS, OUTPUTS };
@@ -354,17 +355,63 @@ const dra_cpu_kernel dra_cpu_delta = {
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
+static bool fits(dra_graph *g, const dra_delta_config *m, dra_chunk_inputs *x)
+{
+    const bool      free = m->recall.id || m->replace.id;
+    const dra_value rest[] = {m->recall, m->replace};
+    if (!dra_chunk_check(g, "delta", x)) return false;
+    const dra_shape q = dra_type_of(g, m->q)->shape;
+    if (free && m->b.id)
+        dra_build_fail(g, "delta", DRA_ERR_VALUE, "b is given, which recall and replace exclude");
+    else if (free && !(m->recall.id && m->replace.id))
+        dra_build_fail(g, "delta", DRA_ERR_VALUE, "%s is given, expected %s as well",
+                       m->recall.id ? "recall" : "replace", m->recall.id ? "replace" : "recall");
+    if (dra_graph_failed(g) || !dra_check_values(g, "delta", free ? 2 : 1, free ? rest : &m->b))
+        return false;
+    if (free)
+        return dra_recur_expect(g, "delta", "recall", m->recall, DRA_REAL, q) &&
+               dra_recur_expect(g, "delta", "replace", m->replace, DRA_REAL, q);
+    return dra_recur_expect(g, "delta", "b", m->b, DRA_REAL,
+                            DRA_SHAPE(q.dim[0], q.dim[1], q.dim[2]));
+}
+
+/* (B, T, H) times x (B, T, H, ..) */
+static dra_value times(dra_graph *g, dra_value b, dra_value x)
+{
+    const dra_shape s = dra_shape_of(g, b);
+    return dra_mul(g, dra_reshape(g, b, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2], 1)), x);
+}
+
+/* The delta rule with decays by channel recalls by a = e^l o k and replaces by c = -b k. Pads may
+ * hold anything: what is computed of them is not to reach a gradient. */
+static dra_value by_channel(dra_graph *g, const dra_delta_config *m, dra_value l, dra_value *S_last)
+{
+    dra_dplr_inputs x = {.q = m->q,
+                         .k = m->k,
+                         .v = m->v,
+                         .l = l,
+                         .a = m->recall,
+                         .c = m->replace,
+                         .S = m->S,
+                         .mark = m->mark};
+    if (!m->recall.id) {
+        const dra_value b = dra_dplr_at_pads(g, m->mark, m->b, 0);
+        x.k = dra_dplr_at_pads(g, m->mark, m->k, 0);
+        x.a = dra_mul(g, dra_exp(g, dra_dplr_at_pads(g, m->mark, l, 0)), x.k);
+        x.c = dra_neg(g, times(g, b, x.k));
+        x.v = times(g, b, dra_dplr_at_pads(g, m->mark, m->v, 0));
+    }
+    return dra_dplr(g, &x, S_last);
+}
+
 dra_value dra_delta(dra_graph *g, const dra_delta_config *m, dra_value *S_last)
 {
     dra_chunk_inputs x = {m->q, m->k, m->v, m->l, m->S, m->mark};
     dra_value        in[OPTIONS + 3] = {m->q, m->k, m->v, m->b};
     int              n = OPTIONS;
     if (S_last) *S_last = (dra_value){0};
-    if (!dra_chunk_check(g, "delta", &x) || !dra_check_values(g, "delta", 1, &m->b))
-        return (dra_value){0};
-    const int64_t *q = dra_type_of(g, m->q)->shape.dim;
-    if (!dra_recur_expect(g, "delta", "b", m->b, DRA_REAL, DRA_SHAPE(q[0], q[1], q[2])))
-        return (dra_value){0};
+    if (!fits(g, m, &x)) return (dra_value){0};
+    if (m->recall.id || dra_dplr_by_channel(g, x.l)) return by_channel(g, m, x.l, S_last);
     dra_delta_attr a;
     a.l = dra_chunk_append(x.l, in, &n);
     a.S = dra_chunk_append(m->S, in, &n);

@@ -6,6 +6,7 @@
  * An operand may be stored in bf16 or f16: it is widened while it is read, its gradient is real.
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
+#include <math.h>
 
 #include "ops/matmul.h"
 
@@ -16,9 +17,13 @@
  * Few rows and a large b whose columns are adjacent in memory: only whole rows of b are long enough
  * to come as fast as memory can give them. So a tile is one chain of k (DRA_CHAIN) over wide
  * columns; its sums go to scratch, and a second stage adds up the chains in their order, as a gemm
- * over all of k does: the bits are the same. */
-enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
-enum { SMALL = 1 << 18 }; /* multiply-adds of a product that is not worth a choice */
+ * over all of k does: the bits are the same.
+ *
+ * In bf16 on tile registers packing takes longer than multiplying: where several tiles read a row
+ * of a or a column of b, a first stage packs each once, into scratch. */
+enum { ROWS = 256, COLUMNS = 384, WIDER = 768, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
+enum { SMALL = 1 << 18 };            /* multiply-adds of a product that is not worth a choice */
+enum { PACK = 64, WORTH = 1 << 22 }; /* lines of a tile that packs; multiply-adds worth a stage */
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -128,28 +133,38 @@ static double time_of(const dra_tiling *t, int64_t batch, int64_t M, int64_t N, 
     return each * ((double)dra_div_up(all, threads) + 0.1);
 }
 
+/* A tile goes over k chain by chain: what it reads of a and all of its y should stay in the second
+ * cache meanwhile, with some room for b. */
+static bool fits(const dra_call *c, int64_t rows, int64_t columns)
+{
+    const int64_t bytes = rows * (DRA_CHAIN + columns) * (int64_t)sizeof(real);
+    return bytes <= dra_simd_of(c)->caches.l2 / 4 * 3;
+}
+
 dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64_t N, int64_t K,
                               bool bf16)
 {
     static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
-                         columns[] = {COLUMNS, 256, 192, 128, 96, 64};
-    dra_tiling best = cut(M, N, ROWS, COLUMNS);
-    if (!c->context) return best; /* when planning, nothing depends on it */
-    if (c->threads <= 1 || batch * M * N * K < SMALL) return best;
+                         columns[] = {WIDER, COLUMNS, 256, 192, 128, 96, 64};
+    const int some_rows = sizeof rows / sizeof *rows, some = sizeof columns / sizeof *columns;
+    if (!c->context) return cut(M, N, ROWS, COLUMNS); /* for its cost, nothing depends on it */
+    const bool many = c->threads > 1 && batch * M * N * K >= SMALL;
     const bool tiles = bf16 && dra_simd_of(c)->level == DRA_LEVEL_AVX512AMX;
-    double     least = time_of(&best, batch, M, N, c->threads, tiles);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (size_t j = 0; j < sizeof columns / sizeof *columns; j++) {
-            const dra_tiling t = cut(M, N, rows[i], columns[j]);
-            const double     time = time_of(&t, batch, M, N, c->threads, tiles);
-            if (time < least) least = time, best = t;
-        }
+    dra_tiling best = cut(M, N, rows[some_rows - 1], columns[some - 1]);
+    double     least = INFINITY;
+    for (int k = 0; k < some_rows * some && (many || least == INFINITY); k++) {
+        const dra_tiling t = cut(M, N, rows[k / some], columns[k % some]);
+        const double     time = time_of(&t, batch, M, N, c->threads, tiles);
+        if (fits(c, t.rows, t.columns) && time < least) least = time, best = t;
+    }
     return best;
 }
 
 typedef struct sizes {
     int64_t M, N, K, batch, rows, row_blocks, column_blocks, columns;
     int64_t chains; /* of k, each a tile of its own; 0: a tile takes all of k */
+    /* Floats of all lines of a and of b in a block of k, where they are packed first; else 0. */
+    int64_t a_step, b_step, depth;
 } sizes;
 
 static bool by_chains(const dra_call *c, const sizes *s)
@@ -158,6 +173,22 @@ static bool by_chains(const dra_call *c, const sizes *s)
     const dra_tensor      *b = &c->in[1];
     return s->M <= FEW && s->batch == 1 && s->K > DRA_CHAIN && s->K * s->N >= LARGE &&
            b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16;
+}
+
+static int64_t packed_lines(int64_t n)
+{
+    return dra_div_up(n, DRA_PACKED_LINES) * DRA_PACKED_LINES;
+}
+
+static void choose_packing(const dra_call *c, sizes *s, bool bf16, const dra_tiling *t)
+{
+    const int64_t depth = c->context ? dra_simd_of(c)->pack_depth : 0;
+    if (!bf16 || !depth || s->batch != 1 || t->row_blocks * t->column_blocks < 4 ||
+        s->M * s->N * s->K < WORTH)
+        return;
+    s->depth = depth;
+    s->a_step = packed_lines(s->M) * depth / 2;
+    s->b_step = packed_lines(s->N) * depth / 2;
 }
 
 static sizes sizes_of(const dra_call *c)
@@ -179,9 +210,10 @@ static sizes sizes_of(const dra_call *c)
         s.columns = along && !many ? SLIM : NARROW;
     } else {
         const dra_matmul_attr *attr = c->attr;
-        const dra_tiling       t = dra_product_tiling(c, s.batch, s.M, s.N, s.K,
-                                                      attr->precision == DRA_PRECISION_BF16);
+        const bool             bf16 = attr->precision == DRA_PRECISION_BF16;
+        const dra_tiling       t = dra_product_tiling(c, s.batch, s.M, s.N, s.K, bf16);
         s.rows = t.rows, s.columns = t.columns, s.row_blocks = t.row_blocks;
+        choose_packing(c, &s, bf16, &t);
     }
     s.column_blocks = dra_div_up(s.N, s.columns);
     return s;
@@ -190,14 +222,20 @@ static sizes sizes_of(const dra_call *c)
 int64_t dra_matmul_tiles(const dra_call *c)
 {
     const sizes s = sizes_of(c);
+    if (s.depth && !c->stage) return dra_div_up(s.M, PACK) + dra_div_up(s.N, PACK);
     return s.batch * s.row_blocks * s.column_blocks * (s.chains && !c->stage ? s.chains : 1);
 }
 
-int64_t dra_matmul_stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
+int64_t dra_matmul_stages(const dra_call *c)
+{
+    const sizes s = sizes_of(c);
+    return s.chains || s.depth ? 2 : 1;
+}
 
 size_t dra_matmul_scratch(const dra_call *c)
 {
     const sizes s = sizes_of(c);
+    if (s.depth) return (size_t)(dra_div_up(s.K, s.depth) * (s.a_step + s.b_step)) * sizeof(float);
     return (size_t)(s.chains * s.M * s.N) * sizeof(real);
 }
 
@@ -279,6 +317,26 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
     }
 }
 
+/* A line of a packed operand, in its first block of k; b comes after all of a. */
+static float *packed_at(const dra_call *c, const sizes *s, bool b, int64_t line)
+{
+    float *a = c->scratch;
+    return (b ? a + dra_div_up(s->K, s->depth) * s->a_step : a) + line * s->depth / 2;
+}
+
+static void pack_lines(const dra_call *c, const sizes *s, int64_t i)
+{
+    const int64_t row = i * PACK, column = (i - dra_div_up(s->M, PACK)) * PACK;
+    const bool    b = row >= s->M;
+    dra_gemm      m = gemm_of(c, s, 0, b ? 0 : row, b ? column : 0);
+    m.M = dra_imin(PACK, s->M - row);
+    m.N = dra_imin(PACK, s->N - column);
+    if (b)
+        dra_simd_of(c)->pack_columns(&m, packed_at(c, s, true, column), s->b_step);
+    else
+        dra_simd_of(c)->pack_rows(&m, packed_at(c, s, false, row), s->a_step);
+}
+
 /* Neighbouring tiles share columns of b, usually the larger operand; of chains, they follow each
  * other in memory. */
 bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
@@ -288,9 +346,17 @@ bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
         multiply_chain(c, &s, i % s.chains, i / s.chains * s.columns);
         return false;
     }
+    if (s.depth && !c->stage) {
+        pack_lines(c, &s, i);
+        return false;
+    }
     const int64_t row = i % s.row_blocks * s.rows;
     const int64_t column = i / s.row_blocks % s.column_blocks * s.columns;
     *m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
+    if (s.depth) {
+        m->a_packed = (dra_packed){packed_at(c, &s, false, row), s.a_step};
+        m->b_packed = (dra_packed){packed_at(c, &s, true, column), s.b_step};
+    }
     if (s.chains)
         add_chains(c, &s, m, column);
     else

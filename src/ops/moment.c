@@ -10,6 +10,7 @@
  * first columns of these states, then y of some chunks. */
 #include <math.h>
 
+#include "ops/dplr.h"
 #include "ops/moment.h"
 
 enum { Q = DRA_MOMENT_Q, K = DRA_MOMENT_K, V = DRA_MOMENT_V };
@@ -321,19 +322,66 @@ const dra_cpu_kernel dra_cpu_moment = {
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
-static bool fits(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
+static bool check_numbers(dra_graph *g, const dra_moment_config *m)
 {
-    if (!dra_chunk_check(g, "moment", x)) return false;
-    const int64_t *q = dra_type_of(g, m->q)->shape.dim;
     if (!(m->eps >= 0 && m->least >= 0 && isfinite(m->eps) && isfinite(m->least)))
         dra_build_fail(g, "moment", DRA_ERR_VALUE, "eps is %g, least %g, expected 0 or more",
                        m->eps, m->least);
     else if (m->z.id && !m->normalise)
         dra_build_fail(g, "moment", DRA_ERR_VALUE, "z is given, but nothing is normalised");
-    if (dra_graph_failed(g)) return false;
-    return !m->z.id ||
-           (dra_check_values(g, "moment", 1, &m->z) &&
-            dra_recur_expect(g, "moment", "z", m->z, DRA_REAL, DRA_SHAPE(q[0], q[2], q[3])));
+    else if (m->u.id && m->normalise)
+        dra_build_fail(g, "moment", DRA_ERR_VALUE, "u is given, which cannot be normalised");
+    return !dra_graph_failed(g);
+}
+
+static bool fits(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
+{
+    dra_value rest[2];
+    int       n = 0;
+    if (!dra_chunk_check(g, "moment", x) || !check_numbers(g, m)) return false;
+    const int64_t *q = dra_type_of(g, m->q)->shape.dim, B = q[0], H = q[2], F = q[3];
+    dra_chunk_append(m->z, rest, &n);
+    dra_chunk_append(m->u, rest, &n);
+    return (!n || dra_check_values(g, "moment", n, rest)) &&
+           (!m->z.id || dra_recur_expect(g, "moment", "z", m->z, DRA_REAL, DRA_SHAPE(B, H, F))) &&
+           (!m->u.id || dra_recur_expect(g, "moment", "u", m->u, DRA_REAL, DRA_SHAPE(H, F)));
+}
+
+static dra_value ones(dra_graph *g, dra_shape shape)
+{
+    return dra_broadcast(g, dra_number(g, 1), shape);
+}
+
+/* Where decays have channels, z is one more column of S, which is written with 1. */
+static dra_value normalised(dra_graph *g, const dra_moment_config *m, const dra_dplr_inputs *x,
+                            dra_value *S_last, dra_value *z_last)
+{
+    const dra_shape q = dra_shape_of(g, x->q);
+    const int64_t   B = q.dim[0], T = q.dim[1], H = q.dim[2], F = q.dim[3];
+    const int64_t   E = dra_shape_of(g, x->v).dim[3];
+    const dra_shape column = DRA_SHAPE(B, H, F, 1);
+    const dra_value v[] = {x->v, ones(g, DRA_SHAPE(B, T, H, 1))};
+    const dra_value S[] = {x->S.id ? x->S : dra_zeros(g, DRA_SHAPE(B, H, F, E)),
+                           m->z.id ? dra_reshape(g, m->z, column) : dra_zeros(g, column)};
+    dra_dplr_inputs wide = *x;
+    dra_value       last = {0};
+    wide.v = dra_concat(g, 2, v, 3);
+    if (m->S.id || m->z.id) wide.S = dra_concat(g, 2, S, 3);
+    const dra_value y = dra_dplr(g, &wide, &last);
+    if (dra_graph_failed(g)) return y;
+    if (S_last) *S_last = dra_slice(g, last, 3, 0, E);
+    if (z_last) *z_last = dra_reshape(g, dra_slice(g, last, 3, E, 1), DRA_SHAPE(B, H, F));
+    const dra_value sum = dra_affine(g, dra_slice(g, y, 3, E, 1), 1, m->eps);
+    const dra_value den = m->least > 0 ? dra_maximum(g, dra_number(g, m->least), sum) : sum;
+    return dra_div(g, dra_slice(g, y, 3, 0, E), dra_dplr_at_pads(g, x->mark, den, 1));
+}
+
+static dra_value by_channel(dra_graph *g, const dra_moment_config *m, dra_value l,
+                            dra_value *S_last, dra_value *z_last)
+{
+    const dra_dplr_inputs x = {
+        .q = m->q, .k = m->k, .v = m->v, .l = l, .u = m->u, .S = m->S, .mark = m->mark};
+    return m->normalise ? normalised(g, m, &x, S_last, z_last) : dra_dplr(g, &x, S_last);
 }
 
 dra_value dra_moment(dra_graph *g, const dra_moment_config *m, dra_value *S_last, dra_value *z_last)
@@ -346,6 +394,7 @@ dra_value dra_moment(dra_graph *g, const dra_moment_config *m, dra_value *S_last
     if (S_last) *S_last = (dra_value){0};
     if (z_last) *z_last = (dra_value){0};
     if (!fits(g, m, &x)) return (dra_value){0};
+    if (m->u.id || dra_dplr_by_channel(g, x.l)) return by_channel(g, m, x.l, S_last, z_last);
     a.l = dra_chunk_append(x.l, in, &n);
     a.S = dra_chunk_append(m->S, in, &n);
     a.z = dra_chunk_append(m->z, in, &n);

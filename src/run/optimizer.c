@@ -27,22 +27,30 @@ struct dra_optimizer {
 };
 
 /* Decay pulls at matrices that project, not at norms, biases, decay logits or tables. */
-static bool decays(const char *name)
+static bool decays(const dra_optimizer *o, const char *name)
 {
     static const char *const maps[] = {"P", "head", "join", "kappa", "nu", "pi_k", "pi_v"};
     const char              *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    const size_t             n = strlen(last);
+    if (n > 2 && (strcmp(last + n - 2, "_1") == 0 || strcmp(last + n - 2, "_2") == 0))
+        return false; /* factors of low rank */
+    if (o->config.rwkv_rates && dra_specs_find(o->params, "layers.0.mixer.hn_g") >= 0 &&
+        strcmp(name, "embedding") == 0)
+        return true; /* as in RWKV's trainers from version 5 on */
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         if (strcmp(last, maps[i]) == 0) return true;
     return strstr(last, "W_") != NULL;
 }
 
-/* The groups of RWKV-4's original trainer. */
+/* The groups of RWKV's original trainers; the first that fits. */
 static double faster(const dra_optimizer *o, const char *name)
 {
     static const struct {
         const char *part;
         double      first, second; /* in the two stages */
-    } groups[] = {{".time_decay", 2, 5}, {".time_first", 3, 5}, {".mu_", 1, 5}};
+    } groups[] = {{".mu_q_", 1, 1}, {".mu_k_", 1, 1},      {".mu_v_", 1, 1},
+                  {".mu_w_", 1, 1}, {".mu_g_", 1, 1},      {".time_decay", 2, 5},
+                  {".mu_", 1, 5},   {".time_first", 3, 5}, {".bonus", 1, 5}};
     for (size_t i = 0; o->config.rwkv_rates && i < sizeof groups / sizeof *groups; i++)
         if (strstr(name, groups[i].part))
             return o->config.rwkv_stage == 2 ? groups[i].second : groups[i].first;
@@ -79,7 +87,7 @@ static void build_update(dra_graph *g, const dra_optimizer *o, int i, const dra_
     dra_value       old[DRA_OPTIMIZER_STATES];
     u.shape = s->shape;
     u.gradient = d;
-    u.decay = decays(s->name) ? o->config.decay : 0;
+    u.decay = decays(o, s->name) ? o->config.decay : 0;
     u.p = dra_parameter(g, s->name, DRA_REAL, s->shape);
     const dra_value p = u.p;
     for (int w = 0; w < n; w++)

@@ -160,7 +160,8 @@ if_there bash "bash: choices" completes "dra train --schedule " cosine linear co
 if_there bash "bash: choices after a =" completes "dra train --schedule = co" cosine constant
 if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16 tf32
 if_there bash "bash: presets" completes "dra init --preset gpt" gpt2 gpt2-tiny
-if_there bash "bash: a preset by place" completes "dra presets rwkv" rwkv4 rwkv4-tiny
+if_there bash "bash: a preset by place" completes "dra presets rwkv" rwkv4 rwkv4-tiny \
+    rwkv5 rwkv5-tiny rwkv6 rwkv6-tiny rwkv7 rwkv7-tiny
 if_there bash "bash: folders" completes "dra info --model fo" folder
 if_there bash "bash: no files for a folder" completes "dra info --model fi" ""
 if_there bash "bash: files" completes "dra eval --data f" file.txt folder

@@ -59,7 +59,7 @@ static void runs_every_tile_once(void **state)
         for (size_t i = 0; i < COUNT(tile_counts); i++) {
             tally *t = new_tally(tile_counts[i]);
             for (int run = 1; run <= 20; run++) {
-                dra_pool_run(p, t->tiles, count_tile, t);
+                dra_pool_run(p, 0, t->tiles, count_tile, t);
                 assert_int_equal(wrong_tiles(t, run), 0); /* all done when it returns */
             }
             free(t);
@@ -77,7 +77,7 @@ static void shows_what_tiles_wrote(void **state)
         dra_pool *p = new_pool(thread_counts[k]);
         int64_t   plain[97] = {0};
         for (int64_t run = 1; run <= 500; run++) {
-            dra_pool_run(p, 97, add_one, plain);
+            dra_pool_run(p, 0, 97, add_one, plain);
             for (int i = 0; i < 97; i++) assert_int_equal(plain[i], run);
         }
         dra_pool_destroy(p);
@@ -101,7 +101,7 @@ static void *call_often(void *user)
     t->tiles = c->tiles;
     c->wrong = 0;
     for (int run = 1; run <= c->runs; run++) {
-        dra_pool_run(c->pool, c->tiles, count_tile, t);
+        dra_pool_run(c->pool, 0, c->tiles, count_tile, t);
         c->wrong += wrong_tiles(t, run);
     }
     free(t);
@@ -135,7 +135,7 @@ typedef struct nested {
 static void run_inner(void *user, int64_t i)
 {
     nested *n = user;
-    dra_pool_run(n->pool, n->inner[i].tiles, count_tile, &n->inner[i]);
+    dra_pool_run(n->pool, 0, n->inner[i].tiles, count_tile, &n->inner[i]);
 }
 
 /* A tile may use a second pool, and even its own: it then computes alone. */
@@ -148,7 +148,7 @@ static void runs_inside_a_tile(void **state)
         assert_non_null(t);
         for (int i = 0; i < OUTER; i++) t[i].tiles = INNER;
         for (int run = 1; run <= 10; run++) {
-            dra_pool_run(p, OUTER, run_inner, &(nested){q, t});
+            dra_pool_run(p, 0, OUTER, run_inner, &(nested){q, t});
             for (int i = 0; i < OUTER; i++) assert_int_equal(wrong_tiles(&t[i], run), 0);
         }
         free(t);
@@ -166,7 +166,7 @@ static void comes_and_goes(void **state)
     for (int i = 0; i < 200; i++) {
         dra_pool *p = new_pool(1 + i % 5);
         for (int k = 0; k < i % 3; k++) { /* some are never used */
-            dra_pool_run(p, 10, count_tile, t);
+            dra_pool_run(p, 0, 10, count_tile, t);
             runs++;
         }
         dra_pool_destroy(p);
@@ -187,7 +187,7 @@ static void wakes_after_sleeping(void **state) /* workers sleep after a few thou
     tally    *t = new_tally(100);
     for (int run = 1; run <= 15; run++) {
         pause_ms(run % 3 == 0 ? 30 : run % 3);
-        dra_pool_run(p, 100, count_tile, t);
+        dra_pool_run(p, 0, 100, count_tile, t);
         assert_int_equal(wrong_tiles(t, run), 0);
     }
     pause_ms(30);
@@ -208,13 +208,50 @@ static void meet(void *user, int64_t i)
     while (atomic_load(&m->arrived) < m->expected) pause_ms(1);
 }
 
+/* Who ran each tile: at most as many as were asked for, and they meet, so it is no fewer. */
+typedef struct crowd {
+    meeting   meeting;
+    pthread_t who[64];
+} crowd;
+
+static void note_who(void *user, int64_t i)
+{
+    crowd *c = user;
+    c->who[i] = pthread_self();
+    if (i % 2 == 0) meet(&c->meeting, i);
+}
+
+static int different(const crowd *c, int tiles)
+{
+    int n = 0;
+    for (int i = 0; i < tiles; i++) {
+        int before = 0;
+        while (before < i && !pthread_equal(c->who[before], c->who[i])) before++;
+        n += before == i;
+    }
+    return n;
+}
+
+static void uses_no_more_than_asked_for(void **state)
+{
+    dra_pool *p = new_pool(7);
+    for (int threads = 1; threads <= 7; threads++) {
+        for (int run = 0; run < 20; run++) { /* tile 2 i begins the share of thread i */
+            crowd c = {.meeting = {0, threads}};
+            dra_pool_run(p, threads, 2 * threads, note_who, &c);
+            assert_int_equal(different(&c, 2 * threads), threads);
+        }
+    }
+    dra_pool_destroy(p);
+}
+
 static void uses_all_its_threads(void **state)
 {
     for (size_t k = 0; k < COUNT(thread_counts); k++) {
         dra_pool *p = new_pool(thread_counts[k]);
         for (int run = 0; run < 2; run++) {
             pause_ms(run ? 20 : 0); /* awake, then asleep */
-            dra_pool_run(p, thread_counts[k], meet, &(meeting){0, thread_counts[k]});
+            dra_pool_run(p, 0, thread_counts[k], meet, &(meeting){0, thread_counts[k]});
         }
         dra_pool_destroy(p);
     }
@@ -230,6 +267,7 @@ int main(void)
         cmocka_unit_test(comes_and_goes),
         cmocka_unit_test(wakes_after_sleeping),
         cmocka_unit_test(uses_all_its_threads),
+        cmocka_unit_test(uses_no_more_than_asked_for),
     };
     return check_main("pool", NULL, 0, tests, COUNT(tests));
 }

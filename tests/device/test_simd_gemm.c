@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "base/shape.h"
+#include "ops/common.h"
+#include "ops/matmul.h"
 
 /* ---- levels ---------------------------------------------------------------------------------- */
 
@@ -320,12 +322,116 @@ static void rows_of_a_large_matrix_keep_bits(void **state) { for_each_gemm(strea
 
 static void parts_of_gemm_keep_bits(void **state) { for_each_gemm(keeps_parts); }
 
+/* ---- packed ahead ---------------------------------------------------------------------------- */
+
+typedef struct packing { /* of all of A, or of B */
+    float  *memory;
+    int64_t step;
+} packing;
+
+static packing pack(const dra_simd *simd, const dra_gemm *g, bool b)
+{
+    const int64_t lines = dra_div_up(b ? g->N : g->M, DRA_PACKED_LINES) * DRA_PACKED_LINES;
+    const int64_t step = lines * simd->pack_depth / 2;
+    const size_t  floats = (size_t)(dra_div_up(g->K, simd->pack_depth) * step);
+    float        *memory = aligned_alloc(64, floats * sizeof *memory);
+    assert_non_null(memory);
+    memset(memory, 0xff, floats * sizeof *memory); /* NaN where nothing is packed */
+    (b ? simd->pack_columns : simd->pack_rows)(g, memory, step);
+    return (packing){memory, step};
+}
+
+/* Rows from `first` and columns from `column` on, of operands packed ahead: as without. */
+static void packed_parts_of(const dra_simd *simd, matrices *m, const dra_gemm *whole,
+                            const dra_real *expected, int64_t first, int64_t column)
+{
+    const packing a = pack(simd, whole, false), b = pack(simd, whole, true);
+    const int64_t line = simd->pack_depth / 2;
+    for (int which = 1; which < 4; which++) { /* A, B or both */
+        dra_gemm g = *whole;
+        g.M -= first, g.N -= column;
+        g.a = move(g.a, g.a_type, first * g.a_row);
+        g.b = move(g.b, g.b_type, column * g.b_col);
+        g.c += first * g.c_row + column;
+        if (which & 1) g.a_packed = (dra_packed){a.memory + first * line, a.step};
+        if (which & 2) g.b_packed = (dra_packed){b.memory + column * line, b.step};
+        memcpy(m->c + GUARD, m->start, sizeof m->start);
+        simd->gemm(&g);
+        for (int64_t i = 0; i < g.M; i++)
+            assert_memory_equal(g.c + i * LEAD, expected + (first + i) * LEAD + column,
+                                (size_t)g.N * sizeof *expected);
+    }
+    free(a.memory);
+    free(b.memory);
+}
+
+static void multiplies_packed(const dra_simd *simd)
+{
+    static const int64_t some[][3] = {{33, 65, 97}, {260, 259, 200}, {64, 96, 192}, {40, 1, 5}};
+    static dra_real      expected[LARGEST * LEAD];
+    matrices            *m = new_matrices();
+    for (size_t k = 0; k < COUNT(kinds) && simd->pack_depth; k++)
+        for (int how = 0; how < 8 * (int)COUNT(some) && kinds[k].bf16; how++) {
+            const int64_t *n = some[how / 8];
+            dra_gemm       g = make_gemm(m, &kinds[k], n[0], n[1], n[2], how & 3);
+            g.accumulate = how & 4;
+            memcpy(m->c + GUARD, m->start, sizeof m->start);
+            simd->gemm(&g);
+            memcpy(expected, m->c + GUARD, sizeof expected);
+            packed_parts_of(simd, m, &g, expected, 0, 0);
+            if (n[0] > 32 && n[1] > 64) packed_parts_of(simd, m, &g, expected, 32, 64);
+        }
+    free(m);
+}
+
+static void packed_operands_keep_bits(void **state) { for_each_gemm(multiplies_packed); }
+
+static dra_tensor tensor_of(const void *data, dra_dtype t, dra_shape shape, int64_t down,
+                            int64_t along)
+{
+    return (dra_tensor){(void *)(uintptr_t)data, t, shape, {down, along}};
+}
+
+/* The kernel of matmul on such a level, stage by stage, tiles from last to first. */
+static void runs_the_kernel(const dra_simd *simd)
+{
+    enum { M = 250, N = 230, K = 240 };
+    static dra_real       y[M * N];
+    const dra_matmul_attr attr = {false, DRA_PRECISION_BF16};
+    matrices             *m = new_matrices();
+    for (int how = 0; how < 4 && simd->pack_depth; how++) {
+        dra_gemm         g = make_gemm(m, &kinds[1], M, N, K, how);
+        dra_simd         table = *simd;
+        const dra_tensor in[] = {tensor_of(g.a, DRA_REAL, DRA_SHAPE(M, K), g.a_row, g.a_col),
+                                 tensor_of(g.b, DRA_REAL, DRA_SHAPE(K, N), g.b_row, g.b_col)};
+        const dra_tensor out = tensor_of(y, DRA_REAL, DRA_SHAPE(M, N), N, 1);
+        table.caches = (dra_caches){48 << 10, 2 << 20, 32 << 20};
+        dra_call c = {.attr = &attr, .in = in, .out = &out, .n_in = 2, .n_out = 1};
+        c.context = &table;
+        c.threads = 16;
+        c.scratch = aligned_alloc(64, (dra_matmul_scratch(&c) + 63) / 64 * 64);
+        assert_int_equal(dra_matmul_stages(&c), 2);
+        for (c.stage = 0; c.stage < 2; c.stage++)
+            for (int64_t i = dra_matmul_tiles(&c); i-- > 0;) {
+                dra_gemm part;
+                assert_int_equal(dra_matmul_tile(&c, i, &part), c.stage == 1);
+            }
+        simd->gemm(&g);
+        for (int64_t i = 0; i < M; i++)
+            assert_memory_equal(y + i * N, g.c + i * LEAD, N * sizeof *y);
+        free(c.scratch);
+    }
+    free(m);
+}
+
+static void the_kernel_packs_ahead(void **state) { for_each_gemm(runs_the_kernel); }
+
 /* Tiles of the processor against emulated ones, which cut k and rows otherwise. */
 static void tiles_are_as_emulated(void **state)
 {
-    const dra_simd *real = dra_simd_levels()[0], *emulated = emulated_tiles();
+    const dra_simd *own = dra_simd_levels()[0], *emulated = emulated_tiles();
     matrices       *m, *other;
-    if (real->level != DRA_LEVEL_AVX512AMX || !emulated) skip();
+    if (own->level != DRA_LEVEL_AVX512AMX || !emulated) skip();
     m = new_matrices(), other = new_matrices();
     for (size_t k = 0; k < COUNT(kinds); k++)
         for (int how = 0; how < 8; how++)
@@ -333,7 +439,7 @@ static void tiles_are_as_emulated(void **state)
                 dra_gemm g = make_gemm(m, &kinds[k], n, LARGEST - n, LARGEST - n / 2, how & 3);
                 g.accumulate = how & 4;
                 memcpy(m->c + GUARD, m->start, sizeof m->start);
-                real->gemm(&g);
+                own->gemm(&g);
                 memcpy(other->c + GUARD, m->c + GUARD, sizeof m->start);
                 memcpy(m->c + GUARD, m->start, sizeof m->start);
                 emulated->gemm(&g);
@@ -352,6 +458,8 @@ int main(void)
         cmocka_unit_test(rows_of_gemm_keep_their_bits),
         cmocka_unit_test(parts_of_gemm_keep_bits),
         cmocka_unit_test(rows_of_a_large_matrix_keep_bits),
+        cmocka_unit_test(packed_operands_keep_bits),
+        cmocka_unit_test(the_kernel_packs_ahead),
         cmocka_unit_test(tiles_are_as_emulated),
     };
     return check_main("simd gemm", NULL, 0, tests, COUNT(tests));

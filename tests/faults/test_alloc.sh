@@ -110,6 +110,8 @@ all() {
     faults generate-beams none $quiet generate --model "$in/gpt2" --prompt ab --tokens 3 --beam 2 \
         --threads 1
     faults chat none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1
+    faults chat-template none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1 \
+        --chat-template chatml --system brief
     faults forward none $quiet forward --model "$in/m" --text abc --text d --out f.safetensors \
         --state-out s --threads 1
     faults grad none $quiet grad --model "$in/gpt2" --tokens 1,2,3,4 --out g.safetensors \

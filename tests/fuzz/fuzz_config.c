@@ -64,6 +64,31 @@ static void make_hf(fuzz_bytes *b)
     say(b, "}");
 }
 
+/* Later versions of RWKV, with keys of which any may stand together. */
+static void make_rwkv(fuzz_bytes *b)
+{
+    static const char *const heads[] = {
+        "{\"model_type\": \"rwkv5\", \"head_size\": 8",
+        "{\"model_type\": \"rwkv6\", \"head_size\": 8",
+        "{\"model_type\": \"rwkv6\", \"num_heads\": 2, \"expand_k\": 0.5",
+        "{\"model_type\": \"rwkv7\", \"head_dim\": 8"};
+    static const char *const keys[] = {
+        "\"layer_norm_epsilon\": 1e-5",  "\"head_size_divisor\": 4",   "\"rescale_every\": 3",
+        "\"intermediate_size\": 24",     "\"norm_eps\": 1e-6",         "\"norm_first\": true",
+        "\"tie_word_embeddings\": true", "\"gate_low_rank_dim\": 3",   "\"hidden_ratio\": 2.5",
+        "\"proj_low_rank_dim\": 2",      "\"a_low_rank_dim\": null",   "\"value_dim\": [16, 16]",
+        "\"v_low_rank_dim\": 2",         "\"decay_low_rank_dim\": 5",  "\"attn\": null",
+        "\"hidden_act\": \"sqrelu\"",    "\"num_attention_heads\": 64"};
+    say(b, heads[below(COUNT(heads))]);
+    say(b, ", \"vocab_size\": 9, \"hidden_size\": 16, \"num_hidden_layers\": 2");
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        if (below(2)) continue;
+        say(b, ", ");
+        say(b, keys[i]);
+    }
+    say(b, "}");
+}
+
 static void make_preset(fuzz_bytes *b)
 {
     uint32_t n = 0;
@@ -73,7 +98,7 @@ static void make_preset(fuzz_bytes *b)
 
 static void make(fuzz_bytes *b)
 {
-    void (*const kinds[])(fuzz_bytes *) = {make_xt, make_hf, make_preset};
+    void (*const kinds[])(fuzz_bytes *) = {make_xt, make_hf, make_rwkv, make_preset};
     kinds[below(COUNT(kinds))](b);
 }
 

@@ -109,6 +109,30 @@ static const mixer_row rows[] = {
            "\"value_residual\": \"learned\"}, {\"memory\": \"delta\", "
            "\"value_residual\": \"learned\"}]"),
      .equal = true},
+    {"values of the first layer, shares of channels, low rank",
+     MODEL(", \"mixer\": {\"value_residual\": \"channel\", \"value_rank\": 2, \"kv_heads\": 1, "
+           "\"shift\": \"lerp\"}")},
+    {"as RWKV-5, tied",
+     FF(", \"embed_norm\": true, \"tied_layers\": true, \"mixer\": {\"memory\": \"moment\", "
+        "\"phi\": \"identity\", \"shift\": \"mix\", \"gate_values\": \"silu\", \"decay\": "
+        "\"fixed\", \"decay_form\": \"exp\", \"bonus\": \"head\", \"bonus_exp\": true}",
+        "\"kind\": \"mix\""),
+     .equal = true},
+    {"as RWKV-6",
+     FF(", \"embed_norm\": true, \"mixer\": {\"memory\": \"moment\", \"phi\": \"identity\", "
+        "\"shift\": \"data\", \"shift_rank\": 2, \"gate_values\": \"silu\", \"decay\": \"data\", "
+        "\"decay_form\": \"exp\", \"decay_rank\": 3, \"gamma\": {\"per\": \"channel\"}, "
+        "\"bonus\": \"channel\", \"head_norm_eps\": 64e-5}",
+        "\"kind\": \"mix\", \"lerp\": true"),
+     .equal = true},
+    {"as RWKV-7, memory tokens",
+     FF(", \"memory_tokens\": 2, \"mixer\": {\"memory\": \"delta\", \"transition\": "
+        "\"diagonal\", \"shift\": \"lerp\", \"rate_rank\": 2, \"decay\": \"data\", "
+        "\"decay_form\": \"bounded\", \"decay_rank\": 2, \"gamma\": {\"per\": \"channel\"}, "
+        "\"bonus\": \"channel\", \"head_norm\": true, \"gate_values\": \"low-rank\", "
+        "\"gate_rank\": 3, \"value_residual\": \"channel\", \"value_rank\": 2}",
+        "\"kind\": \"mix\", \"lerp\": true, \"receptance\": false"),
+     .equal = true},
     {"sinks, talking heads, memory tokens",
      MODEL(", \"memory_tokens\": 2, \"mixer\": {\"sink\": true, \"talk_after\": true}")},
     {"capped late: alibi, learned keys; the output capped",

@@ -1,4 +1,5 @@
-/* How many instructions a token takes: what a reader compiles for B = 1, T = 1. No weights are
+/* How many instructions a token takes, and how often threads wait for each other: what a reader
+ * compiles for B = 1, T = 1. No weights are
  * needed, so models have the shapes they are known for. */
 #include "check.h"
 #include "graph/program.h"
@@ -33,8 +34,8 @@ static dra_graph *token(const dra_module *m)
     return g;
 }
 
-/* Those of bodies of regions as well. */
-static size_t steps(const char *preset)
+/* Those of bodies of regions as well; *groups: what runs at the same time counts once. */
+static size_t steps(const char *preset, int threads, size_t *groups)
 {
     dra_model_config c;
     dra_model       *model = NULL;
@@ -46,9 +47,14 @@ static size_t steps(const char *preset)
     const dra_view   view = {.model = model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&view);
     dra_graph       *g = token(&module);
-    expect_ok(dra_compile(g, check_device(1, "ref"), &p, &err), &err);
+    expect_ok(dra_compile(g, check_device(threads, "ref"), &p, &err), &err);
     assert_int_equal(dra_program_memory(p).steps, p->block[DRA_BLOCK_STEP].n);
-    for (size_t b = DRA_BLOCK_STEP; b < p->n_block; b++) n += p->block[b].n;
+    *groups = 0;
+    for (size_t b = DRA_BLOCK_STEP; b < p->n_block; b++) {
+        const dra_code_block *k = &p->block[b];
+        n += k->n;
+        *groups += k->n ? (size_t)k->instr[k->n - 1]->group + 1 : 0;
+    }
     dra_program_destroy(p);
     dra_graph_destroy(g);
     dra_model_destroy(model);
@@ -62,14 +68,31 @@ static void a_token_takes_few_instructions(void **state)
         size_t      most; /* 639, 173 and 122 before anything was fused */
     } bars[] = {{"rwkv4", 260}, {"gpt2", 120}, {"dra-delta-tiny", 70}};
     for (size_t i = 0; i < COUNT(bars); i++) {
-        const size_t n = steps(bars[i].preset);
+        size_t       groups;
+        const size_t n = steps(bars[i].preset, 1, &groups);
         print_message("%s: %zu instructions\n", bars[i].preset, n);
         assert_in_range(n, 1, bars[i].most);
+        assert_int_equal(groups, n); /* one thread waits for nobody */
+    }
+}
+
+static void threads_wait_less_often(void **state)
+{
+    static const struct {
+        const char *preset;
+        size_t      most;
+    } bars[] = {{"rwkv4", 130}, {"gpt2", 102}};
+    for (size_t i = 0; i < COUNT(bars) && !check_cuda(); i++) {
+        size_t       groups;
+        const size_t n = steps(bars[i].preset, 16, &groups);
+        print_message("%s: %zu instructions in %zu groups\n", bars[i].preset, n, groups);
+        assert_in_range(groups, 1, bars[i].most);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_takes_few_instructions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_takes_few_instructions),
+                                       cmocka_unit_test(threads_wait_less_often)};
     return check_main("steps", NULL, 0, tests, COUNT(tests));
 }

@@ -32,7 +32,8 @@ static void list_of(const dra_model *m, const char *like, char *text, size_t siz
     dra_error        err = {0};
     char             shape[80];
     size_t           at = 0;
-    expect_ok(dra_name_rules_create(dra_model_config_of(m), &rules, &err), &err);
+    expect_ok(dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER, &rules, &err),
+              &err);
     const int n = dra_file_tensor_list(&rules, dra_model_params(m), &list);
     assert_true(n > 0);
     qsort(list, (size_t)n, sizeof *list, by_line);
@@ -240,7 +241,8 @@ static void no_parameter_is_left_out(void **unused)
         const dra_specs *params = dra_model_params(m);
         dra_name_rules   rules;
         dra_error        err = {0};
-        expect_ok(dra_name_rules_create(dra_model_config_of(m), &rules, &err), &err);
+        expect_ok(dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER, &rules, &err),
+                  &err);
         for (int k = 0; k < dra_specs_count(params); k++) {
             int64_t l;
             if (!dra_name_rules_find(&rules, dra_specs_at(params, k)->name, &l))

@@ -495,7 +495,8 @@ static void refuses_shapes(void **unused)
     s.l = DRA_SHAPE(2);
     refused(&s, DRA_ERR_SHAPE, "moment: l is " REAL " (2), expected " REAL " (3)");
     s.l = DRA_SHAPE(2, 5);
-    refused(&s, DRA_ERR_SHAPE, "moment: l is " REAL " (2, 5), expected " REAL " (2, 5, 3)");
+    refused(&s, DRA_ERR_SHAPE,
+            "moment: l is " REAL " (2, 5), expected " REAL " (3, 4)"); /* by channel */
     s = good;
     s.S = DRA_SHAPE(2, 3, 6, 4);
     refused(&s, DRA_ERR_SHAPE,

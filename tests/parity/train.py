@@ -7,6 +7,7 @@ fused AdamW and scaled_dot_product_attention, in float32 and under bf16 autocast
 turns; a ratio is the median over the turns. Memory: ours as planned, with everything bound (the
 process holds 1 % more); PyTorch's is the growth of the process, from before there was a model to
 its peak, in one more run with malloc as it comes, since not all kept pages are needed.
+DRA_PARITY_THREADS=1,2,4,8,16 says on how many threads; without it, on one and two.
 """
 import json
 import os
@@ -112,7 +113,8 @@ def compare(dra, case, threads, bf16, kind):
 def main(dra):
     head = ("training step, gpt2-small", "threads", "tokens/s", "MiB", "dra / it")
     print("{:34}{:>8}{:>10}{:>8}{:>10}".format(*head))
-    for threads in (1, 2):
+    counts = os.environ.get("DRA_PARITY_THREADS", "1,2")
+    for threads in (int(n) for n in counts.split(",")):
         compare(dra, "gpt2-small", threads, False, "f32")
         compare(dra, "gpt2-small-bf16", threads, True, "bf16 products (autocast)")
 

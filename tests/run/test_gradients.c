@@ -356,33 +356,33 @@ static void steps_learn(void **unused)
     close_course(&c);
 }
 
+typedef struct rate_row {
+    const char *name;
+    double      times[3]; /* without, first stage, second */
+} rate_row;
+
 /* What a step of Adam moves is its rate at first: groups learn as many times as fast. */
-static void rwkv_has_rates(void **unused)
+static void check_rates(const char *preset, size_t n, const rate_row *rows)
 {
-    static const struct {
-        const char *name;
-        double      times[3]; /* without, first stage, second */
-    } rows[] = {{"layers.0.mixer.time_decay", {1, 2, 5}}, {"layers.1.mixer.time_first", {1, 3, 5}},
-                {"layers.0.mixer.mu_k", {1, 1, 5}},       {"layers.1.ff.mu_r", {1, 1, 5}},
-                {"layers.1.mixer.W_k", {1, 1, 1}},        {"layers.0.ff.norm_g", {1, 1, 1}}};
     for (int stage = 0; stage < 3; stage++) {
         course                     c = {0};
         dra_error                  err = {0};
         dra_optimizer             *o;
         dra_microbatch_result      r;
-        double                     norm, was[COUNT(rows)];
+        double                     norm, was[8];
         const dra_optimizer_config oc = {
             .rwkv_rates = stage > 0, .rwkv_stage = stage, .eps = 1e-30};
-        open_course(&c, "rwkv4-tiny");
+        assert_true(n <= COUNT(was));
+        open_course(&c, preset);
         expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
         dra_microbatch q = microbatch_of(&c);
         expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
-        for (size_t i = 0; i < COUNT(rows); i++) {
+        for (size_t i = 0; i < n; i++) {
             const int at = dra_specs_find(dra_model_params(c.model), rows[i].name);
             was[i] = (double)dra_weights_at(c.weights, at)[3];
         }
         expect_ok(dra_optimizer_step(o, c.weights, c.gradients, 1e-3, 1, &norm, &err), &err);
-        for (size_t i = 0; i < COUNT(rows); i++) {
+        for (size_t i = 0; i < n; i++) {
             const int    at = dra_specs_find(dra_model_params(c.model), rows[i].name);
             const double moved = fabs((double)dra_weights_at(c.weights, at)[3] - was[i]);
             if (!(fabs(moved - 1e-3 * rows[i].times[stage]) < 2e-6))
@@ -391,6 +391,63 @@ static void rwkv_has_rates(void **unused)
         dra_optimizer_destroy(o);
         close_course(&c);
     }
+}
+
+static void rwkv_has_rates(void **unused)
+{
+    static const rate_row four[] = {
+        {"layers.0.mixer.time_decay", {1, 2, 5}}, {"layers.1.mixer.time_first", {1, 3, 5}},
+        {"layers.0.mixer.mu_k", {1, 1, 5}},       {"layers.1.ff.mu_r", {1, 1, 5}},
+        {"layers.1.mixer.W_k", {1, 1, 1}},        {"layers.0.ff.norm_g", {1, 1, 1}}};
+    static const rate_row six[] = {
+        {"layers.0.mixer.time_decay", {1, 2, 5}}, {"layers.1.mixer.bonus", {1, 1, 5}},
+        {"layers.0.mixer.mu_v", {1, 1, 5}},       {"layers.1.mixer.mu_k_1", {1, 1, 1}},
+        {"layers.1.mixer.W_decay_1", {1, 1, 1}},  {"layers.0.ff.mu_k", {1, 1, 5}}};
+    static const rate_row seven[] = {{"layers.0.mixer.time_decay", {1, 2, 5}},
+                                     {"layers.1.mixer.W_rate_1", {1, 1, 1}},
+                                     {"layers.1.mixer.k_k", {1, 1, 1}},
+                                     {"layers.1.mixer.W_g_2", {1, 1, 1}}};
+    check_rates("rwkv4-tiny", COUNT(four), four);
+    check_rates("rwkv6-tiny", COUNT(six), six);
+    check_rates("rwkv7-tiny", COUNT(seven), seven);
+}
+
+/* Weight decay alone, with a rate of 0.5: what it pulls at is half as far from 0 afterwards, but for
+ * the step of the gradient. */
+static void decay_spares_low_ranks(void **unused)
+{
+    static const struct {
+        const char *name;
+        bool        pulled;
+    } rows[] = {{"embedding", true},
+                {"head", true},
+                {"layers.1.mixer.W_q", true},
+                {"layers.1.mixer.W_decay_2", false},
+                {"layers.1.mixer.W_g_2", false},
+                {"layers.1.mixer.k_k", false}};
+    course                     c = {0};
+    dra_error                  err = {0};
+    dra_optimizer             *o;
+    dra_microbatch_result      r;
+    double                     norm, was[COUNT(rows)];
+    const dra_optimizer_config oc = {.rwkv_rates = true, .decay = 500};
+    open_course(&c, "rwkv7-tiny");
+    expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
+    dra_microbatch q = microbatch_of(&c);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const int at = dra_specs_find(dra_model_params(c.model), rows[i].name);
+        was[i] = (double)dra_weights_at(c.weights, at)[0];
+    }
+    expect_ok(dra_optimizer_step(o, c.weights, c.gradients, 1e-3, 1, &norm, &err), &err);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const int    at = dra_specs_find(dra_model_params(c.model), rows[i].name);
+        const double is = (double)dra_weights_at(c.weights, at)[0];
+        if (!(fabs(is - (rows[i].pulled ? was[i] / 2 : was[i])) < 2.1e-3))
+            fail_msg("%s: %g became %g", rows[i].name, was[i], is);
+    }
+    dra_optimizer_destroy(o);
+    close_course(&c);
 }
 
 /* The same through chunks and in two microbatches; the loss does not show it. */
@@ -484,6 +541,7 @@ int main(void)
 #endif
         cmocka_unit_test(steps_learn),
         cmocka_unit_test(rwkv_has_rates),
+        cmocka_unit_test(decay_spares_low_ranks),
         cmocka_unit_test(logits_are_pulled),
         cmocka_unit_test(bad_gradients_are_left),
         cmocka_unit_test(wrong_microbatches_are_named),

@@ -1,0 +1,125 @@
+/* What dplr and its gradient share on the GPU; formulas in ops/dplr.h. Tokens are taken one after
+ * the other, a run of them in shared memory; a thread has a line of the state, a column or a row,
+ * in registers. Lines of more than DRA_DPLR_MOST numbers live in memory. */
+#ifndef DRA_SRC_CUDA_DPLR_H
+#define DRA_SRC_CUDA_DPLR_H
+
+#include "cuda/chunk.h"
+
+enum { DRA_DPLR_RUN = 8, DRA_DPLR_FEW = 64, DRA_DPLR_MOST = 128 };
+static_assert(DRA_CHUNK % DRA_DPLR_RUN == 0, "states are kept at the starts of chunks");
+
+struct dra_dplr_call {
+    dra_chunks     z; /* l: (B, T, H, F) */
+    dra_chunk_rows q, k, v, a, c;
+    const float   *u; /* rows u_row apart, or NULL */
+    int64_t        u_row;
+};
+
+static inline dra_dplr_call dra_dplr_call_of(const dra_call *c)
+{
+    const dra_dplr_attr *at = static_cast<const dra_dplr_attr *>(c->attr);
+    const dra_tensor    *q = &c->in[DRA_DPLR_Q], *v = &c->in[DRA_DPLR_V];
+    dra_dplr_call        x = {};
+    x.z = dra_chunks_of(c, q, v, at->l, at->mark, false);
+    x.q = dra_chunk_rows_of(q);
+    x.k = dra_chunk_rows_of(&c->in[DRA_DPLR_K]);
+    x.v = dra_chunk_rows_of(v);
+    x.a = dra_chunk_rows_of(at->a ? &c->in[at->a] : nullptr);
+    x.c = dra_chunk_rows_of(at->c ? &c->in[at->c] : nullptr);
+    x.u = at->u ? static_cast<const float *>(c->in[at->u].data) : nullptr;
+    x.u_row = at->u ? c->in[at->u].stride[0] : 0;
+    return x;
+}
+
+/* The numbers of a line that a thread holds, or 0: they live in memory. */
+static inline int dra_dplr_held(int longest)
+{
+    return longest <= DRA_DPLR_FEW ? DRA_DPLR_FEW : longest <= DRA_DPLR_MOST ? DRA_DPLR_MOST : 0;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+template <int HELD> struct dra_line {
+    float own[HELD];
+
+    __device__ void   open(float *, int64_t) {}
+    __device__ float &operator[](int i) { return own[i]; }
+};
+
+template <> struct dra_line<0> {
+    float  *at;
+    int64_t step;
+
+    __device__ void   open(float *memory, int64_t apart) { at = memory, step = apart; }
+    __device__ float &operator[](int i) { return at[i * step]; }
+};
+
+/* for (int i : numbers of a line): those that are not there are zeros. */
+#define DRA_EACH_HELD(i, HELD, n) DRA_UNROLL for (int i = 0; i < (HELD ? HELD : (n)); i++)
+
+/* The sum of products, in four sums. */
+template <int HELD, typename X, typename Y>
+__device__ static inline float dra_line_dot(int n, X &&x, Y &&y)
+{
+    float sum[4] = {0, 0, 0, 0};
+    DRA_EACH_HELD(i, HELD, n) sum[i % 4] = fmaf(x[i], y[i], sum[i % 4]);
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+template <int HELD> __device__ static inline void dra_line_clear(int n, dra_line<HELD> &x)
+{
+    DRA_EACH_HELD(i, HELD, n) x[i] = 0;
+}
+
+/* ---- runs of tokens -------------------------------------------------------------------------- */
+
+/* What a run has of each token: rows of width F, `wide` apart. With u there is no a, and its place
+ * takes q u k. LESS is e^l - 1; D, which gradients alone read, is e^l. */
+enum {
+    DRA_DPLR_ROW_Q,
+    DRA_DPLR_ROW_K,
+    DRA_DPLR_ROW_LESS,
+    DRA_DPLR_ROW_A,
+    DRA_DPLR_ROW_C,
+    DRA_DPLR_ROWS,
+    DRA_DPLR_ROW_D = DRA_DPLR_ROWS,
+    DRA_DPLR_BACK_ROWS
+};
+
+__device__ static inline float dra_dplr_given(const dra_chunk_rows &x, const dra_chunk_place &k,
+                                              int t, int f)
+{
+    return x.at ? dra_chunk_row(x, k, t)[f] : 0;
+}
+
+__device__ static inline float dra_dplr_number(const dra_dplr_call &x, const dra_chunk_place &k,
+                                               int t, int f, int row)
+{
+    switch (row) {
+    case DRA_DPLR_ROW_Q: return dra_dplr_given(x.q, k, t, f);
+    case DRA_DPLR_ROW_K: return dra_dplr_given(x.k, k, t, f);
+    case DRA_DPLR_ROW_LESS: return expm1f(dra_dplr_given(x.z.l, k, t, f));
+    case DRA_DPLR_ROW_C: return dra_dplr_given(x.c, k, t, f);
+    case DRA_DPLR_ROW_D: return expf(dra_dplr_given(x.z.l, k, t, f));
+    default: break;
+    }
+    if (!x.u) return dra_dplr_given(x.a, k, t, f);
+    return dra_dplr_given(x.q, k, t, f) * x.u[k.h * x.u_row + f] * dra_dplr_given(x.k, k, t, f);
+}
+
+/* The first `rows` rows of n tokens, from that of the place on; nothing of pads. Nobody reads `to`
+ * any more; all wait. */
+__device__ static inline void dra_dplr_load(const dra_dplr_call &x, const dra_chunk_place &k, int n,
+                                            int rows, int wide, float *to)
+{
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < n * rows * wide; i += (int)blockDim.x) {
+        const int  f = i % wide, row = i / wide % rows, token = i / wide / rows;
+        const bool pad = dra_chunk_mark(x.z, k, token) & DRA_MARK_PAD;
+        to[i] = f < x.z.F && !pad ? dra_dplr_number(x, k, token, f, row) : 0;
+    }
+    __syncthreads();
+}
+
+#endif

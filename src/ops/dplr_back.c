@@ -1,0 +1,426 @@
+/* The gradient of dplr. A chunk at once, from the last to the first, with the symbols of dplr.c; dS
+ * is the gradient of the state after the chunk and becomes that of the one before it. The pairs A
+ * are made again, p and S_0 were kept.
+ *   o  = A_ac^T o + A_xc^T dy + w(c) dS        solved backwards: the gradient of p before c's share
+ *   dv = A_ak^T o + A_xk^T dy + w(k) dS
+ *   dA_xz = dy (v or p)^T,  dA_az = o (v or p)^T,  dr(x) = dy S_0^T,  dr(a) = o S_0^T
+ *   dw(k) = v dS^T,  dw(c) = p dS^T            from which fade.h makes dx, da, dk, dc and dl
+ *   dS = d_0 .. d_{n-1} dS + r(x)^T dy + r(a)^T o
+ * The diagonals g_t = dy_t.v_t, dy_t.p_t go to q_t, z_t and u by themselves; x = d q without u. In
+ * two stages (chunk.h) first columns of o and of dS after all chunks, then all else. */
+#include "ops/delta.h"
+#include "ops/dplr.h"
+
+enum { Q = DRA_DPLR_Q, K = DRA_DPLR_K, V = DRA_DPLR_V };
+enum {
+    DQ = DRA_DPLR_DQ,
+    DK = DRA_DPLR_DK,
+    DV = DRA_DPLR_DV,
+    DL = DRA_DPLR_DL,
+    DU = DRA_DPLR_DU,
+    DA = DRA_DPLR_DA,
+    DC = DRA_DPLR_DC,
+    DS = DRA_DPLR_DS
+};
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const dra_dplr_attr *a = n->attr;
+    const dra_type      *q = dra_type_of(g, n->in[Q]), *v = dra_type_of(g, n->in[V]);
+    const int64_t       *dim = q->shape.dim;
+    const dra_type       no = {DRA_REAL, DRA_SHAPE(0)};
+    out[DQ] = out[DK] = *q;
+    out[DV] = *v;
+    out[DL] = a->l ? *q : no;
+    out[DU] = a->u ? (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dra_chunks(dim[1]), dim[3])}
+                   : no;
+    out[DA] = out[DC] = a->a ? *q : no;
+    out[DS] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dim[3], v->shape.dim[3])};
+    return DRA_OK;
+}
+
+/* ---- one chunk ------------------------------------------------------------------------------- */
+
+enum { KEYS = DRA_FADE_KEYS };
+
+typedef struct walk {
+    const dra_call      *c;
+    const dra_dplr_attr *a;
+    int64_t              F, E;
+    int                  keys;                    /* kinds of writers: k, and c */
+    dra_tensor           dy_all, dS_first;        /* columns of dy and of the output DS, or all */
+    dra_tensor           o_all, after;            /* o, and dS after all chunks, in two stages */
+    dra_matrix_block     dS;                      /* of the state after the chunk, then before it */
+    real                *room;                    /* scratch: rows of a chunk, see below, a state */
+    dra_matrix_block     q, x, a_rows, dy, o, S0; /* of the chunk */
+    dra_matrix_block     z[KEYS], w[KEYS], dz[KEYS]; /* writers k, c; what they write: v, p */
+    dra_matrix_block     dl;                         /* at NULL: not wanted */
+    real                *A_x[KEYS], *A_a[KEYS], *dA[KEYS];
+    dra_fade             f;
+} walk;
+
+enum {
+    ROOM_Q,
+    ROOM_K,
+    ROOM_C,
+    ROOM_A,
+    ROOM_X,
+    ROOM_CARRIED,
+    ROOM_DX,
+    ROOM_DK,
+    ROOM_DC,
+    ROOM_V,
+    ROOM_P,
+    ROOM_DY,
+    ROOM_O,
+    ROOMS
+};
+enum { PAIRS = 2 * KEYS }; /* A_x, A_a; dA take the places of A_x */
+
+/* Rows of a chunk in scratch: some of width F, then of width E; then pairs, decays, a state. */
+static real *room(const walk *w, int which)
+{
+    const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
+    return w->room + DRA_CHUNK * (wide * w->F + rest * w->E);
+}
+
+static int64_t room_size(int64_t F, int64_t E)
+{
+    const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + PAIRS * DRA_CHUNK;
+    return dra_div_up(DRA_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
+}
+
+static void open_chunk(walk *w, const dra_chunk *k)
+{
+    const dra_call      *c = w->c;
+    const dra_dplr_attr *a = w->a;
+    dra_fade_make(&w->f, k, dra_chunk_option(c, a->l));
+    w->q = dra_chunk_rows(k, &c->in[Q], room(w, ROOM_Q));
+    w->x = dra_dplr_readers(k, c, &w->f, w->q, room(w, ROOM_X));
+    w->z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
+    w->dy = dra_chunk_rows(k, &w->dy_all, room(w, ROOM_DY));
+    if (!a->a) return;
+    w->z[1] = dra_chunk_rows(k, &c->in[a->c], room(w, ROOM_C));
+    w->a_rows = dra_dplr_before(k, &c->in[a->a], room(w, ROOM_A));
+    w->o = dra_chunk_out(k, &w->o_all, room(w, ROOM_O));
+}
+
+/* Pairs with writers first..first+n-1. */
+static void make_pairs(walk *w, const dra_chunk *k, int first, int n)
+{
+    dra_fade_pairs(&w->f, w->x, n, w->z + first, w->A_x + first);
+    for (int j = first; j < first + n; j++)
+        dra_dplr_diagonal(k, w->c, &w->f, w->q, w->z[j], w->A_x[j]);
+    if (w->a->a) dra_fade_pairs(&w->f, w->a_rows, n, w->z + first, w->A_a + first);
+}
+
+/* to = w(z) dS */
+static void read_writes(const walk *w, const dra_chunk *k, dra_matrix_block z, dra_matrix_block to)
+{
+    const dra_matrix_block carried = dra_fade_writers(&w->f, z, room(w, ROOM_CARRIED));
+    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, carried, w->dS, to, false);
+}
+
+/* o, from pairs with c. */
+static void solve(walk *w, const dra_chunk *k)
+{
+    const dra_matrix_block N = {w->A_a[1], DRA_CHUNK, 1};
+    if (!w->a->a) return;
+    read_writes(w, k, w->z[1], w->o);
+    dra_chunk_above(k->simd, k->n, w->E, w->A_x[1], w->dy, w->o, true);
+    dra_delta_solve_back(k->simd, k->n, w->E, N, w->o);
+}
+
+/* dv, from pairs with k. */
+static void values(const walk *w, const dra_chunk *k)
+{
+    if (!w->c->out[DV].data) return;
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DV], NULL);
+    read_writes(w, k, w->z[0], to);
+    dra_chunk_above(k->simd, k->n, w->E, w->A_x[0], w->dy, to, true);
+    if (w->a->a) dra_chunk_above(k->simd, k->n, w->E, w->A_a[0], w->o, to, true);
+}
+
+/* What was written, and the state before it. */
+static void open_writes(walk *w, const dra_chunk *k, int64_t i)
+{
+    const dra_call *c = w->c;
+    w->S0 = dra_chunk_matrix(&c->in[w->a->borders], k->b, k->h, i);
+    w->w[0] = dra_chunk_rows(k, &c->in[V], room(w, ROOM_V));
+    w->dz[0] = dra_chunk_out(k, &c->out[DK], room(w, ROOM_DK));
+    if (w->a->a) {
+        w->w[1] = dra_chunk_rows(k, &c->in[w->a->recalled], room(w, ROOM_P));
+        w->dz[1] = dra_chunk_out(k, &c->out[DC], room(w, ROOM_DC));
+    }
+    w->dl = (dra_matrix_block){0};
+    if (w->a->l && c->out[DL].data) w->dl = dra_chunk_out(k, &c->out[DL], NULL);
+}
+
+/* dx of readers x whose reading has the gradient `from`, and their part of dz and dl. */
+static void readers(walk *w, const dra_chunk *k, dra_matrix_block x, dra_matrix_block from,
+                    dra_matrix_block dx)
+{
+    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
+    dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, from, dra_matrix_block_transposed(w->S0),
+                              raw, false);
+    dra_fade_readers_back(&w->f, x, raw, dx, w->dl);
+    for (int j = 0; j < w->keys; j++) dra_chunk_pairs(k->simd, k->n, w->E, from, w->w[j], w->dA[j]);
+    dra_fade_pairs_back(&w->f, x, w->keys, w->z, w->dA, dx, w->dz, w->dl);
+}
+
+/* dq = d dx + g z, dl += x dx, dz += g q */
+static void after_decay(const walk *w, const dra_chunk *k, dra_matrix_block dq)
+{
+    const dra_simd *simd = k->simd;
+    real           *room = w->f.readers;
+    for (int64_t t = 0; t < k->n; t++) {
+        const real *q = w->q.at + t * w->q.row;
+        real       *to = dq.at + t * dq.row, *dl = w->dl.at ? w->dl.at + t * w->dl.row : NULL;
+        simd->mul(w->F, w->x.at + t * w->x.row, to, room);
+        if (dl) simd->add(w->F, dl, room, dl);
+        simd->mul(w->F, w->f.d + t * w->F, to, to);
+        for (int j = 0; j < w->keys; j++) {
+            const real g = w->dA[j][t * DRA_CHUNK + t];
+            simd->axpy(w->F, g, w->z[j].at + t * w->z[j].row, to);
+            simd->axpy(w->F, g, q, w->dz[j].at + t * w->dz[j].row);
+        }
+    }
+}
+
+/* dq = dx + g u k, dk += g u q, du = sum_t g q k */
+static void before_decay(const walk *w, const dra_chunk *k, int64_t i, dra_matrix_block dq)
+{
+    const dra_simd   *simd = k->simd;
+    const dra_tensor *out = &w->c->out[DU];
+    const real       *u = dra_dplr_bonus(w->c, k->h);
+    real *room = w->f.readers, *du = out->data ? dra_recur_at(out, k->b, k->h, i) : NULL;
+    if (du) dra_recur_clear(w->F, du);
+    dra_dplr_clear_resets(k, w->F, dq);
+    for (int64_t t = 0; t < k->n; t++) {
+        const real  g = w->dA[0][t * DRA_CHUNK + t];
+        const real *q = w->q.at + t * w->q.row, *key = w->z[0].at + t * w->z[0].row;
+        simd->mul(w->F, u, key, room);
+        simd->axpy(w->F, g, room, dq.at + t * dq.row);
+        simd->mul(w->F, u, q, room);
+        simd->axpy(w->F, g, room, w->dz[0].at + t * w->dz[0].row);
+        simd->mul(w->F, key, q, room);
+        if (du) simd->axpy(w->F, g, room, du);
+    }
+}
+
+static void queries(walk *w, const dra_chunk *k, int64_t i)
+{
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_DX));
+    readers(w, k, w->x, w->dy, to);
+    if (w->a->u)
+        before_decay(w, k, i, to);
+    else
+        after_decay(w, k, to);
+}
+
+static void recalls(walk *w, const dra_chunk *k)
+{
+    if (!w->a->a) return;
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DA], room(w, ROOM_DX));
+    readers(w, k, w->a_rows, w->o, to);
+    dra_dplr_clear_resets(k, w->F, to);
+}
+
+/* dz and dl of what goes to the state after the chunk: nothing is there before. */
+static void writers(walk *w, const dra_chunk *k)
+{
+    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
+    for (int j = 0; j < w->keys; j++) {
+        dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, w->w[j],
+                                  dra_matrix_block_transposed(w->dS), raw, false);
+        dra_fade_writers_back(&w->f, w->z[j], raw, w->dz[j], w->dl, j == 0);
+    }
+}
+
+/* All that follows from o and dS. */
+static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
+{
+    const dra_tensor *out = w->c->out;
+    open_writes(w, k, i);
+    values(w, k);
+    if (!out[DQ].data && !out[DK].data && !out[DA].data && !out[DC].data && !out[DU].data &&
+        !w->dl.at)
+        return;
+    writers(w, k);
+    queries(w, k, i);
+    recalls(w, k);
+    dra_fade_state_back(&w->f, w->E, w->S0, w->dS, w->dl);
+    if (w->dl.at) dra_chunk_clear_pads(k, w->F, w->dl);
+}
+
+/* dS from after the chunk to before it. */
+static void pass_state(walk *w, const dra_chunk *k)
+{
+    dra_matrix_block carried = dra_fade_readers(&w->f, w->x, room(w, ROOM_CARRIED));
+    dra_fade_state(&w->f, w->E, w->dS);
+    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried),
+                              w->dy, w->dS, true);
+    if (!w->a->a) return;
+    carried = dra_fade_readers(&w->f, w->a_rows, room(w, ROOM_CARRIED));
+    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried), w->o,
+                              w->dS, true);
+}
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+static dra_chunk_stages stages_of(const dra_call *c)
+{
+    const dra_dplr_attr *a = c->attr;
+    const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
+    const dra_chunk_work plain = {15, 8, 92}, corrected = {25, 15, 80};
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
+}
+
+/* Rooms of the tiles; in two stages then dS after all chunks, and o. */
+static size_t scratch(const dra_call *c)
+{
+    const dra_dplr_attr   *a = c->attr;
+    const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    const int64_t          T = c->in[Q].shape.dim[1];
+    const dra_chunk_stages s = stages_of(c);
+    const int64_t          each = s.two ? s.chunks * F * E + (a->a ? T * E : 0) : 0; /* a head */
+    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + s.heads * each) * sizeof(real);
+}
+
+static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const int64_t *q = c->in[Q].shape.dim;
+    *w = (walk){.c = c, .a = c->attr, .F = q[3], .E = dra_last(&c->in[V])};
+    w->keys = w->a->c ? 2 : 1;
+    w->dy_all = c->in[w->a->dy], w->dS_first = c->out[DS];
+    const int64_t size = room_size(w->F, w->E), square = DRA_CHUNK * DRA_CHUNK;
+    real         *rest = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
+    w->room = (real *)c->scratch + tile * size;
+    for (int j = 0; j < KEYS; j++) {
+        w->A_x[j] = w->dA[j] = room(w, ROOMS) + j * square;
+        w->A_a[j] = w->A_x[j] + KEYS * square;
+    }
+    dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * square);
+    w->after = (dra_tensor){rest, DRA_REAL, DRA_SHAPE(q[0], q[2], s->chunks, w->F, w->E)};
+    w->o_all = (dra_tensor){s->two ? rest + s->heads * s->chunks * w->F * w->E : NULL, DRA_REAL,
+                            DRA_SHAPE(q[0], q[1], q[2], w->E)};
+    dra_tensor_make_dense(&w->after);
+    dra_tensor_make_dense(&w->o_all);
+}
+
+static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
+{
+    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
+    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+}
+
+static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
+{
+    const int64_t H = c->in[Q].shape.dim[2];
+    walk          w;
+    open_walk(&w, c, s, head);
+    real     *spare = w.f.d + dra_fade_room(w.F);
+    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
+    w.dS = (dra_matrix_block){.row = w.E, .col = 1};
+    w.dS.at = dra_chunk_state(&k, dra_chunk_option(c, w.a->S), &c->out[DS], w.F * w.E, spare);
+    for (int64_t i = s->chunks - 1; i >= 0; i--) {
+        k = chunk_at(&w, head, i);
+        open_chunk(&w, &k);
+        make_pairs(&w, &k, 0, w.keys);
+        solve(&w, &k);
+        back_chunk(&w, &k, i);
+        if (i > 0 || c->out[DS].data) pass_state(&w, &k);
+    }
+}
+
+/* ---- in two stages --------------------------------------------------------------------------- */
+
+/* dS goes to where that after chunk i is, or before the first. */
+static void move_state(walk *w, const dra_chunk *k, int64_t i)
+{
+    const dra_matrix_block dS = dra_chunk_matrix(i >= 0 ? &w->after : &w->dS_first, k->b, k->h, i);
+    dra_matrix_block_copy(w->F, w->E, w->dS, dS);
+    w->dS = dS;
+}
+
+/* Some columns of o, and of dS after all chunks and before the first. */
+static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_block_at(s, tile);
+    walk                 w;
+    open_walk(&w, c, s, tile);
+    w.E = at.end - at.first;
+    w.dy_all = dra_chunk_columns(&w.dy_all, at.first, w.E);
+    w.dS_first = dra_chunk_columns(&w.dS_first, at.first, w.E);
+    w.o_all = dra_chunk_columns(&w.o_all, at.first, w.E);
+    w.after = dra_chunk_columns(&w.after, at.first, w.E);
+    dra_chunk k = chunk_at(&w, at.head, s->chunks - 1);
+    w.dS = dra_chunk_matrix(dra_chunk_option(c, w.a->S), k.b, k.h, 0);
+    if (w.dS.at) w.dS.at += at.first;
+    move_state(&w, &k, s->chunks - 1);
+    for (int64_t i = s->chunks - 1; i >= 0; i--) {
+        k = chunk_at(&w, at.head, i);
+        open_chunk(&w, &k);
+        if (w.a->a) make_pairs(&w, &k, 1, 1);
+        solve(&w, &k);
+        if (i == 0 && !c->out[DS].data) break;
+        move_state(&w, &k, i - 1);
+        pass_state(&w, &k);
+    }
+}
+
+static void back_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    walk                 w;
+    open_walk(&w, c, s, tile);
+    for (int64_t i = at.end - 1; i >= at.first; i--) {
+        const dra_chunk k = chunk_at(&w, at.head, i);
+        w.dS = dra_chunk_matrix(&w.after, k.b, k.h, i);
+        open_chunk(&w, &k);
+        make_pairs(&w, &k, 0, 1);
+        back_chunk(&w, &k, i);
+    }
+}
+
+static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_chunk_stages s = stages_of(c);
+    return dra_chunk_stage_tiles(&s, c->stage == 0);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_chunk_stages s = stages_of(c);
+    (!s.two ? walk_head : c->stage == 0 ? pass_states : back_run)(c, &s, i);
+}
+
+/* Twice what the forward op takes, and the pairs again. */
+static dra_cost cost(const dra_call *c)
+{
+    const dra_dplr_attr *a = c->attr;
+    const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
+    const double         pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double         many = a->a ? 4 : 1, states = a->a ? 8 : 4;
+    return (dra_cost){2 * (pairs * many * (3 * F + 2 * E) + tokens * states * F * E),
+                      dra_call_bytes(c)};
+}
+
+const dra_op dra_op_dplr_back = {.name = "dplr_back",
+                                 .n_in = DRA_MANY,
+                                 .n_out = DRA_DPLR_BACK_OUTPUTS,
+                                 .attr_size = sizeof(dra_dplr_attr),
+                                 .infer = infer,
+                                 .cost = cost};
+
+const dra_cpu_kernel dra_cpu_dplr_back = {
+    .base = {.op = "dplr_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
