@@ -4,7 +4,7 @@
 #define DRA_ABI_H
 
 #include "dra/bench.h"
-#include "dra/generate.h"
+#include "dra/engine.h"
 #include "dra/probe.h"
 #include "dra/template.h"
 DRA_BEGIN_C
@@ -43,7 +43,9 @@ DRA_BEGIN_C
     row(dra_sampler_config) row(dra_context) row(dra_amateur) row(dra_generator_config)            \
     row(dra_generate_config) row(dra_logprob) row(dra_generated) row(dra_beam_config)              \
     row(dra_beam) row(dra_continue_config) row(dra_continued) row(dra_unmask_config)               \
-    row(dra_generation_config) row(dra_weights_config) row(dra_message) row(dra_seen)
+    row(dra_generation_config) row(dra_weights_config) row(dra_message) row(dra_engine_config)     \
+    row(dra_job_token) row(dra_job_result) row(dra_job_config) row(dra_state_info)                 \
+    row(dra_engine_stats) row(dra_look) row(dra_seen)
 /* clang-format on */
 
 /* Checks what a program was compiled with: its version, and `n` sizes, of dra_real and of the

@@ -49,7 +49,8 @@ typedef enum dra_status {
     DRA_ERR_MEMORY, /* out of memory, or a size that overflows         */
     DRA_ERR_BIND,   /* a program run with inputs unbound               */
     DRA_ERR_FILE,   /* the system does not let us open, read or write  */
-    DRA_ERR_FORMAT  /* bytes of a file that break its format's rules   */
+    DRA_ERR_FORMAT, /* bytes of a file that break its format's rules   */
+    DRA_ERR_BUSY    /* no room now: to be tried again later            */
 } dra_status;
 
 enum { DRA_ERROR_TEXT = 512 };

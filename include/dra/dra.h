@@ -7,6 +7,7 @@
 #include "dra/bench.h"
 #include "dra/data.h"
 #include "dra/device.h"
+#include "dra/engine.h"
 #include "dra/file.h"
 #include "dra/generate.h"
 #include "dra/graph.h"

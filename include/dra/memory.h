@@ -435,7 +435,9 @@ enum {
     DRA_CHUNK_TRAIL = 128, /* fills the trail                           */
     /* and options again */
     DRA_OPTION_BONUS = 256,
-    DRA_OPTION_TRANSITION = 512 /* transition, rate_rank */
+    DRA_OPTION_TRANSITION = 512, /* transition, rate_rank */
+    /* Chunks are blocks of 64 tokens from the start of a call, see dra_model_cut(). */
+    DRA_CHUNK_BLOCKS = 1024
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */

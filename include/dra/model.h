@@ -279,6 +279,10 @@ DRA_API int64_t dra_model_attention_params(const dra_model *m, int64_t i);
 DRA_API int64_t dra_model_param_count(const dra_model *m); /* numbers in all */
 /* A number that two models share only if configs and shapes are equal. */
 DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
+/* On a CPU, a text that is read in parts gives the same bits as read at once where all cuts are at
+ * multiples of this many tokens from its beginning. 1: any cut; 0: none, they are equal within
+ * rounding. */
+DRA_API int64_t dra_model_cut(const dra_model *m);
 
 /* ---- what it reads and what it is made of ---------------------------------------------------- */
 

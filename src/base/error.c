@@ -20,6 +20,7 @@ const char *dra_status_name(dra_status status)
         [DRA_ERR_BIND] = "bind",
         [DRA_ERR_FILE] = "file",
         [DRA_ERR_FORMAT] = "format",
+        [DRA_ERR_BUSY] = "busy",
     };
     const size_t n = sizeof names / sizeof *names;
     return (size_t)status < n ? names[status] : "unknown";

@@ -173,4 +173,5 @@ const dra_memory dra_memory_delta = {.name = "delta",
                                      .code = code,
                                      .late = late,
                                      .options = DRA_OPTION_DECAY | DRA_OPTION_BONUS |
-                                                DRA_OPTION_TRANSITION | DRA_CHUNK_SKIPS};
+                                                DRA_OPTION_TRANSITION | DRA_CHUNK_SKIPS |
+                                                DRA_CHUNK_BLOCKS};

@@ -241,4 +241,5 @@ const dra_memory dra_memory_moment = {.name = "moment",
                                       .chunk = chunk,
                                       .code = code,
                                       .options = DRA_OPTION_PHI | DRA_OPTION_DECAY |
-                                                 DRA_OPTION_BONUS | DRA_CHUNK_SKIPS};
+                                                 DRA_OPTION_BONUS | DRA_CHUNK_SKIPS |
+                                                 DRA_CHUNK_BLOCKS};

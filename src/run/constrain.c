@@ -15,21 +15,6 @@ static dra_status no_memory(dra_error *err)
 
 /* ---- the grammar of a generator -------------------------------------------------------------- */
 
-static dra_status open_constraint(dra_generator *g, dra_error *err)
-{
-    const int32_t   n = dra_tokenizer_size(g->config.tokenizer);
-    dra_token_text *tokens = calloc((size_t)n + 1, sizeof *tokens);
-    if (!tokens) return no_memory(err);
-    for (int32_t id = 0; id < n; id++) {
-        tokens[id].id = id;
-        tokens[id].bytes = dra_generator_piece(g, id, &tokens[id].n);
-    }
-    const dra_status st = dra_constraint_create(g->config.grammar, (size_t)n, tokens,
-                                                &g->constraint, err);
-    free(tokens);
-    return st;
-}
-
 dra_status dra_generator_constrain(dra_generator *g, dra_error *err)
 {
     g->offered = calloc((size_t)g->V, sizeof *g->offered);
@@ -38,7 +23,8 @@ dra_status dra_generator_constrain(dra_generator *g, dra_error *err)
     if (!g->config.tokenizer)
         return dra_fail(err, DRA_ERR_VALUE, "generator: a grammar needs a tokenizer");
     g->allowed = calloc((size_t)(g->config.rows * g->V), sizeof *g->allowed);
-    return g->allowed ? open_constraint(g, err) : no_memory(err);
+    if (!g->allowed) return no_memory(err);
+    return dra_constraint_open(g->config.grammar, g->config.tokenizer, &g->constraint, err);
 }
 
 void dra_generator_unconstrain(dra_generator *g)

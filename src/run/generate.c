@@ -38,11 +38,7 @@ static void finish(dra_row *r, dra_finish why)
 
 const char *dra_generator_piece(const dra_generator *g, int32_t id, size_t *bytes)
 {
-    const dra_tokenizer *t = g->config.tokenizer;
-    const char          *piece = t ? dra_tokenizer_piece(t, id, bytes) : NULL;
-    if (piece && !dra_tokenizer_is_special(t, id)) return piece;
-    *bytes = 0;
-    return "";
+    return dra_token_piece(g->config.tokenizer, id, bytes);
 }
 
 /* ---- stop strings ---------------------------------------------------------------------------- */

@@ -123,11 +123,17 @@ typedef struct dra_token_text {
     int32_t     id;
 } dra_token_text;
 
+/* The bytes a token gives: none, if it is special or there is no tokenizer. */
+const char *dra_token_piece(const dra_tokenizer *t, int32_t id, size_t *bytes);
+
 typedef struct dra_constraint dra_constraint; /* opaque: a grammar for a vocabulary */
 
 /* The texts of tokens are borrowed, the list is copied. Tokens without text never follow. */
 dra_status dra_constraint_create(const dra_grammar *g, size_t n, const dra_token_text *tokens,
                                  dra_constraint **out, dra_error *err);
+/* The same for all tokens of a tokenizer, which is borrowed. */
+dra_status dra_constraint_open(const dra_grammar *g, const dra_tokenizer *t, dra_constraint **out,
+                               dra_error *err);
 void       dra_constraint_destroy(dra_constraint *c);
 /* allowed[id] of all tokens that may come next becomes true; the others stay. Returns how many. */
 dra_status dra_constraint_allow(dra_constraint *c, const dra_grammar_state *s, bool *allowed,

@@ -151,3 +151,29 @@ dra_status dra_grammar_match(const dra_grammar *g, const char *text, size_t byte
     dra_matcher_destroy(m);
     return st;
 }
+
+/* ---- tokens of a tokenizer ------------------------------------------------------------------- */
+
+const char *dra_token_piece(const dra_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const char *piece = t ? dra_tokenizer_piece(t, id, bytes) : NULL;
+    if (piece && !dra_tokenizer_is_special(t, id)) return piece;
+    *bytes = 0;
+    return "";
+}
+
+dra_status dra_constraint_open(const dra_grammar *g, const dra_tokenizer *t, dra_constraint **out,
+                               dra_error *err)
+{
+    const int32_t   n = dra_tokenizer_size(t);
+    dra_token_text *tokens = calloc((size_t)n + 1, sizeof *tokens);
+    *out = NULL;
+    if (!tokens) return dra_fail(err, DRA_ERR_MEMORY, "grammar: out of memory");
+    for (int32_t id = 0; id < n; id++) {
+        tokens[id].id = id;
+        tokens[id].bytes = dra_token_piece(t, id, &tokens[id].n);
+    }
+    const dra_status st = dra_constraint_create(g, (size_t)n, tokens, out, err);
+    free(tokens);
+    return st;
+}

@@ -9,12 +9,13 @@
 
 static void names_every_status(void **state)
 {
-    const char *const names[] = {"ok",       "shape",  "dtype",  "value", "name", "index",
-                                 "gradient", "device", "memory", "bind",  "file", "format"};
-    assert_int_equal(COUNT(names), DRA_ERR_FORMAT + 1);
+    const char *const names[] = {"ok",    "shape",    "dtype",  "value",  "name",
+                                 "index", "gradient", "device", "memory", "bind",
+                                 "file",  "format",   "busy"};
+    assert_int_equal(COUNT(names), DRA_ERR_BUSY + 1);
     for (size_t i = 0; i < COUNT(names); i++)
         assert_string_equal(dra_status_name((dra_status)i), names[i]);
-    assert_string_equal(dra_status_name((dra_status)(DRA_ERR_FORMAT + 1)), "unknown");
+    assert_string_equal(dra_status_name((dra_status)(DRA_ERR_BUSY + 1)), "unknown");
     assert_string_equal(dra_status_name((dra_status)-1), "unknown");
     assert_string_equal(dra_status_name((dra_status)1000000), "unknown");
 }

@@ -1,0 +1,93 @@
+/* Jobs that wait, first come first served. What needs no slot does not wait for one. */
+#include "engine/engine.h"
+
+dra_job *dra_queue_first(dra_engine *e, bool at_once)
+{
+    pthread_mutex_lock(&e->lock);
+    dra_job *job = e->first;
+    while (job && at_once == dra_job_takes_slot(job)) job = job->next;
+    pthread_mutex_unlock(&e->lock);
+    return job;
+}
+
+static void take_out(dra_engine *e, dra_job *job)
+{
+    dra_job *before = NULL;
+    for (dra_job *at = e->first; at != job; at = at->next) before = at;
+    *(before ? &before->next : &e->first) = job->next;
+    if (e->last == job) e->last = before;
+    job->next = NULL;
+    e->stats.waiting--;
+}
+
+void dra_queue_remove(dra_engine *e, dra_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    take_out(e, job);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void dra_queue_join(dra_engine *e, dra_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    take_out(e, job);
+    e->active[e->n_active++] = job;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void dra_queue_leave(dra_engine *e, dra_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->n_active; i++)
+        if (e->active[i] != job) e->active[n++] = e->active[i];
+    e->n_active = n;
+    pthread_mutex_unlock(&e->lock);
+}
+
+dra_job *dra_queue_take_cancelled(dra_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    dra_job *job = e->first;
+    while (job && !job->cancelled) job = job->next;
+    if (job) take_out(e, job);
+    pthread_mutex_unlock(&e->lock);
+    return job;
+}
+
+bool dra_job_is_cancelled(dra_engine *e, const dra_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    const bool cancelled = job->cancelled;
+    pthread_mutex_unlock(&e->lock);
+    return cancelled;
+}
+
+void dra_engine_cancel(dra_engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    dra_job *job = e->first;
+    while (job && job->id != id) job = job->next;
+    for (int64_t i = 0; i < e->n_active && !job; i++)
+        if (e->active[i]->id == id) job = e->active[i];
+    if (job) job->cancelled = true;
+    void (*wake)(void *) = e->wake;
+    void *user = e->wake_user;
+    pthread_mutex_unlock(&e->lock);
+    if (job && wake) wake(user);
+}
+
+void dra_engine_drain(dra_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->draining = true;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void dra_engine_on_wake(dra_engine *e, void (*wake)(void *user), void *user)
+{
+    pthread_mutex_lock(&e->lock);
+    e->wake = wake;
+    e->wake_user = user;
+    pthread_mutex_unlock(&e->lock);
+}

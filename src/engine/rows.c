@@ -1,0 +1,142 @@
+/* Rows of the pool: of running jobs, of snapshots before a stop string, of names and of kept
+ * prefixes. A row that is given back is reset, which releases its items. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "engine/engine.h"
+#include "sequence/states.h"
+
+enum { ROWS = 256, PART = 16 };
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+/* Room for the numbers of `rows` rows, those from `from` on free. */
+static dra_status make_lists(dra_engine *e, int64_t from, int64_t rows, dra_error *err)
+{
+    int64_t *list = realloc(e->free_rows, (size_t)rows * sizeof *list);
+    if (list) e->free_rows = list;
+    if (!list) return dra_engine_no_memory(err);
+    for (int64_t row = rows; row-- > from;) e->free_rows[e->n_free++] = row;
+    e->pool_rows = rows;
+    return DRA_OK;
+}
+
+/* Programs are compiled for the size of the pool, so it begins with room for what is usual: a row
+ * and DRA_ENGINE_KEPT tokens of each sequence, and ROWS others, up to a part of the memory. */
+dra_status dra_rows_create(dra_engine *e, dra_error *err)
+{
+    const size_t  part = e->config.memory_limit / PART, fixed = dra_rows_need(e, 0);
+    const size_t  page = dra_rows_need(e, DRA_ITEMS_STEP) - fixed;
+    const int64_t others = fixed ? (int64_t)(part / fixed) : ROWS;
+    const int64_t rows = 2 * e->config.slots + dra_imin(ROWS, others);
+    const int64_t pages = dra_imin(e->config.slots * (DRA_ENGINE_KEPT / DRA_ITEMS_STEP),
+                                   page ? (int64_t)(part / page) : 0);
+    const int64_t tokens = pages * DRA_ITEMS_STEP;
+    dra_status st = dra_states_create_pool(e->config.device, dra_model_state(e->config.model), rows,
+                                           &e->pool, err);
+    if (st == DRA_OK && tokens > 0) st = dra_states_place(e->pool, 0, tokens, tokens, err);
+    if (st == DRA_OK) st = dra_states_reset(e->pool, 0, err);
+    return st == DRA_OK ? make_lists(e, 0, rows, err) : st;
+}
+
+void dra_rows_destroy(dra_engine *e)
+{
+    dra_states_destroy(e->pool);
+    free(e->free_rows);
+}
+
+static dra_status grow(dra_engine *e, dra_error *err)
+{
+    const int64_t    rows = 2 * e->pool_rows;
+    const dra_status st = dra_states_grow(e->pool, rows, err);
+    return st == DRA_OK ? make_lists(e, e->pool_rows, rows, err) : st;
+}
+
+dra_status dra_rows_take(dra_engine *e, int64_t from, int64_t *row, dra_error *err)
+{
+    dra_status st = e->n_free ? DRA_OK : grow(e, err);
+    *row = -1;
+    if (st != DRA_OK) return st;
+    const int64_t to = e->free_rows[e->n_free - 1];
+    if (from >= 0) st = dra_states_copy(e->pool, to, e->pool, from, err);
+    if (st != DRA_OK) return st;
+    e->n_free--;
+    e->used++;
+    *row = to;
+    return DRA_OK;
+}
+
+void dra_rows_give(dra_engine *e, int64_t *row)
+{
+    if (*row < 0) return;
+    e->used--;
+    /* A row that cannot be reset is not used again. */
+    if (dra_states_reset(e->pool, *row, NULL) == DRA_OK) e->free_rows[e->n_free++] = *row;
+    *row = -1;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+size_t dra_rows_need(const dra_engine *e, int64_t tokens)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    size_t           bytes = 0;
+    if (tokens > 0) tokens += dra_model_config_of(e->config.model)->memory_tokens;
+    tokens = dra_div_up(tokens, DRA_ITEMS_STEP) * DRA_ITEMS_STEP; /* pages */
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        const int64_t   most = p->limit ? p->limit + 2 * DRA_ITEMS_STEP : tokens;
+        const int64_t   n = p->items ? dra_imin(tokens, most) : 1;
+        bytes += (size_t)(n * dra_shape_count(&p->shape)) * sizeof(dra_real);
+    }
+    return bytes;
+}
+
+/* Pages that rows share are held once. */
+static size_t page_bytes(const dra_engine *e)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    size_t           bytes = 0;
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (!p->items) continue;
+        const dra_pages *pages = dra_pool_pages(e->pool, p->limit);
+        bytes += (size_t)((pages->count - pages->n_free) * DRA_ITEMS_STEP *
+                          dra_shape_count(&p->shape)) *
+                 sizeof(dra_real);
+    }
+    return bytes;
+}
+
+size_t dra_rows_bytes(const dra_engine *e)
+{
+    const size_t rows = (size_t)e->used;
+    size_t       bytes = e->prefixes.ids * sizeof(int32_t) + page_bytes(e);
+    bytes += rows * dra_rows_need(e, 0);
+    for (size_t i = 0; i < e->n_names; i++) /* only this thread changes names */
+        bytes += (size_t)e->V * (sizeof(dra_real) + sizeof(bool));
+    return bytes;
+}
+
+/* What running jobs may come to hold besides what they do. */
+static size_t promised(const dra_engine *e)
+{
+    size_t bytes = 0;
+    for (int64_t i = 0; i < e->n_active; i++) {
+        const dra_job *job = e->active[i];
+        const int64_t  tokens = job->row < 0 ? 0 : dra_states_tokens(e->pool, job->row);
+        const size_t   own = job->row < 0 ? 0 : dra_rows_need(e, tokens);
+        if (!job->over && job->need > own) bytes += job->need - own;
+    }
+    return bytes;
+}
+
+bool dra_rows_fit(dra_engine *e, size_t more)
+{
+    const size_t limit = e->config.memory_limit, later = promised(e) + more;
+    while (dra_rows_bytes(e) + later > limit)
+        if (!dra_prefix_drop_oldest(e)) return false;
+    return true;
+}

@@ -1,0 +1,148 @@
+/* Kept states: prompts that begin alike are read once, and no bit tells. */
+#include "serving.h"
+
+enum { LONG = 1300 };
+
+static dra_job_config job_of(size_t n, const int32_t *ids)
+{
+    return (dra_job_config){
+        .n = n, .ids = ids, .tokens = 6, .logprobs = 1, .sampler = {.temperature = 0.8, .seed = 9}};
+}
+
+/* The answer to a prompt of an engine that knows nothing else. */
+static void ask_alone(const subject *s, size_t n, const int32_t *ids, answer *a)
+{
+    dra_engine *e = open_engine(s, NULL);
+    run_one(e, job_of(n, ids), a);
+    assert_int_equal(a->result.cached_tokens, 0);
+    dra_engine_destroy(e);
+}
+
+typedef struct ask {
+    size_t  n;           /* tokens of the prompt */
+    size_t  same;        /* of them like the first */
+    int64_t any, blocks; /* reused: where any cut will do, and where multiples of 64 do */
+} ask;
+
+static void reuses(const char *preset)
+{
+    static const ask asks[] = {
+        {1300, 1300, 0, 0},       {1300, 1300, 1299, 1280}, {1300, 1299, 1299, 1280},
+        {1300, 1200, 1024, 1024}, {700, 700, 512, 512},     {700, 600, 699, 640},
+        {400, 400, 0, 0},         {64, 64, 0, 0},           {64, 64, 63, 0},
+        {65, 65, 64, 64},         {30, 30, 0, 0},           {30, 30, 29, 0},
+    };
+    static int32_t first[LONG], ids[LONG];
+    static answer  alone, a;
+    subject        s;
+    int64_t        read = 0, reused = 0;
+    open_subject(&s, preset);
+    const bool  any = dra_model_cut(s.model) == 1;
+    dra_engine *e = open_engine(&s, NULL);
+    make_prompt(first, LONG, 0);
+    for (size_t k = 0; k < sizeof asks / sizeof *asks; k++) {
+        const ask *q = &asks[k];
+        char       what[100];
+        snprintf(what, sizeof what, "%s, prompt %zu", preset, k);
+        memcpy(ids, first, q->n * sizeof *ids);
+        for (size_t i = q->same; i < q->n; i++) ids[i] = 255 - first[i];
+        if (k == 5) memcpy(ids, first, 700 * sizeof *ids); /* asked before */
+        ask_alone(&s, q->n, ids, &alone);
+        run_one(e, job_of(q->n, ids), &a);
+        expect_answer(what, &a, &alone);
+        const int64_t expected = any ? q->any : q->blocks;
+        if (a.result.cached_tokens != expected)
+            fail_msg("%s: %lld tokens reused, expected %lld", what,
+                     (long long)a.result.cached_tokens, (long long)expected);
+        read += (int64_t)q->n - expected;
+        reused += expected;
+    }
+    const dra_engine_stats st = dra_engine_stats_of(e);
+    assert_int_equal(st.tokens_read, read);
+    assert_int_equal(st.tokens_reused, reused);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+static void prompts_that_begin_alike(void **state)
+{
+    for (int i = 0; i < SERVED; i++) reuses(served[i]);
+}
+
+/* What was written is the beginning of the next prompt, as in a chat. */
+static void turns(void **state)
+{
+    static int32_t ids[200];
+    static answer  a, b, alone;
+    subject        s;
+    open_subject(&s, "dra-gru-tiny");
+    dra_engine *e = open_engine(&s, NULL);
+    make_prompt(ids, 50, 2);
+    run_one(e, job_of(50, ids), &a);
+    memcpy(ids + 50, a.ids, a.n * sizeof *ids);
+    make_prompt(ids + 50 + a.n, 20, 3);
+    run_one(e, job_of(70 + a.n, ids), &b);
+    assert_int_equal(b.result.cached_tokens, 50 + a.n - 1); /* its last token was read by nobody */
+    ask_alone(&s, 70 + a.n, ids, &alone);
+    expect_answer("second turn", &b, &alone);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+/* Several jobs with one prompt at once, as for several answers to it. */
+static void one_prompt_many_answers(void **state)
+{
+    static int32_t ids[700];
+    static answer  a[4], alone;
+    for (int i = 0; i < SERVED; i++) {
+        subject s;
+        open_subject(&s, served[i]);
+        dra_engine   *e = open_engine(&s, NULL);
+        const int64_t reused = dra_model_cut(s.model) == 1 ? 699 : 640;
+        make_prompt(ids, 700, 2);
+        for (int k = 0; k < 4; k++) submit(e, job_of(700, ids), &a[k]);
+        run(e);
+        ask_alone(&s, 700, ids, &alone);
+        for (int k = 0; k < 4; k++) expect_answer(served[i], &a[k], &alone);
+        assert_int_equal(dra_engine_stats_of(e).tokens_read, 700 + 3 * (700 - reused));
+        dra_engine_destroy(e);
+        close_subject(&s);
+    }
+}
+
+static void drops_the_oldest(void **state)
+{
+    static answer a;
+    int32_t       ids[40];
+    subject       s;
+    open_subject(&s, "dra-gru-tiny");
+    dra_engine *all = open_engine(&s, NULL);
+    make_prompt(ids, 40, 1);
+    run_one(all, job_of(40, ids), &a);
+    const size_t bytes = dra_engine_stats_of(all).state_bytes; /* of three kept states */
+    dra_engine_destroy(all);
+    dra_engine *e = open_engine(&s, &(dra_engine_config){.memory_limit = 3 * bytes});
+    for (int k = 0; k < 12; k++) {
+        make_prompt(ids, 40, k);
+        run_one(e, job_of(40, ids), &a);
+        assert_true(dra_engine_stats_of(e).state_bytes <= 3 * bytes);
+    }
+    run_one(e, job_of(40, ids), &a);
+    assert_int_equal(a.result.cached_tokens, 39);
+    make_prompt(ids, 40, 0);
+    run_one(e, job_of(40, ids), &a);
+    assert_int_equal(a.result.cached_tokens, 0);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_that_begin_alike),
+        cmocka_unit_test(turns),
+        cmocka_unit_test(one_prompt_many_answers),
+        cmocka_unit_test(drops_the_oldest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/* Weights are read once for all sequences of a step: tokens per second of 16 sequences and of one,
+ * by a model whose weights come from memory; and how long a long prompt keeps others waiting. Times
+ * need a quiet machine: only with DRA_TEST_FULL. */
+#include <time.h>
+
+#include "serving.h"
+
+enum { MANY = 16, WRITTEN = 32, ROUNDS = 5, GAPS = 60 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* RWKV-4 with 53 million parameters, 210 MB. */
+static void open_large(subject *s)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
+    expect_ok(dra_preset_config("rwkv4", &c, &err), &err);
+    c.dim = 768, c.depth = 8, c.vocab = dra_tokenizer_size(s->tokenizer);
+    s->V = c.vocab;
+    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    expect_ok(dra_weights_draw(s->model, 7, &s->weights, &err), &err);
+    expect_ok(check_cpu(NULL, &s->device, &err), &err);
+}
+
+/* Seconds a token of n sequences takes. */
+static double write_with(dra_engine *e, int n)
+{
+    static answer a[MANY];
+    int32_t       id = 5;
+    for (int k = 0; k < n; k++)
+        submit(e,
+               (dra_job_config){.n = 1,
+                                .ids = &id,
+                                .tokens = WRITTEN,
+                                .ignore_end = true,
+                                .logprobs = -1,
+                                .sampler = {.temperature = 1, .seed = (uint64_t)k}},
+               &a[k]);
+    step(e);
+    const double began = now();
+    run(e);
+    return (now() - began) / (n * (WRITTEN - 1));
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double middle(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return x[n / 2];
+}
+
+static void sequences_share_weights(void **state)
+{
+    double  one[ROUNDS], many[ROUNDS];
+    subject s;
+    if (!getenv("DRA_TEST_FULL")) skip();
+    open_large(&s);
+    dra_engine *e = open_engine(&s, NULL);
+    write_with(e, 1);
+    write_with(e, MANY);
+    for (int k = 0; k < ROUNDS; k++) {
+        one[k] = write_with(e, 1);
+        many[k] = write_with(e, MANY);
+    }
+    const double a = 1 / middle(one, ROUNDS), b = 1 / middle(many, ROUNDS);
+    print_message("# one sequence %.1f token/s, %d sequences %.1f token/s: %.1fx\n", a, MANY, b,
+                  b / a);
+    assert_true(b >= 5 * a);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+typedef struct gaps {
+    double last, gap[GAPS];
+    int    n;
+} gaps;
+
+static void note_gap(void *user, const dra_job_token *t)
+{
+    gaps        *g = user;
+    const double at = now();
+    if (g->last > 0 && g->n < GAPS) g->gap[g->n++] = at - g->last;
+    g->last = at;
+}
+
+static void a_long_prompt_comes(void **state)
+{
+    static int32_t ids[4096];
+    static answer  a;
+    static gaps    g;
+    int32_t        id = 5;
+    uint64_t       number;
+    subject        s;
+    dra_error      err = {0};
+    if (!getenv("DRA_TEST_FULL")) skip();
+    open_large(&s);
+    dra_engine *e = open_engine(&s, &(dra_engine_config){.chunk = 64});
+    make_prompt(ids, 4096, 1);
+    submit(e, (dra_job_config){.n = 200, .ids = ids + 9, .tokens = 1}, &a); /* compiles */
+    run(e);
+    const dra_job_config c = {.n = 1,
+                              .ids = &id,
+                              .tokens = GAPS + 1,
+                              .ignore_end = true,
+                              .logprobs = -1,
+                              .token = note_gap,
+                              .user = &g};
+    expect_ok(dra_engine_submit(e, &c, &number, &err), &err);
+    for (int k = 0; k < 10; k++) step(e);
+    submit(e, (dra_job_config){.n = 4096, .ids = ids, .tokens = 1}, &a);
+    run(e);
+    assert_int_equal(g.n, GAPS);
+    const double half = middle(g.gap, GAPS), most = g.gap[GAPS - 1];
+    print_message("# between tokens: median %.1f ms, most %.1f ms\n", 1e3 * half, 1e3 * most);
+    assert_true(most <= 3 * half);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences_share_weights),
+        cmocka_unit_test(a_long_prompt_comes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
