@@ -22,7 +22,8 @@ typedef struct dra_gemm {
     int64_t     c_row;
     bool        accumulate;
     bool        bf16;           /* both operands are rounded to bf16, sums stay real */
-    dra_dtype   a_type, b_type; /* bf16, f16, or else (also 0) real */
+    dra_dtype   a_type, b_type; /* bf16, f16, b also quantised, or else (also 0) real */
+    int64_t     b_first;        /* quantised: b is the start of a block, this the element of it */
 } dra_gemm;
 
 /* Pointwise functions a level may have as one fast pass; the formulas are those of
