@@ -112,7 +112,8 @@ typedef enum dra_format_kind {
     DRA_FORMAT_DRA,
     DRA_FORMAT_GPT2,
     DRA_FORMAT_RWKV,
-    DRA_FORMAT_XT /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_XT,  /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_GGUF /* one file, no folder */
 } dra_format_kind;
 
 /* What only folders of x-transformers say; it changes nothing in the model. */
@@ -456,15 +457,18 @@ typedef struct dra_convert_row {   /* of a tensor that is written */
 } dra_convert_row;
 
 typedef struct dra_convert_config {
-    const char             *from; /* a folder, or a file with RWKV-4                             */
-    const char             *to;   /* a folder that is not there yet                              */
+    const char *from; /* a folder, or a file with RWKV-4                             */
+    const char *to;   /* a folder that is not there yet; of the format GGUF, a file              */
     const dra_model_config *config; /* what it shall be; NULL: the same. Parameters that the first
                                        does not have are drawn; of another vocabulary the tokens
                                        that both have are kept                                   */
     uint64_t                seed;   /* of what is drawn                                          */
     bool                    cpp;    /* `to` becomes a file of rwkv.cpp                           */
     size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
-    dra_dtype dtype;     /* of matrices: F32 (real), F16, BF16; vectors: F32            */
+    dra_dtype dtype; /* of matrices: F32 (real), F16, BF16, or quantised; vectors: F32. What is
+                        quantised are the weights of products whose rows are whole blocks; not in
+                        folders of other programs */
+    bool      keep_head, keep_embedding; /* these stay F32 where others are quantised */
     bool      dry_run;   /* says what would be done and writes nothing               */
     bool      skip_hash; /* of `from`, as in dra_weights_config                    */
     /* To write next to the weights, instead of the one that comes with `from`; NULL: that one. The
@@ -472,6 +476,8 @@ typedef struct dra_convert_config {
     const dra_tokenizer *tokenizer;
     /* Each of these may be NULL. */
     void (*row)(void *user, const dra_convert_row *row);
+    /* Of a tensor that was quantised: the root mean square of its error, relative to its own. */
+    void (*loss)(void *user, const char *tensor, double error);
     bool (*stop)(void *user); /* asked before every tensor: true gives up */
     /* Looks at what was made before it gets its name: a failure leaves nothing. */
     dra_status (*check)(void *user, const char *path, dra_error *err);

@@ -6,13 +6,15 @@
 #include <string.h>
 
 #include "file/fail.h"
+#include "model/gguf.h"
 #include "model/model.h"
 
 static const dra_format        own = {.name = "dra"};
 static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
                                             [DRA_FORMAT_GPT2] = &dra_format_gpt2,
                                             [DRA_FORMAT_RWKV] = &dra_format_rwkv,
-                                            [DRA_FORMAT_XT] = &dra_format_xt};
+                                            [DRA_FORMAT_XT] = &dra_format_xt,
+                                            [DRA_FORMAT_GGUF] = &dra_format_gguf};
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 
@@ -259,10 +261,12 @@ static int64_t count_layers(const dra_format *f, const dra_tensor_source *s)
 /* The architecture is in no header; names tell. */
 dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
+    if (s->gguf.pairs) return dra_gguf_config(s, c, err);
     if (!dra_tensor_source_find(s, "emb.weight") && !s->dim)
-        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                           "expected a model's folder, a file of rwkv.cpp or a checkpoint with the "
-                           "names of RWKV-4");
+        return dra_fail_at(
+            err, DRA_ERR_FORMAT, s->path,
+            "expected a model's folder, GGUF, a file of rwkv.cpp or a checkpoint with the "
+            "names of RWKV-4");
     if (dra_tensor_source_find(s, "blocks.0.att.ln_x.weight") ||
         dra_tensor_source_find(s, "blocks.0.att.r_k"))
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
