@@ -476,8 +476,6 @@ typedef struct dra_convert_config {
     const dra_tokenizer *tokenizer;
     /* Each of these may be NULL. */
     void (*row)(void *user, const dra_convert_row *row);
-    /* Of a tensor that was quantised: the root mean square of its error, relative to its own. */
-    void (*loss)(void *user, const char *tensor, double error);
     bool (*stop)(void *user); /* asked before every tensor: true gives up */
     /* Looks at what was made before it gets its name: a failure leaves nothing. */
     dra_status (*check)(void *user, const char *path, dra_error *err);
