@@ -13,8 +13,9 @@
 
 enum { QUANT_BLOCK = 32, QUANT_BLOCKS = DRA_CHAIN / QUANT_BLOCK, QUANT_WORDS = 8 };
 
-typedef struct quant_heads { /* of the blocks of a chain: d and m as they are stored, fifth bits */
-    uint32_t scale[QUANT_BLOCKS][LANES], fifth[QUANT_BLOCKS][LANES];
+typedef struct quant_heads { /* of the blocks of a chain of LANES lines, lane by lane */
+    uint16_t d[QUANT_BLOCKS][LANES], m[QUANT_BLOCKS][LANES];
+    uint32_t fifth[QUANT_BLOCKS][LANES];
 } quant_heads;
 
 typedef struct quant_block { /* one of each of LANES lines */
@@ -36,26 +37,29 @@ static ALWAYS_INLINE int64_t block_bytes(dra_dtype t)
 }
 
 /* Scalars go through memory: other units do that, while vectors are at work. */
-static ALWAYS_INLINE void read_heads(dra_dtype t, const char *b, int64_t line, quant_heads *h)
+static ALWAYS_INLINE void read_heads(dra_dtype t, const char *b, int64_t line, quant_heads *c)
 {
     for (int i = 0; i < LANES; i++, b += line) {
         UNROLL
         for (int k = 0; k < QUANT_BLOCKS; k++) {
             const char *p = b + k * block_bytes(t);
-            uint16_t    d;
-            memcpy(&d, p, sizeof d);
-            h->scale[k][i] = d;
-            if (has_minimum(t)) memcpy(&h->scale[k][i], p, sizeof h->scale[k][i]);
+            memcpy(&c->d[k][i], p, sizeof c->d[k][i]);
+            if (has_minimum(t)) memcpy(&c->m[k][i], p + 2, sizeof c->m[k][i]);
             if (has_fifth(t))
-                memcpy(&h->fifth[k][i], p + (has_minimum(t) ? 4 : 2), sizeof h->fifth[k][i]);
+                memcpy(&c->fifth[k][i], p + (has_minimum(t) ? 4 : 2), sizeof c->fifth[k][i]);
         }
     }
     COMPILER_BARRIER;
 }
 
-static ALWAYS_INLINE vf widen_half(vu x) { return from_f16(__builtin_convertvector(x, vh)); }
+static ALWAYS_INLINE vf halves_at(const uint16_t *p)
+{
+    vh x;
+    memcpy(&x, p, sizeof x);
+    return from_f16(x);
+}
 
-/* Four words from `b` on, of LANES lines. */
+/* Four words of LANES lines, from `b` on. */
 static ALWAYS_INLINE void transpose_words(const char *b, int64_t line, vu *word)
 {
     vf x[4];
@@ -69,22 +73,20 @@ static ALWAYS_INLINE void transpose_words(const char *b, int64_t line, vu *word)
     word[3] = (vu)pair_high(high01, high23);
 }
 
-/* Block k of a chain at `b`, its heads read. */
-static ALWAYS_INLINE void read_block(dra_dtype t, const char *b, int64_t line, const quant_heads *h,
+/* Block k of a chain at `b`. */
+static ALWAYS_INLINE void read_block(dra_dtype t, const char *b, int64_t line, const quant_heads *c,
                                      int k, quant_block *out)
 {
-    vu scale;
-    memcpy(&scale, h->scale[k], sizeof scale);
-    if (has_fifth(t)) memcpy(&out->fifth, h->fifth[k], sizeof out->fifth);
-    const vf d = widen_half(has_minimum(t) ? scale & 0xffffu : scale);
-    out->m = has_minimum(t)  ? widen_half(scale >> 16)
+    const vf    d = halves_at(c->d[k]);
+    const char *words = b + k * block_bytes(t) + head_bytes(t);
+    if (has_fifth(t)) memcpy(&out->fifth, c->fifth[k], sizeof out->fifth);
+    out->m = has_minimum(t)  ? halves_at(c->m[k])
              : t == DRA_Q8_0 ? d * -128
              : t == DRA_Q5_0 ? d * -16
                              : d * -8;
     UNROLL
     for (int i = 0; i < 4; i++) out->d[i] = has_fifth(t) ? d : d * (1.0f / (float)(1 << 8 * i));
     if (t == DRA_Q8_0) out->d[3] = d; /* shifted down: its highest bit is no sign */
-    const char *words = b + k * block_bytes(t) + head_bytes(t);
     transpose_words(words, line, out->word);
     if (t != DRA_Q8_0) return;
     transpose_words(words + 16, line, out->word + 4);

@@ -148,7 +148,7 @@ static ALWAYS_INLINE void multiply_transposed_rows(const product *t, const opera
 static void multiply_lines(const product *t, const operand *b, int64_t rows)
 {
     if (dra_is_quantised(b->dtype))
-        multiply_quantised(t, b, rows);
+        multiply_quantised(t, b);
     else if (LEVEL_PAIRS && b->form == PAIRS && b->dtype == DRA_BF16)
         multiply_transposed_rows(t, b, DRA_BF16, PAIRS, rows);
     else if (LEVEL_PAIRS && b->form == PAIRS)
@@ -162,9 +162,9 @@ static void multiply_lines(const product *t, const operand *b, int64_t rows)
 }
 
 /* Is there a way above for these lines? Else they are packed. */
-static bool can_transpose(const operand *b, int64_t depth)
+static bool can_transpose(const operand *b, int64_t rows, int64_t depth)
 {
-    if (dra_is_quantised(b->dtype)) return has_chains(b, depth);
+    if (dra_is_quantised(b->dtype)) return rows == 1 && has_chains(b, depth);
     if (b->k != 1) return false;
     return b->dtype == DRA_BF16 || (is_half(b->dtype) ? b->form == FLOATS : b->form != ROUNDED);
 }
@@ -172,10 +172,11 @@ static bool can_transpose(const operand *b, int64_t depth)
 /* Few rows, some PANELs of columns. */
 static void multiply_small_m(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
 {
-    const int64_t      width = dra_is_quantised(B->dtype) ? quantised_width(g->M)
+    const int64_t      width = dra_is_quantised(B->dtype) ? QUANT_GROUPS * LANES
                                                           : tiles_at_once(B->dtype, g->M) * LANES;
     _Alignas(64) float rows[SMALL_M * CHUNK];
-    const int64_t      deep = is_plain(A) ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
+    const bool         there = is_plain(A) && (A->k == 1 || !dra_is_quantised(B->dtype));
+    const int64_t      deep = there ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
     for (int64_t k = 0; k < g->K; k += deep) {
         product       t = {.depth = g->K - k < deep ? g->K - k : deep,
                            .a_row = A->line,
@@ -185,7 +186,7 @@ static void multiply_small_m(const dra_gemm *g, const operand *A, const operand 
                            .add = g->accumulate || k > 0};
         const operand a = part_of(A, 0, k);
         t.a = a.at;
-        if (!is_plain(A)) {
+        if (!there) {
             t.a = rows;
             t.a_row = CHUNK;
             t.a_col = 1;

@@ -226,7 +226,7 @@ static void gemm(const dra_gemm *g)
         multiply_streams(g, &A, &B);
         return;
     }
-    if (g->M > 0 && g->M <= SMALL_M && can_transpose(&B, g->K)) {
+    if (g->M > 0 && g->M <= SMALL_M && can_transpose(&B, g->M, g->K)) {
         first = g->N / PANEL * PANEL;
         multiply_small_m(g, &A, &B, first);
     }
