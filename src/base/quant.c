@@ -22,7 +22,7 @@
 
 typedef unsigned char byte;
 
-enum { BLOCK = 32, HALF = 16 };
+enum { BLOCK = 32, GROUP = 32, HALF = 16 };
 
 static float half_at(const byte *p)
 {
@@ -44,30 +44,55 @@ static void put_half(byte *p, float x)
     memcpy(p, &half, sizeof half);
 }
 
-static int nibble(const byte *u, int e) { return e < HALF ? u[e] & 15 : u[e - HALF] >> 4; }
+/* ---- reading: 32 elements, group g of a block ------------------------------------------------ */
 
-/* ---- reading: one element of a block --------------------------------------------------------- */
-
-static float read_q4_0(const byte *b, int e) { return half_at(b) * (float)(nibble(b + 2, e) - 8); }
-
-static float read_q4_1(const byte *b, int e)
+/* Elements of 4 bits, and perhaps a fifth. */
+static void unpack(const byte *u, uint32_t fifth, int *x)
 {
-    return half_at(b) * (float)nibble(b + 4, e) + half_at(b + 2);
+    for (int e = 0; e < HALF; e++) {
+        x[e] = (u[e] & 15) | (int)(fifth >> e & 1) << 4;
+        x[e + HALF] = u[e] >> 4 | (int)(fifth >> (e + HALF) & 1) << 4;
+    }
 }
 
-static float read_q5_0(const byte *b, int e)
+/* d (u - zero) */
+static void read_around(const byte *u, uint32_t fifth, float d, int zero, float *to)
 {
-    const int u = nibble(b + 6, e) | (int)(word_at(b + 2) >> e & 1) << 4;
-    return half_at(b) * (float)(u - 16);
+    int x[GROUP];
+    unpack(u, fifth, x);
+    for (int e = 0; e < GROUP; e++) to[e] = d * (float)(x[e] - zero);
 }
 
-static float read_q5_1(const byte *b, int e)
+/* d u + m */
+static void read_above(const byte *u, uint32_t fifth, float d, float m, float *to)
 {
-    const int u = nibble(b + 8, e) | (int)(word_at(b + 4) >> e & 1) << 4;
-    return half_at(b) * (float)u + half_at(b + 2);
+    int x[GROUP];
+    unpack(u, fifth, x);
+    for (int e = 0; e < GROUP; e++) to[e] = d * (float)x[e] + m;
 }
 
-static float read_q8_0(const byte *b, int e) { return half_at(b) * (float)(int8_t)b[2 + e]; }
+static void read_q4_0(const byte *b, int g, float *to) { read_around(b + 2, 0, half_at(b), 8, to); }
+
+static void read_q4_1(const byte *b, int g, float *to)
+{
+    read_above(b + 4, 0, half_at(b), half_at(b + 2), to);
+}
+
+static void read_q5_0(const byte *b, int g, float *to)
+{
+    read_around(b + 6, word_at(b + 2), half_at(b), 16, to);
+}
+
+static void read_q5_1(const byte *b, int g, float *to)
+{
+    read_above(b + 8, word_at(b + 4), half_at(b), half_at(b + 2), to);
+}
+
+static void read_q8_0(const byte *b, int g, float *to)
+{
+    const float d = half_at(b);
+    for (int e = 0; e < GROUP; e++) to[e] = d * (float)(int8_t)b[2 + e];
+}
 
 /* Scale and minimum of group g: 6 bits each, the upper two of the last four with the first. */
 static float scale_and_minimum(const byte *b, int g, float *minimum)
@@ -79,87 +104,34 @@ static float scale_and_minimum(const byte *b, int g, float *minimum)
     return half_at(b) * (float)scale;
 }
 
-static int nibble_k(const byte *u, int e)
+static void read_q4_k(const byte *b, int g, float *to)
 {
-    return u[BLOCK * (e / 64) + e % BLOCK] >> (e / BLOCK % 2 ? 4 : 0) & 15;
-}
-
-static float read_q4_k(const byte *b, int e)
-{
+    const byte *u = b + 16 + GROUP * (g / 2);
     float       minimum;
-    const float scale = scale_and_minimum(b, e / BLOCK, &minimum);
-    return scale * (float)nibble_k(b + 16, e) - minimum;
+    const float scale = scale_and_minimum(b, g, &minimum);
+    for (int e = 0; e < GROUP; e++) to[e] = scale * (float)(u[e] >> 4 * (g % 2) & 15) - minimum;
 }
 
-static float read_q5_k(const byte *b, int e)
+static void read_q5_k(const byte *b, int g, float *to)
 {
+    const byte *u = b + 48 + GROUP * (g / 2), *h = b + 16;
     float       minimum;
-    const float scale = scale_and_minimum(b, e / BLOCK, &minimum);
-    const int   high = b[16 + e % BLOCK] >> e / BLOCK & 1;
-    return scale * (float)(nibble_k(b + 48, e) | high << 4) - minimum;
+    const float scale = scale_and_minimum(b, g, &minimum);
+    for (int e = 0; e < GROUP; e++) {
+        const int x = (u[e] >> 4 * (g % 2) & 15) | (h[e] >> g & 1) << 4;
+        to[e] = scale * (float)x - minimum;
+    }
 }
 
-static float read_q6_k(const byte *b, int e)
+static void read_q6_k(const byte *b, int g, float *to)
 {
-    const int h = e / 128, j = e % 128 / BLOCK, l = e % BLOCK;
-    const int low = b[64 * h + BLOCK * (j % 2) + l] >> 4 * (j / 2) & 15;
-    const int u = low | (b[128 + BLOCK * h + l] >> 2 * j & 3) << 4;
-    return half_at(b + 208) * (float)(int8_t)b[192 + e / 16] * (float)(u - 32);
-}
-
-/* ---- reading: any elements ------------------------------------------------------------------- */
-
-typedef float (*read_one)(const byte *block, int e);
-
-/* Inlined with everything known but where and how many. */
-static inline __attribute__((always_inline)) void
-read_each(read_one read, dra_dtype t, const byte *blocks, int64_t i, int64_t n, float *to)
-{
-    const dra_dtype_info *info = dra_dtype_get(t);
-    const int64_t         elements = t < DRA_Q4_K ? BLOCK : DRA_QUANT_BLOCK_MOST;
-    const byte           *block = blocks + i / elements * (int64_t)info->block_bytes;
-    for (int e = (int)(i % elements); n > 0; block += info->block_bytes, e = 0)
-        for (; e < elements && n > 0; e++, n--) *to++ = read(block, e);
-}
-
-static void q4_0(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q4_0, DRA_Q4_0, b, i, n, to);
-}
-
-static void q4_1(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q4_1, DRA_Q4_1, b, i, n, to);
-}
-
-static void q5_0(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q5_0, DRA_Q5_0, b, i, n, to);
-}
-
-static void q5_1(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q5_1, DRA_Q5_1, b, i, n, to);
-}
-
-static void q8_0(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q8_0, DRA_Q8_0, b, i, n, to);
-}
-
-static void q4_k(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q4_k, DRA_Q4_K, b, i, n, to);
-}
-
-static void q5_k(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q5_k, DRA_Q5_K, b, i, n, to);
-}
-
-static void q6_k(const byte *b, int64_t i, int64_t n, float *to)
-{
-    read_each(read_q6_k, DRA_Q6_K, b, i, n, to);
+    const int   j = g % 4;
+    const byte *u = b + 64 * (g / 4) + GROUP * (j % 2), *h = b + 128 + GROUP * (g / 4);
+    const float d = half_at(b + 208);
+    for (int e = 0; e < GROUP; e++) {
+        const int x = (u[e] >> 4 * (j / 2) & 15) | (h[e] >> 2 * j & 3) << 4;
+        to[e] = d * (float)(int8_t)b[192 + 2 * g + e / 16] * (float)(x - 32);
+    }
 }
 
 /* ---- writing: a block ------------------------------------------------------------------------ */
@@ -262,24 +234,40 @@ static void write_q8_0(const float *x, byte *b)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct quant {
-    void (*read)(const byte *blocks, int64_t first, int64_t n, float *to);
+    void (*read)(const byte *block, int g, float *to);
     void (*write)(const float *x, byte *block); /* NULL: read only */
 } quant;
 
 static const quant quants[DRA_DTYPE_COUNT] = {
-    [DRA_Q4_0] = {q4_0, write_q4_0},
-    [DRA_Q4_1] = {q4_1, write_q4_1},
-    [DRA_Q5_0] = {q5_0, write_q5_0},
-    [DRA_Q5_1] = {q5_1, write_q5_1},
-    [DRA_Q8_0] = {q8_0, write_q8_0},
-    [DRA_Q4_K] = {q4_k},
-    [DRA_Q5_K] = {q5_k},
-    [DRA_Q6_K] = {q6_k},
+    [DRA_Q4_0] = {read_q4_0, write_q4_0},
+    [DRA_Q4_1] = {read_q4_1, write_q4_1},
+    [DRA_Q5_0] = {read_q5_0, write_q5_0},
+    [DRA_Q5_1] = {read_q5_1, write_q5_1},
+    [DRA_Q8_0] = {read_q8_0, write_q8_0},
+    [DRA_Q4_K] = {read_q4_k},
+    [DRA_Q5_K] = {read_q5_k},
+    [DRA_Q6_K] = {read_q6_k},
 };
+
+/* The 32 elements that element i is one of. */
+static void read_group(dra_dtype dtype, const void *blocks, int64_t i, float *to)
+{
+    const int64_t n = (int64_t)dra_dtype_get(dtype)->block_elements;
+    quants[dtype].read((const byte *)blocks + dra_elements_bytes(dtype, i), (int)(i % n / GROUP),
+                       to);
+}
 
 void dra_dequantise(dra_dtype dtype, const void *blocks, int64_t first, int64_t n, float *to)
 {
-    quants[dtype].read(blocks, first, n, to);
+    while (n > 0) {
+        const int64_t skip = first % GROUP, some = dra_imin(GROUP - skip, n);
+        float         x[GROUP];
+        read_group(dtype, blocks, first, some == GROUP ? to : x);
+        if (some < GROUP) memcpy(to, x + skip, (size_t)some * sizeof *to);
+        first += some;
+        n -= some;
+        to += some;
+    }
 }
 
 float dra_dequantised(dra_dtype dtype, const void *blocks, int64_t i)
