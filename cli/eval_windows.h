@@ -1,8 +1,8 @@
-/* Windows over the documents of a corpus, as other programs cut them. Sliding, as Hugging Face's page
- * about perplexity has it: windows of `context` tokens start every `stride` tokens of a document,
- * and of each only the tokens that no window before it had are predicted. Or second halves, as
- * llama.cpp does it: windows follow each other, what is left over is dropped, and of each the tokens
- * after its first context / 2 + 1 are predicted. */
+/* Windows over the documents of a corpus, as other programs cut them. Sliding, as Hugging Face's
+ * page about perplexity has it: windows of `context` tokens start every `stride` tokens of a
+ * document, and of each only the tokens that no window before it had are predicted. Or second
+ * halves, as llama.cpp does it: windows follow each other, what is left over is dropped, and of
+ * each the tokens after its first context / 2 + 1 are predicted. */
 #ifndef DRA_CLI_EVAL_WINDOWS_H
 #define DRA_CLI_EVAL_WINDOWS_H
 

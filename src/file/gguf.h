@@ -17,7 +17,8 @@ typedef struct dra_gguf {
 } dra_gguf;
 
 bool dra_gguf_is(const unsigned char *file, size_t bytes);
-/* Checks all rules for the `bytes` at `file`; `path` is named in errors. On failure *out is empty. */
+/* Checks all rules for the `bytes` at `file`; `path` is named in errors. On failure *out is
+ * empty. */
 dra_status dra_gguf_read(const char *path, const unsigned char *file, size_t bytes, dra_gguf *out,
                          dra_error *err);
 void       dra_gguf_free(dra_gguf *g); /* all zero is allowed */

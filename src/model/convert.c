@@ -307,9 +307,13 @@ static dra_status fill(void *user, const char *path, dra_error *err)
 {
     dra_conversion           *c = user;
     const dra_convert_config *how = c->how;
-    dra_status                st = how->cpp ? dra_rwkv_cpp_write(c, path, err)
-                                   : c->config.format == DRA_FORMAT_GGUF ? dra_gguf_save(c, path, err)
-                                                                         : fill_folder(c, path, err);
+    dra_status                st;
+    if (how->cpp)
+        st = dra_rwkv_cpp_write(c, path, err);
+    else if (c->config.format == DRA_FORMAT_GGUF)
+        st = dra_gguf_save(c, path, err);
+    else
+        st = fill_folder(c, path, err);
     if (st == DRA_OK && how->check) st = how->check(how->user, path, err);
     return st == DRA_OK && stopped(c, err) ? DRA_ERR_FILE : st;
 }

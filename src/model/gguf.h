@@ -8,7 +8,7 @@
 /* The config of an open file: its pairs, and what only its tensors tell. */
 dra_status dra_gguf_config(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 
-/* Writes a conversion as one file, with the tokenizer of the model where that is one GGUF can say. */
+/* Writes a conversion as one file, with the tokenizer of the model where GGUF has words for it. */
 dra_status dra_gguf_save(dra_conversion *c, const char *path, dra_error *err);
 
 #endif

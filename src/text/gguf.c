@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dra/file.h"
 #include "file/fail.h"
 #include "file/file_map.h"
 #include "file/gguf.h"
@@ -99,7 +100,7 @@ static dra_status open_pairs(const char *path, dra_gguf *out, dra_file_map *map,
 bool dra_tokenizer_in_gguf(const char *path)
 {
     unsigned char first[4] = {0};
-    FILE         *f = fopen(path, "rb");
+    FILE         *f = dra_stream_open(path);
     const bool    is = f && fread(first, 1, sizeof first, f) == sizeof first &&
                     dra_gguf_is(first, sizeof first);
     dra_gguf     g;
