@@ -347,7 +347,7 @@ run 0 init --preset gpt2 --set vocab=256 --set dim=64 --set heads=2 --set depth=
 check "quantised" quantises
 check "quantised weights do not learn" failed \
     "is q4_0, expected f32, f16 or bf16 to train: convert the model with --dtype f32 first" \
-    train --model wide-q4 --data text --steps 1 --out never
+    train --model wide-q4 --data text --steps 1 --out no-run
 check "what is kept of nothing" misused "dra convert: --keep: expected --quantise" \
     convert --from gpt --to never --keep head
 check "quantised folders of others" failed "folders of gpt2 cannot hold q8_0" \
