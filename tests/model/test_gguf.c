@@ -6,6 +6,7 @@
 #include "device/simd.h"
 #include "dra/text.h"
 #include "model/model.h"
+#include "shared.h"
 
 enum { TOKENS = 20, WORDS = 300, FILES = 3 };
 
@@ -196,6 +197,55 @@ static void refuses(void **state)
     dra_model_destroy(m);
 }
 
+/* rwkv.cpp's published tiny model, quantised by us: the differences to its expected logits that an
+ * implementation has which dequantises exactly, largest and in all. */
+static void quantised_rwkv_cpp_files(void **state)
+{
+    static const struct {
+        dra_dtype dtype;
+        double    most, sum;
+    } rows[] = {{DRA_Q5_0, 0.1230, -0.16844}, {DRA_Q5_1, 0.0961, 0.22323}};
+    static const int32_t prompt[] = {34, 105, 110};
+    const dra_named      in = {"ids", prompt, sizeof prompt};
+    float                should[256];
+    char                 from[300];
+    dra_error            err = {0};
+    FILE                *f = shared_file("expected-logits-4v0-660K.bin");
+    if (!f) skip();
+    assert_int_equal(fread(should, sizeof *should, 256, f), 256);
+    fclose(f);
+    snprintf(from, sizeof from, "%s/tiny-rwkv-4v0-660K-FP32.bin", shared_data());
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const dra_convert_config how = {
+            .from = from, .to = in_folder("q.bin"), .cpp = true, .dtype = rows[i].dtype};
+        dra_model   *m;
+        dra_weights *w;
+        dra_states  *s;
+        dra_reader  *r;
+        double       most = 0, sum = 0;
+        unlink(in_folder("q.bin"));
+        expect_ok(dra_convert(&how, &err), &err);
+        expect_ok(dra_folder_load(in_folder("q.bin"), &m, &w, &err), &err);
+        const dra_view   view = {.model = m, .logits = true, .keep = 1};
+        const dra_module module = dra_view_module(&view);
+        expect_ok(dra_states_create(check_device(1, "ref"), dra_model_state(m), 1, &s, &err), &err);
+        expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
+        expect_ok(dra_weights_bind(w, r, &err), &err);
+        expect_ok(dra_reader_read(r, s, 3, NULL, 1, &in, &err), &err);
+        const dra_real *logits = dra_reader_result(r, "logits");
+        for (int k = 0; k < 256; k++) {
+            most = fmax(most, fabs((double)logits[k] - (double)should[k]));
+            sum += (double)logits[k] - (double)should[k];
+        }
+        if (fabs(most - rows[i].most) > 1e-4 || fabs(sum - rows[i].sum) > 1e-4)
+            fail_msg("%s: %g, %g", dra_dtype_get(rows[i].dtype)->name, most, sum);
+        dra_reader_destroy(r);
+        dra_states_destroy(s);
+        dra_weights_destroy(w);
+        dra_model_destroy(m);
+    }
+}
+
 static int remove_all(void **state)
 {
     fixture_remove();
@@ -210,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quantises, folder_make, remove_all),
         cmocka_unit_test_setup_teardown(tokenizers_come_along, folder_make, remove_all),
         cmocka_unit_test_setup_teardown(refuses, folder_make, remove_all),
+        cmocka_unit_test_setup_teardown(quantised_rwkv_cpp_files, folder_make, remove_all),
     };
     return check_main("gguf", NULL, 0, tests, COUNT(tests));
 }
