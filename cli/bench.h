@@ -58,6 +58,7 @@ typedef dra_value (*bench_declare)(dra_graph *g, const char *name, dra_dtype dty
                                    dra_shape shape);
 
 /* Declares a value of the graph and asks for its memory. */
+size_t    bench_bytes(dra_dtype dtype, size_t count);
 dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dra_dtype dtype,
                       dra_shape shape, double lo, double hi);
 

@@ -38,7 +38,7 @@ void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x)
 static void product_with(bench_work *w, const int64_t *size, dra_dtype dtype)
 {
     const int64_t   M = size[0], N = size[1], K = size[2];
-    const size_t    weights = (size_t)(N * K) * dra_dtype_get(dtype)->block_bytes;
+    const size_t    weights = bench_bytes(dtype, (size_t)(N * K));
     const dra_value x = real_input(w, "x", DRA_SHAPE(M, K));
     const dra_value p = bench_value(w, dra_parameter, "w", dtype, DRA_SHAPE(N, K), -1, 1);
     dra_output(w->graph, "y", dra_linear(w->graph, x, p, none));
@@ -54,6 +54,12 @@ static void product(bench_work *w, const int64_t *size)
 
 /* Weights stored in bf16, multiplied in full precision. */
 static void product_stored(bench_work *w, const int64_t *size) { product_with(w, size, DRA_BF16); }
+
+/* The same in blocks of 8 or 4 bits. */
+static void product_q8_0(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q8_0); }
+static void product_q4_0(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q4_0); }
+static void product_q5_1(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q5_1); }
+static void product_q6_k(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q6_K); }
 
 static void product_bf16(bench_work *w, const int64_t *size)
 {
@@ -401,6 +407,20 @@ const bench_case bench_cases[] = {
     {"bf16-512x384x384", "bf16", "the same", product_bf16, {512, 384, 384}, FULL(185, product)},
     {"bf16-48x64x64x1024", "bf16", "48 of 64 x 64 x 1024",
      products_bf16, {48, 64, 64, 1024}, FULL(185, products)},
+    {"q8_0-1x50257x768", "quantised", "one row, blocks of 8 bits, GPT-2's head",
+     product_q8_0, {1, 50257, 768}, LIMIT(80)},
+    {"q4_0-1x50257x768", "quantised", "the same, blocks of 4 bits",
+     product_q4_0, {1, 50257, 768}, LIMIT(70)},
+    {"q5_1-1x50257x768", "quantised", "the same, blocks of 5 bits",
+     product_q5_1, {1, 50257, 768}, LIMIT(40)},
+    {"q6_k-1x50257x768", "quantised", "the same, blocks of 6 bits",
+     product_q6_k, {1, 50257, 768}, LIMIT(10)},
+    {"q8_0-512x3072x768", "quantised", "a prompt, blocks of 8 bits",
+     product_q8_0, {512, 3072, 768}, LIMIT(60)},
+    {"q4_0-512x3072x768", "quantised", "a prompt, blocks of 4 bits",
+     product_q4_0, {512, 3072, 768}, LIMIT(60)},
+    {"q6_k-512x3072x768", "quantised", "a prompt, blocks of 6 bits",
+     product_q6_k, {512, 3072, 768}, LIMIT(60)},
     {"bf16-1x3072x768", "bf16", "one row, stored in bf16",
      product_stored, {1, 3072, 768}, FULL(185, product)},
     {"bf16-1x50257x768", "bf16", "the same, GPT-2's head",
@@ -521,6 +541,14 @@ const bench_case bench_cases[] = {
      bench_read_gpt2, {1, 1}, LIMIT(85), .slow = true},
     {"generate-gpt2-file", "generate", "GPT-2 124M as in its files: f32, (in, out)",
      bench_read_gpt2, {1, 0, 1}, LIMIT(85), .slow = true},
+    {"generate-gpt2-q8_0", "generate", "matrices in blocks of 8 bits",
+     bench_read_gpt2, {1, 3}, LIMIT(80), .slow = true},
+    {"generate-gpt2-q4_0", "generate", "in blocks of 4 bits",
+     bench_read_gpt2, {1, 4}, LIMIT(70), .slow = true},
+    {"prompt-gpt2-q8_0", "generate", "a prompt of 512, blocks of 8 bits",
+     bench_read_gpt2, {512, 3}, LIMIT(60), .slow = true},
+    {"prompt-gpt2-q4_0", "generate", "a prompt of 512, blocks of 4 bits",
+     bench_read_gpt2, {512, 4}, LIMIT(60), .slow = true},
     {"generate-gpt2-file-bf16", "generate", "the same, stored in bf16",
      bench_read_gpt2, {1, 1, 1}, .slow = true},
     {"generate-gpt2-file-f16", "generate", "the same, stored in f16",
@@ -533,6 +561,10 @@ const bench_case bench_cases[] = {
      bench_read_rwkv, {1}, LIMIT(85), .slow = true},
     {"generate-rwkv4-bf16", "generate", "the same, matrices stored in bf16",
      bench_read_rwkv, {1, 1}, LIMIT(85), .slow = true},
+    {"generate-rwkv4-q8_0", "generate", "matrices in blocks of 8 bits",
+     bench_read_rwkv, {1, 3}, LIMIT(80), .slow = true},
+    {"generate-rwkv4-q4_0", "generate", "in blocks of 4 bits",
+     bench_read_rwkv, {1, 4}, LIMIT(70), .slow = true},
     {"generate-rwkv4-f16", "generate", "the same, matrices stored in f16",
      bench_read_rwkv, {1, 2}, LIMIT(85), .slow = true},
     {"prompt-rwkv4-7", "generate", "RWKV-4 169M, 7 tokens of a prompt",

@@ -98,8 +98,7 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
         const bool   keeps = dra_find_input(w->graph, "tokens.hi.0").id != 0; /* all tokens */
         const double head = (double)(c.vocab * c.dim),
                      items = keeps ? 2 * (double)(c.depth * c.dim) * before : 0;
-        const double bytes = count * (double)dra_dtype_get(dtype)->block_bytes +
-                             items * sizeof(dra_real);
+        const double bytes = (double)bench_bytes(dtype, (size_t)count) + items * sizeof(dra_real);
         w->stream = (dra_stream_config){.reads = 1, .bytes = (size_t)bytes};
         w->flops = (double)T * (2 * (count - head) + 2 * items) + 2 * head;
         w->units = (double)T;
@@ -108,7 +107,7 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
     dra_model_destroy(m);
 }
 
-static const dra_dtype stored[] = {DRA_REAL, DRA_BF16, DRA_F16};
+static const dra_dtype stored[] = {DRA_REAL, DRA_BF16, DRA_F16, DRA_Q8_0, DRA_Q4_0};
 
 void bench_read_gpt2(bench_work *w, const int64_t *size)
 {

@@ -44,6 +44,12 @@ bool bench_on_gpu(const dra_device *device)
 
 /* ---- what a program is bound to -------------------------------------------------------------- */
 
+size_t bench_bytes(dra_dtype dtype, size_t count)
+{
+    const dra_dtype_info *t = dra_dtype_get(dtype);
+    return count / t->block_elements * t->block_bytes;
+}
+
 dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dra_dtype dtype,
                       dra_shape shape, double lo, double hi)
 {
@@ -58,7 +64,7 @@ dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dr
     *t = (bench_tensor){.dtype = dtype, .lo = lo, .hi = hi};
     snprintf(t->name, sizeof t->name, "%s", name);
     t->count = (size_t)dra_shape_count(&shape);
-    t->bytes = t->count * dra_dtype_get(dtype)->block_bytes;
+    t->bytes = bench_bytes(dtype, t->count);
     return declare(w->graph, t->name, dtype, shape);
 }
 
@@ -113,8 +119,24 @@ static void put(bench_tensor *t, size_t i, double x)
         ((dra_real *)t->data)[i] = (dra_real)x;
 }
 
+/* Blocks of random bits with scales of a usual size, f16, at their start. */
+static void fill_blocks(bench_tensor *t, uint64_t *seed)
+{
+    const uint16_t scale = 0x1800; /* 2^-9 */
+    const size_t   each = dra_dtype_get(t->dtype)->block_bytes;
+    for (size_t i = 0; i < t->bytes; i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        ((unsigned char *)t->data)[i] = (unsigned char)(*seed >> 40);
+        if (i % each == 3) memcpy((char *)t->data + i - 3, (const uint16_t[]){scale, scale}, 4);
+    }
+}
+
 static void fill(bench_tensor *t, uint64_t *seed)
 {
+    if (dra_dtype_get(t->dtype)->block_elements > 1) {
+        fill_blocks(t, seed);
+        return;
+    }
     for (size_t i = 0; i < t->count; i++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
         put(t, i, t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24));

@@ -1,5 +1,7 @@
 /* dra convert: a model from one format to another, and surgery on the way. */
 #include "convert_check.h"
+#include "convert_quant.h"
+#include "line_read.h"
 #include "train_progress.h"
 #include "value.h"
 
@@ -8,30 +10,48 @@
 #include <string.h>
 
 struct args {
-    const char *from, *to, *memory, *shard_size, *tokenizer;
+    const char *from, *to, *memory, *shard_size, *tokenizer, *keep, *text;
     cli_list    set;
     int64_t     vocab, seed, threads;
-    int         as, dtype;
+    int         as, dtype, quantise;
     bool        dry_run, check, skip_hash, json;
 };
 
-enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP, AS_XT, AS_RWKV5, AS_RWKV6, AS_RWKV7, AS_FLA6 };
+enum {
+    AS_DRA,
+    AS_HF,
+    AS_GPT2,
+    AS_RWKV,
+    AS_CPP,
+    AS_XT,
+    AS_RWKV5,
+    AS_RWKV6,
+    AS_RWKV7,
+    AS_FLA6,
+    AS_GGUF
+};
 
 static const struct args defaults = {0};
 
 static const char *const formats[] = {
     "dra",   "hf",    "gpt2",  "rwkv",      "rwkv.cpp", "x-transformers",
-    "rwkv5", "rwkv6", "rwkv7", "fla-rwkv6", NULL};
+    "rwkv5", "rwkv6", "rwkv7", "fla-rwkv6", "gguf",     NULL};
 static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
+static const char *const quantised[] = {"no", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", NULL};
+static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
+                                              DRA_Q5_0, DRA_Q4_1, DRA_Q4_0};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "model folder of dra, Hugging Face or x-transformers, or an RWKV file of rwkv.cpp or PyTorch",
+     "model folder of dra, Hugging Face or x-transformers, a GGUF file of GPT-2, or an RWKV file "
+     "of rwkv.cpp or PyTorch",
      "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
-     "format to write; hf: that of Hugging Face for this kind of model", .choices = formats},
+     "format to write; hf: that of Hugging Face for this kind of model; gguf also where --to ends "
+     "so",
+     .choices = formats},
     {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
      "blend a second memory into every layer, which training can let take over", "KIND",
      .group = "Change"},
@@ -41,6 +61,13 @@ static const cli_option options[] = {
      "size of the new vocabulary; weights of new tokens are drawn", "N", .unset = "as it is"},
     {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "dtype of matrices; vectors stay f32",
      .choices = dtypes},
+    {"quantise", CLI_CHOICE, offsetof(struct args, quantise), 0, 0,
+     "store the weights of products in blocks of 8, 5 or 4 bits, and show what that loses",
+     .choices = quantised},
+    {"keep", CLI_TEXT, offsetof(struct args, keep), 0, 0,
+     "with --quantise: leave these in f32: head, emb, or both", "LIST"},
+    {"text", CLI_TEXT, offsetof(struct args, text), 0, 0,
+     "with --quantise: measure the perplexity on this text", "FILE", .unset = "a short one"},
     {"tokenizer", CLI_TEXT, offsetof(struct args, tokenizer), 0, 0,
      "file or folder of a tokenizer to copy to the new model", "PATH", .unset = "the model's"},
     {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
@@ -76,9 +103,15 @@ static dra_format_kind format_of(int as, const dra_model_config *c)
     static const dra_format_kind kinds[] = {
         [AS_DRA] = DRA_FORMAT_DRA,     [AS_GPT2] = DRA_FORMAT_GPT2,   [AS_RWKV] = DRA_FORMAT_RWKV,
         [AS_XT] = DRA_FORMAT_XT,       [AS_RWKV5] = DRA_FORMAT_RWKV5, [AS_RWKV6] = DRA_FORMAT_RWKV6,
-        [AS_RWKV7] = DRA_FORMAT_RWKV7, [AS_FLA6] = DRA_FORMAT_FLA6};
+        [AS_RWKV7] = DRA_FORMAT_RWKV7, [AS_FLA6] = DRA_FORMAT_FLA6,   [AS_GGUF] = DRA_FORMAT_GGUF};
     if (as == AS_CPP) return dra_model_config_rwkv(c) ? class_of(c) : DRA_FORMAT_RWKV;
     return as == AS_HF ? class_of(c) : kinds[as];
+}
+
+/* A name that ends with .gguf says it, too. */
+static int as_of(const struct args *a)
+{
+    return a->as == AS_DRA && cli_ends_with(a->to, ".gguf") ? AS_GGUF : a->as;
 }
 
 static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
@@ -87,7 +120,7 @@ static dra_status target(const struct args *a, dra_model_config *c, dra_error *e
     if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
     if (st == DRA_OK) st = cli_settings(&a->set, c, err);
     if (a->vocab) c->vocab = a->vocab;
-    c->format = format_of(a->as, c);
+    c->format = format_of(as_of(a), c);
     return st;
 }
 
@@ -147,6 +180,7 @@ typedef struct job { /* what is seen of a conversion */
     int64_t            rows, drawn, done; /* tensors */
     double             difference;
     bool               checked; /* the difference is known */
+    cli_quant_report   report;  /* of what was quantised */
 } job;
 
 static void print_row(void *user, const dra_convert_row *r)
@@ -177,7 +211,7 @@ static void print_row(void *user, const dra_convert_row *r)
 static double allowed(const struct args *a)
 {
     static const double most[] = {5e-5, 2e-2, 1e-1};
-    return most[a->dtype];
+    return a->quantise ? INFINITY : most[a->dtype]; /* a report says what quantising loses */
 }
 
 /* Of what was made, at `path`, which does not have its name yet. */
@@ -186,8 +220,12 @@ static dra_status check(void *user, const char *path, dra_error *err)
     job                   *j = user;
     const struct args     *a = j->a;
     const cli_check_config c = {a->from, path, a->vocab, a->threads};
+    const cli_quant_config q = {a->from, path, a->tokenizer, a->text, a->threads};
+    dra_status             st = DRA_OK;
     cli_status_clear(&j->status);
-    const dra_status st = cli_check(&c, &j->difference, err);
+    if (a->quantise) st = cli_quant_measure(&q, &j->report, err);
+    if (st != DRA_OK || !a->check) return st;
+    st = cli_check(&c, &j->difference, err);
     j->checked = st == DRA_OK;
     if (st != DRA_OK || j->difference <= allowed(a)) return st;
     return cli_error(err, DRA_ERR_VALUE,
@@ -197,6 +235,15 @@ static dra_status check(void *user, const char *path, dra_error *err)
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
+
+/* Whether a list "head,emb" of nothing but these two names one. */
+static bool keeps(const char *list, const char *name)
+{
+    static const char *const all[] = {"head", "emb", "head,emb", "emb,head"};
+    for (size_t i = 0; list && i < COUNT(all); i++)
+        if (strcmp(list, all[i]) == 0) return strstr(list, name) != NULL;
+    return false;
+}
 
 /* What cannot be meant. Otherwise *shard is the size of shards. */
 static int misused(const struct args *a, size_t *shard)
@@ -212,6 +259,15 @@ static int misused(const struct args *a, size_t *shard)
     if (a->as == AS_CPP && (a->shard_size || a->tokenizer))
         return cli_misused("convert", "--%s: an rwkv.cpp model is a single file",
                            a->shard_size ? "shard-size" : "tokenizer");
+    if (as_of(a) == AS_GGUF && a->shard_size)
+        return cli_misused("convert", "--shard-size: a GGUF model is a single file");
+    if ((a->keep || a->text) && !a->quantise)
+        return cli_misused("convert", "--%s: expected --quantise", a->keep ? "keep" : "text");
+    if (a->quantise && a->dtype)
+        return cli_misused("convert", "--dtype: --quantise has one of its own");
+    if (a->keep && !keeps(a->keep, "head") && !keeps(a->keep, "emb"))
+        return cli_misused("convert", "--keep: expected head, emb or head,emb, found %s",
+                           cli_quote(a->keep, quoted, sizeof quoted));
     return CLI_OK;
 }
 
@@ -238,13 +294,16 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
                                     .seed = (uint64_t)a->seed,
                                     .cpp = a->as == AS_CPP,
                                     .shard_bytes = shard,
-                                    .dtype = dtype[a->dtype],
+                                    .dtype = a->quantise ? quantised_types[a->quantise]
+                                                         : dtype[a->dtype],
+                                    .keep_head = keeps(a->keep, "head"),
+                                    .keep_embedding = keeps(a->keep, "emb"),
                                     .dry_run = a->dry_run,
                                     .skip_hash = a->skip_hash,
                                     .tokenizer = tokenizer,
                                     .row = print_row,
                                     .stop = stop,
-                                    .check = a->check ? check : NULL,
+                                    .check = a->check || a->quantise ? check : NULL,
                                     .user = j};
     cli_status_open(&j->status, stderr);
     if (st == DRA_OK) st = dra_convert(&how, err);
@@ -269,6 +328,7 @@ static int run(const void *args)
     if (a->json && j.checked)
         printf(", \"difference\": %s%s", cli_json_number(j.difference, 9, room),
                isfinite(j.difference) ? "" : ", \"not_finite\": 1");
+    if (a->json && st == DRA_OK && a->quantise && !a->dry_run) cli_quant_json(&j.report);
     if (a->json) puts("}");
     if (st != DRA_OK) {
         const int failed = cli_fail(&err);
@@ -277,6 +337,7 @@ static int run(const void *args)
     if (!a->json)
         cli_line(stderr, "%s: %lld tensors, %lld of them drawn%s", a->to, (long long)j.rows,
                  (long long)j.drawn, a->dry_run ? "; nothing written" : "");
+    if (!a->json && a->quantise && !a->dry_run) cli_quant_print(&j.report);
     if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", j.difference);
     return CLI_OK;
 }
@@ -289,6 +350,8 @@ static const cli_note examples[] = {
     {"dra convert --from rwkv.pth --to rwkv --resize-vocab 300 --tokenizer words",
      "add a tokenizer, which the file does not have, and room for its tokens"},
     {"dra convert --from xt-folder --to xt-own --check", "a model of x-transformers as dra's own"},
+    {"dra convert --from gpt2-folder --to small.gguf --quantise q8_0 --keep emb",
+     "a file for llama.cpp, with 8 bits a weight, and what that loses"},
     {"dra convert --from gpt2-folder --to never --dry-run", "only look, write nothing"},
     {0},
 };
@@ -304,8 +367,11 @@ const cli_verb cmd_convert = {
     .group = "Convert",
     .about =
         "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
-        "folders of GPT-2 and RWKV, folders of x-transformers, rwkv.cpp files. It prints a row "
-        "for every tensor: name, shape, dtype, and where it comes from.\n"
+        "folders of GPT-2 and RWKV, folders of x-transformers, GGUF and rwkv.cpp files. It "
+        "prints a row for every tensor: name, shape, dtype, and where it comes from.\n"
+        "--quantise stores the weights of products in blocks of few bits (ggml's); norms, biases, "
+        "positions and other small tensors stay f32. It prints the perplexity before and after, "
+        "and for each layer what its weights lose when they alone are quantised.\n"
         "The new model may get another vocabulary, another dtype, or a second memory next to its "
         "attention (--memory), which at first leaves the logits unchanged and which training then "
         "lets take over.\nThe target must not exist. It appears under its name only when it is "

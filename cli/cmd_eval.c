@@ -20,11 +20,15 @@ struct args {
     int         format;
     int64_t     context, chunk; /* chunk 0: not given, of an encoder */
     int64_t     stride;         /* 0: no sliding windows */
+    int         convention;
     const char *per_token, *per_question;
     bool        json;
 
     dra_objective_config objective;
 };
+
+enum { CARRIED, SLIDING, HALVES };
+static const char *const conventions[] = {"carried", "hf", "llama.cpp", NULL};
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
 
@@ -50,6 +54,10 @@ static const cli_option options[] = {
     {"stride", CLI_INT, offsetof(struct args, stride), 0, INT32_MAX,
      "slide windows of --context tokens by N; of each, only the new tokens count",
      .unset = "no sliding windows"},
+    {"convention", CLI_CHOICE, offsetof(struct args, convention), 0, 0,
+     "which tokens count, with how much before them; hf: sliding windows, by default of 1024 "
+     "tokens, stride 512; llama.cpp: the second halves of windows, by default of 512",
+     .choices = conventions},
     {"per-token", CLI_TEXT, offsetof(struct args, per_token), 0, 0,
      "write document, position, id, text and log-probability of every counted token: lines of "
      "JSON, or .npy",
@@ -150,9 +158,28 @@ static dra_status open_corpus(work *w, dra_error *err)
     return st;
 }
 
+/* Windows of a fixed length that are no feed. */
+static bool has_windows(const struct args *a) { return a->stride || a->convention != CARRIED; }
+
+static int64_t stride_of(const work *w, int64_t context)
+{
+    enum { USUAL = 512 };
+    if (w->a->convention == HALVES) return context;
+    return w->a->stride ? w->a->stride : context < USUAL ? (context + 1) / 2 : USUAL;
+}
+
+/* The length of windows that others take where none is said. */
+static int64_t usual_context(const work *w, int64_t most)
+{
+    const int64_t usual = w->a->convention == HALVES ? 512 : 1024;
+    return most && most < usual ? most : usual;
+}
+
 static dra_status open_windows(work *w, int64_t context, dra_error *err)
 {
-    w->windows = (cli_windows){w->corpus, context, w->a->stride, 0, 0};
+    const bool halves = w->a->convention == HALVES;
+    w->windows = (cli_windows){w->corpus, context, stride_of(w, context), 0, 0, halves};
+    if (halves) return DRA_OK;
     if (!context)
         return cli_error(err, DRA_ERR_VALUE,
                          "--stride: expected --context, as the model has no limit of its own");
@@ -168,7 +195,10 @@ static dra_status open_feed(work *w, dra_error *err)
     const dra_model_config *c = dra_model_config_of(w->m.model);
     const bool              learned = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory;
     const bool              windows = learned || w->encoder;
-    const int64_t           context = w->a->context ? w->a->context : windows ? c->context : 0;
+    const int64_t           most = windows ? c->context : 0;
+    const int64_t           context = w->a->context      ? w->a->context
+                                      : w->a->convention ? usual_context(w, most)
+                                                         : most;
     if (learned && context > c->context)
         return cli_error(err, DRA_ERR_VALUE,
                          "--context %lld: the model has no more than %lld positions",
@@ -179,7 +209,7 @@ static dra_status open_feed(work *w, dra_error *err)
     if (w->B > 16) w->B = 16;
     w->starts = calloc((size_t)w->B, sizeof *w->starts);
     if (!w->starts) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    if (w->a->stride) return open_windows(w, context, err);
+    if (has_windows(w->a)) return open_windows(w, context, err);
     const dra_feed_config f = {
         .corpus = w->corpus, .B = w->B, .T = w->T, .carry = !context, .once = true};
     return dra_feed_create(&f, &w->feed, err);
@@ -279,7 +309,7 @@ static void show_loss(const work *w, cli_status *s, double share)
 
 static void next_batch(work *w, int64_t step)
 {
-    if (w->a->stride) {
+    if (has_windows(w->a)) {
         cli_windows_batch(&w->windows, w->B, w->ids, w->targets, w->mark, w->starts);
         return;
     }
@@ -290,8 +320,8 @@ static void next_batch(work *w, int64_t step)
 static dra_status read_all(work *w, dra_error *err)
 {
     const double  start = cli_now();
-    const int64_t steps = w->a->stride ? (cli_windows_count(&w->windows) + w->B - 1) / w->B
-                                       : dra_feed_steps(w->feed);
+    const int64_t steps = has_windows(w->a) ? (cli_windows_count(&w->windows) + w->B - 1) / w->B
+                                            : dra_feed_steps(w->feed);
     cli_status    status;
     dra_status    st = DRA_OK;
 
@@ -329,8 +359,9 @@ static void print_json(const work *w, double loss, double bits, double rate)
            (long long)w->count, cli_json_number(loss, 9, room[0]),
            cli_json_number(exp(loss), 9, room[1]), cli_json_number(bits, 9, room[2]),
            cli_json_number(rate, 6, room[3]));
-    if (w->a->stride)
-        printf(", \"convention\": \"sliding windows\", \"context\": %lld, \"stride\": %lld",
+    if (has_windows(w->a))
+        printf(", \"convention\": \"%s\", \"context\": %lld, \"stride\": %lld",
+               w->windows.halves ? "second halves" : "sliding windows",
                (long long)w->windows.context, (long long)w->windows.stride);
     printf(", \"guarded\": %lld", (long long)dra_reader_clamped(w->reader));
     if (bad) printf(", \"not_finite\": %lld", (long long)bad);
@@ -351,7 +382,10 @@ static dra_status print(const work *w, dra_error *err)
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
                (long long)w->count, loss, exp(loss), room, rate);
-    if (!w->a->json && w->a->stride)
+    if (!w->a->json && w->windows.halves)
+        printf("convention         second halves of windows of %lld tokens (llama.cpp)\n",
+               (long long)w->windows.context);
+    else if (!w->a->json && has_windows(w->a))
         printf("convention         sliding windows of %lld tokens, stride %lld (Hugging Face)\n",
                (long long)w->windows.context, (long long)w->windows.stride);
     if (!w->bad) return DRA_OK;
@@ -403,10 +437,11 @@ static dra_status eval_any(work *w, dra_error *err)
                          "--per-question: expected lines of context, choices and answer in %.200s",
                          a->data.text[0]);
     if (texts) return eval_texts(w, err);
-    const char *texts_only = a->context     ? "--context"
-                             : a->stride    ? "--stride"
-                             : a->per_token ? "--per-token"
-                                            : NULL;
+    const char *texts_only = a->context      ? "--context"
+                             : a->stride     ? "--stride"
+                             : a->convention ? "--convention"
+                             : a->per_token  ? "--per-token"
+                                             : NULL;
     if (texts_only)
         return cli_error(err, DRA_ERR_VALUE, "%s: the data are %s, expected texts", texts_only,
                          questions ? "questions" : "examples");
@@ -417,7 +452,12 @@ static dra_status eval_any(work *w, dra_error *err)
 static int check(const struct args *a)
 {
     const int status = cli_source_check("eval", &a->from);
+    if (status == CLI_OK && a->stride && a->convention == HALVES)
+        return cli_misused("eval", "--stride: llama.cpp's windows follow each other");
     if (status != CLI_OK || !cli_is_encoder(&a->from)) return status;
+    if (a->convention)
+        return cli_misused("eval", "--convention: the model is an encoder, which others do not "
+                                   "measure like this");
     if (a->stride)
         return cli_misused("eval", "--stride: the model is an encoder, which sees both sides of a "
                                    "token; see --context");
@@ -455,8 +495,18 @@ static const cli_note examples[] = {
      "with a short context, as JSON"},
     {"dra eval --model model --data other.txt --context 64 --stride 16 --per-token tokens.jsonl",
      "sliding windows, and the score of every token"},
+    {"dra eval --model model --data other.txt --convention llama.cpp --context 128",
+     "count as llama.cpp's perplexity does"},
     {"dra eval --model model --data questions.jsonl --per-question answers.jsonl",
      "questions with several answers"},
+    {0},
+};
+
+static const cli_note same_examples[] = {
+    {"dra perplexity --model model --data other.txt --convention llama.cpp --context 128",
+     "as llama.cpp's perplexity with -c 128"},
+    {"dra perplexity --model model --data other.txt --convention hf --context 128 --stride 64",
+     "as Hugging Face's page"},
     {0},
 };
 
@@ -477,8 +527,10 @@ const cli_verb cmd_eval = {
              "loss; --context resets the state every N tokens. The memory needed does not grow "
              "with the file, unless the state grows with the text.\n"
              "--stride slides windows of --context tokens over each document and counts only the "
-             "tokens that are new in each, as Hugging Face's perplexity does. --per-token writes "
-             "every counted token with its log-probability.\n"
+             "tokens that are new in each, as Hugging Face's perplexity does. --convention names "
+             "it, with its usual numbers, or llama.cpp's: windows that follow each other, of which "
+             "the second halves count, and no rest. --per-token writes every counted token with "
+             "its log-probability.\n"
              "Lines of JSON with context, choices and answer are questions: accuracy (headline) is "
              "how often the answer has the largest sum of log-probabilities, lm-eval's acc; "
              "accuracy per byte divides by the bytes of each choice, as acc_norm does by its "
@@ -492,4 +544,22 @@ const cli_verb cmd_eval = {
              "accuracy, error or perplexity.",
     .examples = examples,
     .also = "train generate",
+};
+
+/* The same under the name that others have for it. */
+const cli_verb cmd_perplexity = {
+    .name = "perplexity",
+    .prepare = prepare,
+    .summary = "dra eval, by the name of other programs; see --convention",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+    .group = "Use",
+    .about = "The same as dra eval. Perplexities of programs can only be compared where they count "
+             "the same tokens after as much text: --convention names what Hugging Face's page and "
+             "llama.cpp's perplexity do, and the answer says which one it was.",
+    .examples = same_examples,
+    .also = "eval convert",
 };

@@ -6,6 +6,7 @@
 /* Windows of a document of n tokens: the last is the first that reaches its end. */
 static int64_t count_of(const cli_windows *w, int64_t n)
 {
+    if (w->halves) return n / w->context;
     return n <= w->context ? 1 : 1 + (n - w->context + w->stride - 1) / w->stride;
 }
 
@@ -35,7 +36,8 @@ static void fill_row(const cli_windows *w, int32_t *ids, int32_t *targets, int32
         const int64_t next = begin + t + 1;
         if (begin + t >= end) ids[t] = 0;
         mark[t] = begin + t < end ? 0 : DRA_MARK_PAD;
-        targets[t] = next >= known && next < end ? ids[t + 1] : -1;
+        const bool new = w->halves ? t >= T / 2 : next >= known;
+        targets[t] = new &&next < end ? ids[t + 1] : -1;
     }
     mark[0] |= DRA_MARK_RESET;
 }
@@ -52,9 +54,10 @@ static void empty_row(const cli_windows *w, int32_t *ids, int32_t *targets, int3
 void cli_windows_batch(cli_windows *w, int64_t B, int32_t *ids, int32_t *targets, int32_t *mark,
                        int64_t *starts)
 {
-    const int64_t T = w->context;
+    const int64_t T = w->context, D = dra_corpus_documents(w->corpus);
     for (int64_t b = 0; b < B; b++, ids += T, targets += T, mark += T) {
-        const bool more = w->document < dra_corpus_documents(w->corpus);
+        while (w->document < D && !count_of(w, length_of(w, w->document))) w->document++;
+        const bool more = w->document < D;
         starts[b] = -1;
         if (!more) {
             empty_row(w, ids, targets, mark);

@@ -187,7 +187,7 @@ static double load(dra_dtype t, const void *p, int64_t i)
     case DRA_F16: return (double)dra_f16_to_f32(((const uint16_t *)p)[i]);
     case DRA_I32: return ((const int32_t *)p)[i];
     case DRA_BOOL: return ((const uint8_t *)p)[i];
-    case DRA_DTYPE_COUNT: break;
+    default: break;
     }
     return 0;
 }
@@ -201,7 +201,7 @@ static void store(dra_dtype t, void *p, int64_t i, double x)
     case DRA_F16: ((uint16_t *)p)[i] = dra_f32_to_f16((float)x); break;
     case DRA_I32: ((int32_t *)p)[i] = (int32_t)x; break;
     case DRA_BOOL: ((uint8_t *)p)[i] = x != 0; break;
-    case DRA_DTYPE_COUNT: break;
+    default: break;
     }
 }
 

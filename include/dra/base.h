@@ -91,6 +91,16 @@ typedef enum dra_dtype {
     DRA_F16,
     DRA_I32,
     DRA_BOOL,
+    /* Blocks of numbers that share a scale, as ggml stores them: only for parameters. Such a tensor
+     * means its dequantised numbers. Blocks lie along the last axis, a multiple of them. */
+    DRA_Q4_0,
+    DRA_Q4_1,
+    DRA_Q5_0,
+    DRA_Q5_1,
+    DRA_Q8_0,
+    DRA_Q4_K, /* this and the next are read, not written */
+    DRA_Q5_K,
+    DRA_Q6_K,
     DRA_DTYPE_COUNT
 } dra_dtype;
 
@@ -122,6 +132,10 @@ typedef struct dra_shape {
 
 DRA_API int64_t dra_shape_count(const dra_shape *s); /* elements; -1 when it overflows */
 DRA_API bool    dra_shape_equal(const dra_shape *a, const dra_shape *b);
+
+/* Bytes of a dense tensor; false when they overflow, the dtype is unknown, or its blocks do not
+ * fill the last axis. */
+DRA_API bool dra_type_bytes(dra_dtype dtype, const dra_shape *shape, size_t *out);
 
 /* Writes "(4, 8)" and returns `text`. */
 DRA_API const char *dra_shape_text(const dra_shape *s, char *text, size_t size);

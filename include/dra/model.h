@@ -116,7 +116,8 @@ typedef enum dra_format_kind {
     DRA_FORMAT_RWKV5, /* folders of Rwkv5ForCausalLM                                   */
     DRA_FORMAT_RWKV6, /* of Rwkv6ForCausalLM                                           */
     DRA_FORMAT_RWKV7, /* of flash-linear-attention's RWKV7ForCausalLM                  */
-    DRA_FORMAT_FLA6   /* of its RWKV6ForCausalLM                                       */
+    DRA_FORMAT_FLA6,  /* of its RWKV6ForCausalLM                                       */
+    DRA_FORMAT_GGUF   /* one file, no folder                                           */
 } dra_format_kind;
 
 /* What only folders of x-transformers say; it changes nothing in the model. */
@@ -473,15 +474,18 @@ typedef struct dra_convert_row {   /* of a tensor that is written */
 } dra_convert_row;
 
 typedef struct dra_convert_config {
-    const char             *from; /* a folder, or a file with RWKV                               */
-    const char             *to;   /* a folder that is not there yet                              */
+    const char *from; /* a folder, or a file with RWKV or GGUF                                   */
+    const char *to;   /* a folder that is not there yet; of the format GGUF, a file              */
     const dra_model_config *config; /* what it shall be; NULL: the same. Parameters that the first
                                        does not have are drawn; of another vocabulary the tokens
                                        that both have are kept                                   */
     uint64_t                seed;   /* of what is drawn                                          */
     bool                    cpp;    /* `to` becomes a file of rwkv.cpp                           */
     size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
-    dra_dtype dtype;     /* of matrices: F32 (real), F16, BF16; vectors: F32            */
+    dra_dtype dtype; /* of matrices: F32 (real), F16, BF16, or quantised; vectors: F32. What is
+                        quantised are the weights of products whose rows are whole blocks; not in
+                        folders of other programs */
+    bool      keep_head, keep_embedding; /* these stay F32 where others are quantised */
     bool      dry_run;   /* says what would be done and writes nothing               */
     bool      skip_hash; /* of `from`, as in dra_weights_config                    */
     /* To write next to the weights, instead of the one that comes with `from`; NULL: that one. The

@@ -6,9 +6,13 @@
 #include <string.h>
 
 static const dra_dtype_info dtypes[DRA_DTYPE_COUNT] = {
-    [DRA_F32] = {"f32", 1, 4, true},   [DRA_F64] = {"f64", 1, 8, true},
-    [DRA_BF16] = {"bf16", 1, 2, true}, [DRA_F16] = {"f16", 1, 2, true},
-    [DRA_I32] = {"i32", 1, 4, false},  [DRA_BOOL] = {"bool", 1, 1, false},
+    [DRA_F32] = {"f32", 1, 4, true},       [DRA_F64] = {"f64", 1, 8, true},
+    [DRA_BF16] = {"bf16", 1, 2, true},     [DRA_F16] = {"f16", 1, 2, true},
+    [DRA_I32] = {"i32", 1, 4, false},      [DRA_BOOL] = {"bool", 1, 1, false},
+    [DRA_Q4_0] = {"q4_0", 32, 18, true},   [DRA_Q4_1] = {"q4_1", 32, 20, true},
+    [DRA_Q5_0] = {"q5_0", 32, 22, true},   [DRA_Q5_1] = {"q5_1", 32, 24, true},
+    [DRA_Q8_0] = {"q8_0", 32, 34, true},   [DRA_Q4_K] = {"q4_k", 256, 144, true},
+    [DRA_Q5_K] = {"q5_k", 256, 176, true}, [DRA_Q6_K] = {"q6_k", 256, 210, true},
 };
 
 const dra_dtype_info *dra_dtype_get(dra_dtype dtype)
@@ -17,6 +21,11 @@ const dra_dtype_info *dra_dtype_get(dra_dtype dtype)
 }
 
 size_t dra_dtype_bytes(dra_dtype dtype) { return dtypes[dtype].block_bytes; }
+
+int64_t dra_elements_bytes(dra_dtype dtype, int64_t n)
+{
+    return n / (int64_t)dtypes[dtype].block_elements * (int64_t)dtypes[dtype].block_bytes;
+}
 
 bool dra_mul_size(size_t a, size_t b, size_t *out)
 {
@@ -44,9 +53,9 @@ bool dra_type_bytes(dra_dtype dtype, const dra_shape *s, size_t *out)
 {
     const dra_dtype_info *info = dra_dtype_get(dtype);
     const int64_t         n = dra_shape_count(s);
-    if (!info || n < 0 || n > INT64_MAX / 16) return false;
-    const size_t blocks = ((size_t)n + info->block_elements - 1) / info->block_elements;
-    return dra_mul_size(blocks, info->block_bytes, out);
+    const int64_t         last = s->rank ? s->dim[s->rank - 1] : 1;
+    if (!info || n < 0 || n > INT64_MAX / 16 || last % (int64_t)info->block_elements) return false;
+    return dra_mul_size((size_t)n / info->block_elements, info->block_bytes, out);
 }
 
 bool dra_shape_equal(const dra_shape *a, const dra_shape *b)

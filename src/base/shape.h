@@ -7,10 +7,15 @@
 /* *out = a * b; false when it overflows. */
 bool dra_mul_size(size_t a, size_t b, size_t *out);
 
-/* Bytes of a dense tensor; false when it overflows or the dtype is unknown. */
-bool dra_type_bytes(dra_dtype dtype, const dra_shape *s, size_t *out);
+size_t dra_dtype_bytes(dra_dtype dtype); /* of one element of a plain dtype, else of a block */
 
-size_t dra_dtype_bytes(dra_dtype dtype); /* of one element of a plain dtype */
+/* Of `n` elements, whole blocks of them; n may be an offset and negative. */
+int64_t dra_elements_bytes(dra_dtype dtype, int64_t n);
+
+static inline bool dra_is_quantised(dra_dtype dtype)
+{
+    return dtype >= DRA_Q4_0 && dtype <= DRA_Q6_K;
+}
 
 /* bf16 and f16 to and from f32, round to nearest even; NaN stays NaN. */
 float    dra_bf16_to_f32(uint16_t x);

@@ -17,11 +17,11 @@ static void set_type(dra_column *c, const dra_tensor_info *t)
     c->integer = c->is_signed ? (t->dtype_name[1] == '8' ? 1 : 2)
                               : dra_integer_width(t->dtype_name);
     c->shown.dtype_name = t->dtype_name;
-    c->shown.dtype = info && info->is_float ? DRA_REAL
-                     : t->dtype == DRA_BOOL ? DRA_BOOL
-                     : c->integer           ? DRA_I32
-                                            : DRA_DTYPE_COUNT;
-    c->shown.real = (info && info->is_float) ||
+    c->shown.dtype = info && info->is_float && !dra_is_quantised(t->dtype) ? DRA_REAL
+                     : t->dtype == DRA_BOOL                                ? DRA_BOOL
+                     : c->integer                                          ? DRA_I32
+                                                                           : DRA_DTYPE_COUNT;
+    c->shown.real = (info && info->is_float && !dra_is_quantised(t->dtype)) ||
                     (c->integer && c->integer <= 2 && t->dtype != DRA_BOOL);
 }
 

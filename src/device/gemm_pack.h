@@ -6,7 +6,8 @@
 #ifndef DRA_SRC_GEMM_PACK_H
 #define DRA_SRC_GEMM_PACK_H
 
-#include "base/shape.h"
+#include "base/quant.h"
+#include "device/simd.h"
 #include "device/simd_vector.h"
 
 #ifndef LEVEL_PAIRS /* vdot(), narrow() and join() of the level; never called without */
@@ -23,22 +24,31 @@ typedef enum form { FLOATS, ROUNDED, PAIRS } form; /* ROUNDED: floats that are b
 typedef struct operand {
     const void *at;
     int64_t     line, k; /* steps from line to line and along it, in elements */
-    dra_dtype   dtype;   /* bf16, f16, or else float */
+    dra_dtype   dtype;   /* bf16, f16, quantised, or else float */
     form        form;    /* of the packed elements to make */
+    int64_t     first;   /* quantised: the element of the block `at` that is meant */
 } operand;
+
+/* Makes the compiler load again: what it keeps in registers would be spilled. */
+#define COMPILER_BARRIER __asm__ volatile("" ::: "memory")
 
 static inline bool is_half(dra_dtype t) { return t == DRA_BF16 || t == DRA_F16; }
 
 static inline bool is_plain(const operand *o) /* its elements need no packing */
 {
-    return o->form == FLOATS && !is_half(o->dtype);
+    return o->form == FLOATS && !is_half(o->dtype) && !dra_is_quantised(o->dtype);
 }
 
 static inline operand part_of(const operand *o, int64_t line, int64_t k)
 {
     operand       p = *o;
-    const int64_t size = is_half(o->dtype) ? 2 : 4;
-    p.at = (const char *)o->at + (line * o->line + k * o->k) * size;
+    const int64_t size = is_half(o->dtype) ? 2 : 4, step = line * o->line + k * o->k;
+    if (dra_is_quantised(o->dtype)) {
+        p.first = (o->first + step) % (int64_t)dra_dtype_get(o->dtype)->block_elements;
+        p.at = (const char *)o->at + dra_elements_bytes(o->dtype, o->first + step);
+    } else {
+        p.at = (const char *)o->at + step * size;
+    }
     return p;
 }
 
@@ -72,15 +82,17 @@ static ALWAYS_INLINE vf read_some(dra_dtype t, const void *p, int64_t n)
 
 static inline float read_one(dra_dtype t, const void *p, int64_t i)
 {
-    return t == DRA_BF16  ? dra_bf16_to_f32(((const uint16_t *)p)[i])
-           : t == DRA_F16 ? dra_f16_to_f32(((const uint16_t *)p)[i])
-                          : ((const float *)p)[i];
+    return t == DRA_BF16         ? dra_bf16_to_f32(((const uint16_t *)p)[i])
+           : t == DRA_F16        ? dra_f16_to_f32(((const uint16_t *)p)[i])
+           : dra_is_quantised(t) ? dra_dequantised(t, p, i)
+                                 : ((const float *)p)[i];
 }
 
 static inline vf gather(const operand *o, int64_t n) /* one element of n lines */
 {
     vf v = vset(0);
-    for (int64_t i = 0; i < n && i < LANES; i++) v[i] = read_one(o->dtype, o->at, i * o->line);
+    for (int64_t i = 0; i < n && i < LANES; i++)
+        v[i] = read_one(o->dtype, o->at, o->first + i * o->line);
     return v;
 }
 
@@ -113,10 +125,27 @@ static ALWAYS_INLINE void along(dra_dtype t, form f, const char *p, int64_t n, f
     if (n > 0) store_some(to, f == PAIRS ? (n + 1) / 2 : n, packed_at(t, f, p, n));
 }
 
+enum { DEQUANTISED = 256 }; /* elements of a line at a time; even, for pairs */
+
+static void pack_along_quantised(const operand *o, int64_t n, float *to)
+{
+    float x[DEQUANTISED];
+    for (int64_t k = 0; k < n; k += DEQUANTISED) {
+        const int64_t some = n - k < DEQUANTISED ? n - k : DEQUANTISED;
+        dra_dequantise(o->dtype, o->at, o->first + k, some, x);
+        if (LEVEL_PAIRS && o->form == PAIRS)
+            along(DRA_F32, PAIRS, (const char *)x, some, to + k / 2);
+        else
+            along(DRA_F32, o->form, (const char *)x, some, to + k);
+    }
+}
+
 /* The n first elements of the first line, packed. */
 static void pack_along(const operand *o, int64_t n, float *to)
 {
-    if (is_half(o->dtype))
+    if (dra_is_quantised(o->dtype))
+        pack_along_quantised(o, n, to);
+    else if (is_half(o->dtype))
         along(o->dtype, o->form, o->at, n, to);
     else if (LEVEL_PAIRS && o->form == PAIRS)
         along(DRA_F32, PAIRS, o->at, n, to);
@@ -157,7 +186,7 @@ static ALWAYS_INLINE void pack_across(const operand *o, dra_dtype t, form f, boo
 static void pack_lines(const operand *o, int64_t lines, int64_t depth, float *to, int64_t step,
                        int64_t width)
 {
-    if (o->line != 1)
+    if (o->line != 1 || dra_is_quantised(o->dtype))
         pack_across(o, o->dtype, o->form, false, lines, depth, to, step, width);
     else if (is_plain(o))
         pack_across(o, DRA_F32, FLOATS, true, lines, depth, to, step, width);
@@ -209,16 +238,44 @@ static int64_t transpose_lines(const operand *o, int64_t depth, float *to, int64
     return transpose_tiles(o, DRA_F32, o->form, depth, to, step);
 }
 
+/* to[w PANEL + i] = packed element w of line i, up to LANES lines. */
+static void pack_some(const operand *o, int64_t lines, int64_t depth, float *to)
+{
+    const bool    whole = o->k == 1 && lines >= LANES;
+    const int64_t done = whole ? transpose_lines(o, depth, to, PANEL) : 0;
+    const operand rest = part_of(o, 0, done);
+    pack_lines(&rest, lines, depth - done, to + packed_of(o, done) * PANEL, PANEL, LANES);
+}
+
+#include "device/gemm_quant.h"
+
+/* The same of quantised lines along k, as floats first. */
+static void pack_dequantised(const operand *o, int64_t lines, int64_t depth, float *to)
+{
+    float         x[LANES * DEQUANTISED];
+    const operand floats = {x, DEQUANTISED, 1, DRA_F32, o->form, 0};
+    const int64_t n = lines < LANES ? lines : LANES;
+    for (int64_t k = 0; k < depth; k += DEQUANTISED) {
+        const int64_t some = depth - k < DEQUANTISED ? depth - k : DEQUANTISED;
+        for (int64_t i = 0; i < n; i++) {
+            const operand line = part_of(o, i, k);
+            dra_dequantise(o->dtype, line.at, line.first, some, x + i * DEQUANTISED);
+        }
+        pack_some(&floats, n, some, to + packed_of(o, k) * PANEL);
+    }
+}
+
 /* `columns` lines of B side by side: panel[w PANEL + i], up to the next multiple of LANES. */
 static void pack_panel(const operand *o, int64_t columns, int64_t depth, float *panel)
 {
     for (int64_t j = 0; j < columns; j += LANES) {
         const operand part = part_of(o, j, 0);
-        const bool    whole = o->k == 1 && columns - j >= LANES;
-        const int64_t done = whole ? transpose_lines(&part, depth, panel + j, PANEL) : 0;
-        const operand rest = part_of(&part, 0, done);
-        pack_lines(&rest, columns - j, depth - done, panel + packed_of(o, done) * PANEL + j, PANEL,
-                   LANES);
+        if (!dra_is_quantised(o->dtype) || o->k != 1)
+            pack_some(&part, columns - j, depth, panel + j);
+        else if (columns - j >= LANES && has_chains(&part, depth))
+            pack_quantised(&part, depth, panel + j);
+        else
+            pack_dequantised(&part, columns - j, depth, panel + j);
     }
 }
 

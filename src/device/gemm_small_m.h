@@ -11,9 +11,6 @@
  * time. */
 enum { SMALL_M = LANES < 16 ? 4 : 8, CHUNK = 64 * DEPTH / SMALL_M };
 
-/* Makes the compiler load again: broadcasts kept for the second tile would be spilled. */
-#define COMPILER_BARRIER __asm__ volatile("" ::: "memory")
-
 static ALWAYS_INLINE bool two_in_one(dra_dtype t, form f) { return is_half(t) || f == PAIRS; }
 
 static ALWAYS_INLINE vf half_of(dra_dtype t, vf both, bool odd)
@@ -146,9 +143,13 @@ static ALWAYS_INLINE void multiply_transposed_rows(const product *t, const opera
     }
 }
 
+#include "device/gemm_quant_rows.h"
+
 static void multiply_lines(const product *t, const operand *b, int64_t rows)
 {
-    if (LEVEL_PAIRS && b->form == PAIRS && b->dtype == DRA_BF16)
+    if (dra_is_quantised(b->dtype))
+        multiply_quantised(t, b);
+    else if (LEVEL_PAIRS && b->form == PAIRS && b->dtype == DRA_BF16)
         multiply_transposed_rows(t, b, DRA_BF16, PAIRS, rows);
     else if (LEVEL_PAIRS && b->form == PAIRS)
         multiply_transposed_rows(t, b, DRA_F32, PAIRS, rows);
@@ -161,8 +162,9 @@ static void multiply_lines(const product *t, const operand *b, int64_t rows)
 }
 
 /* Is there a way above for these lines? Else they are packed. */
-static bool can_transpose(const operand *b)
+static bool can_transpose(const operand *b, int64_t rows, int64_t depth)
 {
+    if (dra_is_quantised(b->dtype)) return rows == 1 && has_chains(b, depth);
     if (b->k != 1) return false;
     return b->dtype == DRA_BF16 || (is_half(b->dtype) ? b->form == FLOATS : b->form != ROUNDED);
 }
@@ -170,9 +172,11 @@ static bool can_transpose(const operand *b)
 /* Few rows, some PANELs of columns. */
 static void multiply_small_m(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
 {
-    const int64_t      width = tiles_at_once(B->dtype, g->M) * LANES;
+    const int64_t      width = dra_is_quantised(B->dtype) ? QUANT_GROUPS * LANES
+                                                          : tiles_at_once(B->dtype, g->M) * LANES;
     _Alignas(64) float rows[SMALL_M * CHUNK];
-    const int64_t      deep = is_plain(A) ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
+    const bool         there = is_plain(A) && (A->k == 1 || !dra_is_quantised(B->dtype));
+    const int64_t      deep = there ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
     for (int64_t k = 0; k < g->K; k += deep) {
         product       t = {.depth = g->K - k < deep ? g->K - k : deep,
                            .a_row = A->line,
@@ -182,7 +186,7 @@ static void multiply_small_m(const dra_gemm *g, const operand *A, const operand 
                            .add = g->accumulate || k > 0};
         const operand a = part_of(A, 0, k);
         t.a = a.at;
-        if (!is_plain(A)) {
+        if (!there) {
             t.a = rows;
             t.a_row = CHUNK;
             t.a_col = 1;
@@ -300,7 +304,8 @@ static void multiply_chain(const product *t, const operand *b, int64_t rows, flo
 /* Few rows, and a large B whose rows are contiguous. */
 static bool can_stream(const dra_gemm *g, const operand *b)
 {
-    return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS && g->K * g->N >= LARGE;
+    return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS &&
+           !dra_is_quantised(b->dtype) && g->K * g->N >= LARGE;
 }
 
 static void multiply_streams(const dra_gemm *g, const operand *A, const operand *B)

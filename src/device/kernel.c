@@ -64,7 +64,8 @@ int64_t dra_row_offset(const dra_tensor *t, int64_t r)
 
 double dra_tensor_bytes(const dra_tensor *t)
 {
-    double n = (double)dra_dtype_bytes(t->dtype);
+    const dra_dtype_info *info = dra_dtype_get(t->dtype);
+    double                n = (double)info->block_bytes / (double)info->block_elements;
     for (int32_t i = 0; i < t->shape.rank; i++)
         if (t->stride[i] != 0 || t->shape.dim[i] == 0) n *= (double)t->shape.dim[i];
     return n;

@@ -84,7 +84,8 @@ typedef struct dra_kernel {
 #define DRA_BIT(dtype) (1u << (dtype))
 enum {
     DRA_REALS = 1u << DRA_REAL,
-    DRA_ANY_DTYPE = (1u << DRA_DTYPE_COUNT) - 1,
+    DRA_ANY_DTYPE = (1u << DRA_Q4_0) - 1, /* whose elements have an address */
+    DRA_QUANTISED = (1u << DRA_DTYPE_COUNT) - 1 - DRA_ANY_DTYPE,
 };
 
 /* Reports from inside a tile: e.g. an index outside its range. The run stops after this call.

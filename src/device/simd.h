@@ -32,7 +32,8 @@ typedef struct dra_gemm {
     int64_t     c_row;
     bool        accumulate;
     bool        bf16;           /* both operands are rounded to bf16, sums stay real */
-    dra_dtype   a_type, b_type; /* bf16, f16, or else (also 0) real */
+    dra_dtype   a_type, b_type; /* bf16, f16, b also quantised, or else (also 0) real */
+    int64_t     b_first;        /* quantised: b is the start of a block, this the element of it */
     dra_packed  a_packed, b_packed;
 } dra_gemm;
 

@@ -81,6 +81,13 @@ static inline void transpose_quarters(vf *x)
     x[4] = _mm256_permute2f128_ps(a, b, 0x31);
 }
 
+/* 16 bytes from p and p + step. */
+static inline vf load_quarters(const char *p, int64_t step)
+{
+    const __m256i a = _mm256_castsi128_si256(_mm_loadu_si128((const void *)p));
+    return (vf)_mm256_inserti128_si256(a, _mm_loadu_si128((const void *)(p + step)), 1);
+}
+
 static inline vf from_f16(vh x) { return _mm256_cvtph_ps((__m128i)x); }
 
 #endif

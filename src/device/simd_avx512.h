@@ -60,6 +60,15 @@ static inline void transpose_quarters(vf *x)
     x[12] = _mm512_shuffle_f32x4(b, d, 0xdd);
 }
 
+/* 16 bytes from p, p + step, p + 2 step and p + 3 step. */
+static inline vf load_quarters(const char *p, int64_t step)
+{
+    const __m512i a = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
+    const __m512i b = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(p + step)), 1);
+    const __m512i c = _mm512_inserti32x4(b, _mm_loadu_si128((const void *)(p + 2 * step)), 2);
+    return (vf)_mm512_inserti32x4(c, _mm_loadu_si128((const void *)(p + 3 * step)), 3);
+}
+
 static inline vf from_f16(vh x) { return _mm512_cvtph_ps((__m256i)x); }
 
 #endif

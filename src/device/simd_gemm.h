@@ -212,8 +212,8 @@ static void multiply_blocks(const dra_gemm *g, const operand *A, const operand *
 static void gemm(const dra_gemm *g)
 {
     const form    f = form_of(g);
-    const operand A = {g->a, g->a_row, g->a_col, g->a_type, f};
-    const operand B = {g->b, g->b_col, g->b_row, g->b_type, f};
+    const operand A = {g->a, g->a_row, g->a_col, g->a_type, f, 0};
+    const operand B = {g->b, g->b_col, g->b_row, g->b_type, f, g->b_first};
     int64_t       first = 0; /* column */
     if (g->K == 0 && !g->accumulate)
         for (int64_t i = 0; i < g->M; i++)
@@ -226,7 +226,7 @@ static void gemm(const dra_gemm *g)
         multiply_streams(g, &A, &B);
         return;
     }
-    if (g->M > 0 && g->M <= SMALL_M && can_transpose(&B)) {
+    if (g->M > 0 && g->M <= SMALL_M && can_transpose(&B, g->M, g->K)) {
         first = g->N / PANEL * PANEL;
         multiply_small_m(g, &A, &B, first);
     }

@@ -59,6 +59,14 @@ static inline vf pair_high(vf a, vf b) { return (vf){a[2], a[3], b[2], b[3]}; }
 
 static inline void transpose_quarters(vf *x) {} /* there is one */
 
+/* 16 bytes from p; there is one quarter. */
+static inline vf load_quarters(const char *p, int64_t step)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 static inline vf from_f16(vh x) { return vcvt_f32_f16((float16x4_t)x); }
 
 #endif

@@ -1,7 +1,7 @@
 /* Micro-kernels in plain C: the oracle of every faster level. */
 #include "device/simd.h"
 
-#include "base/shape.h"
+#include "base/quant.h"
 #include "device/simd_plain.h"
 
 static dra_real sum(int64_t n, const dra_real *x)
@@ -117,6 +117,7 @@ typedef struct operand { /* lines along k: the rows of A, the columns of B */
     int64_t     line, k; /* steps, in elements */
     dra_dtype   dtype;
     bool        round; /* to bf16 */
+    int64_t     first; /* quantised: the element of the first block that is meant */
 } operand;
 
 static dra_real element(const operand *o, int64_t i)
@@ -125,7 +126,9 @@ static dra_real element(const operand *o, int64_t i)
     switch (o->dtype) {
     case DRA_BF16: x = (dra_real)dra_bf16_to_f32(((const uint16_t *)o->at)[i]); break;
     case DRA_F16: x = (dra_real)dra_f16_to_f32(((const uint16_t *)o->at)[i]); break;
-    default: x = ((const dra_real *)o->at)[i];
+    default:
+        x = dra_is_quantised(o->dtype) ? (dra_real)dra_dequantised(o->dtype, o->at, o->first + i)
+                                       : ((const dra_real *)o->at)[i];
     }
     return o->round ? (dra_real)dra_bf16_to_f32(dra_f32_to_bf16(dra_round_to_odd((double)x))) : x;
 }
@@ -161,8 +164,8 @@ static void store(const dra_gemm *g, int64_t row, int64_t col, bool add,
 static void gemm_block(const dra_gemm *g, int64_t col, int64_t cols, int64_t k0, int64_t depth)
 {
     dra_real      b[PANELS * COLS * DEPTH], a[ROWS * DEPTH];
-    const operand rows = {g->a, g->a_row, g->a_col, g->a_type, g->bf16};
-    const operand columns = {g->b, g->b_col, g->b_row, g->b_type, g->bf16};
+    const operand rows = {g->a, g->a_row, g->a_col, g->a_type, g->bf16, 0};
+    const operand columns = {g->b, g->b_col, g->b_row, g->b_type, g->bf16, g->b_first};
     const bool    add = g->accumulate || k0 > 0;
     for (int64_t j = 0; j < cols; j += COLS)
         pack(COLS, &columns, col + j, cols - j, k0, depth, b + j * DEPTH);

@@ -31,6 +31,21 @@ static const dra_file_dtype dtypes[] = {
     {"F4", 4, DRA_DTYPE_COUNT},
 };
 
+static const struct {
+    const char *name;
+    dra_dtype   dtype;
+} quantised[] = {
+    {"Q4_0", DRA_Q4_0}, {"Q4_1", DRA_Q4_1}, {"Q5_0", DRA_Q5_0}, {"Q5_1", DRA_Q5_1},
+    {"Q8_0", DRA_Q8_0}, {"Q4_K", DRA_Q4_K}, {"Q5_K", DRA_Q5_K}, {"Q6_K", DRA_Q6_K},
+};
+
+dra_dtype dra_file_quantised_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++)
+        if (strcmp(quantised[i].name, name) == 0) return quantised[i].dtype;
+    return DRA_DTYPE_COUNT;
+}
+
 const dra_file_dtype *dra_file_dtype_find(const char *name)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
@@ -42,6 +57,8 @@ const char *dra_file_dtype_name(dra_dtype dtype)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].dtype == dtype) return dtypes[i].name;
+    for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++)
+        if (quantised[i].dtype == dtype) return quantised[i].name;
     return NULL;
 }
 

@@ -23,6 +23,11 @@ typedef struct dra_file_dtype {
 const dra_file_dtype *dra_file_dtype_find(const char *name); /* NULL: none of safetensors' */
 const char           *dra_file_dtype_name(dra_dtype dtype);
 
+/* safetensors has no quantised types: such a tensor is U8 there, its last axis in bytes, and the
+ * metadata names its type under this and the tensor's name. */
+#define DRA_QUANTISED_KEY "quantised:"
+dra_dtype dra_file_quantised_find(const char *name); /* "Q8_0", ...; DRA_DTYPE_COUNT: none */
+
 /* Bits of a tensor whose elements have `bits`; false when they overflow. An axis of size 0 does not
  * excuse the others. */
 bool dra_bits_of(const dra_shape *s, size_t bits, size_t *out);

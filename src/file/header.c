@@ -132,6 +132,39 @@ static dra_status read_metadata(const reader *r, json_t *from)
     return DRA_OK;
 }
 
+/* A tensor of bytes that the metadata says to be quantised becomes what it is. */
+static dra_status name_quantised(const reader *r, const dra_metadata_item *item)
+{
+    const char      *name = item->key + sizeof DRA_QUANTISED_KEY - 1;
+    const dra_dtype  dtype = dra_file_quantised_find(item->value);
+    dra_tensor_info *t = NULL;
+    char             room[DRA_BRIEF];
+    for (size_t i = 0; i < r->out->count; i++)
+        if (strcmp(r->out->tensor[i].name, name) == 0) t = &r->out->tensor[i];
+    if (!t || dtype == DRA_DTYPE_COUNT)
+        return bad(r, name, "is quantised as '%s', %s", dra_brief(item->value, room),
+                   t ? "which is unknown" : "but there is no such tensor");
+    const dra_dtype_info *info = dra_dtype_get(dtype);
+    int64_t              *last = &t->shape.dim[t->shape.rank ? t->shape.rank - 1 : 0];
+    if (strcmp(t->dtype_name, "U8") != 0 || !t->shape.rank || *last % (int64_t)info->block_bytes)
+        return bad(r, name, "%s, expected U8 with a multiple of %zu bytes along its last axis: %s",
+                   t->dtype_name, info->block_bytes, item->value);
+    *last = *last / (int64_t)info->block_bytes * (int64_t)info->block_elements;
+    t->dtype = dtype;
+    t->dtype_name = dra_file_dtype_name(dtype);
+    return DRA_OK;
+}
+
+static dra_status name_all_quantised(const reader *r)
+{
+    const size_t n = sizeof DRA_QUANTISED_KEY - 1;
+    dra_status   st = DRA_OK;
+    for (size_t i = 0; i < r->out->n_metadata && st == DRA_OK; i++)
+        if (strncmp(r->out->metadata[i].key, DRA_QUANTISED_KEY, n) == 0)
+            st = name_quantised(r, &r->out->metadata[i]);
+    return st;
+}
+
 static int by_place(const void *a, const void *b)
 {
     const dra_tensor_info *x = a, *y = b;
@@ -188,7 +221,8 @@ static dra_status read_members(const reader *r, json_t *root)
     }
     qsort(h->tensor, h->count, sizeof *h->tensor, by_place);
     dra_header_sort(h);
-    return check_cover(r);
+    status = name_all_quantised(r);
+    return status == DRA_OK ? check_cover(r) : status;
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/shape.h"
+#include "base/quant.h"
 #include "file/fail.h"
 #include "file/format.h"
 #include "file/header.h"
@@ -150,15 +150,20 @@ static void widen(dra_dtype dtype, size_t n, const unsigned char *from, double *
 }
 
 /* To F32 or F64, by blocks that stay in the first cache. */
-static void convert(dra_dtype dtype, const unsigned char *from, size_t count, dra_dtype to,
-                    void *out)
+static void convert(dra_dtype dtype, const unsigned char *from, size_t first, size_t count,
+                    dra_dtype to, void *out)
 {
     enum { BLOCK = 256 };
-    const size_t width = dra_dtype_bytes(dtype);
-    double       x[BLOCK];
+    double x[BLOCK];
+    float  number[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
-        widen(dtype, n, from + at * width, x);
+        if (dra_is_quantised(dtype)) {
+            dra_dequantise(dtype, from, (int64_t)(first + at), (int64_t)n, number);
+            widen(DRA_F32, n, (const unsigned char *)number, x);
+        } else {
+            widen(dtype, n, from + (first + at) * dra_dtype_bytes(dtype), x);
+        }
         if (to == DRA_F64) memcpy((double *)out + at, x, n * sizeof *x);
         for (size_t i = 0; i < n && to == DRA_F32; i++) ((float *)out)[at + i] = (float)x[i];
     }
@@ -167,12 +172,12 @@ static void convert(dra_dtype dtype, const unsigned char *from, size_t count, dr
 bool dra_tensor_copy(const dra_tensor_info *t, size_t first, size_t n, dra_dtype dtype, void *to)
 {
     if (!converts(t->dtype, dtype)) return false;
-    const size_t         width = dra_dtype_bytes(t->dtype);
-    const unsigned char *from = (const unsigned char *)t->data + first * width;
+    const int64_t        skip = dra_elements_bytes(t->dtype, (int64_t)first);
+    const unsigned char *from = t->data;
     if (n && dtype == t->dtype)
-        memcpy(to, from, n * width);
+        memcpy(to, from + skip, (size_t)dra_elements_bytes(t->dtype, (int64_t)n));
     else if (n)
-        convert(t->dtype, from, n, dtype, to);
+        convert(t->dtype, from, first, n, dtype, to);
     return true;
 }
 
@@ -208,6 +213,6 @@ dra_status dra_tensors_read(const dra_tensors *t, const char *name, dra_dtype dt
     const dra_status status = check_read(t, info, dtype, &shape, err);
     if (status != DRA_OK || info->bytes == 0) return status;
     if (!to) return dra_fail(err, DRA_ERR_VALUE, "tensors_read: nowhere to copy to");
-    dra_tensor_copy(info, 0, info->bytes / dra_dtype_bytes(info->dtype), dtype, to);
+    dra_tensor_copy(info, 0, (size_t)dra_shape_count(&info->shape), dtype, to);
     return DRA_OK;
 }

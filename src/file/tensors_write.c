@@ -1,5 +1,6 @@
 /* Writing safetensors. Data starts at a multiple of 64 bytes and wide types come first, so that
  * every tensor is aligned for its type. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +21,35 @@ typedef struct job {
     dra_json                json;
 } job;
 
+/* Blocks need no alignment. */
+static size_t width_of(dra_dtype t) { return dra_is_quantised(t) ? 1 : dra_dtype_bytes(t); }
+
 static int by_width_and_name(const void *a, const void *b)
 {
     const dra_tensor_item *const *x = a, *const *y = b;
-    const size_t wx = dra_dtype_bytes((*x)->dtype), wy = dra_dtype_bytes((*y)->dtype);
+    const size_t                  wx = width_of((*x)->dtype), wy = width_of((*y)->dtype);
     return wx != wy ? (wx > wy ? -1 : 1) : strcmp((*x)->name, (*y)->name);
+}
+
+/* As the file says it: of what is quantised, the last axis in bytes. */
+static dra_shape shape_of(const dra_tensor_item *item)
+{
+    dra_shape s = item->shape;
+    if (dra_is_quantised(item->dtype) && s.rank)
+        s.dim[s.rank - 1] = dra_elements_bytes(item->dtype, s.dim[s.rank - 1]);
+    return s;
 }
 
 static bool bits_of(const dra_tensor_item *item, size_t *out)
 {
-    return dra_bits_of(&item->shape, 8 * dra_dtype_bytes(item->dtype), out);
+    const dra_shape s = shape_of(item);
+    return dra_bits_of(&s, 8 * width_of(item->dtype), out);
+}
+
+static bool is_whole(const dra_tensor_item *item) /* its blocks fill the last axis */
+{
+    const int64_t last = item->shape.rank ? item->shape.dim[item->shape.rank - 1] : 1;
+    return last % (int64_t)dra_dtype_get(item->dtype)->block_elements == 0;
 }
 
 static size_t bytes_of(const dra_tensor_item *item) /* of one that was checked */
@@ -50,6 +70,12 @@ static dra_status check_type(const job *j, const dra_tensor_item *item, const ch
     if (!dra_dtype_get(item->dtype))
         return dra_fail_at(j->err, DRA_ERR_DTYPE, j->path, "tensor '%s': no dtype has number %d",
                            name, (int)item->dtype);
+    if (!is_whole(item))
+        return dra_fail_at(j->err, DRA_ERR_SHAPE, j->path,
+                           "tensor '%s': last axis of %s, expected a multiple of %zu: %s", name,
+                           dra_shape_text(&item->shape, shape, sizeof shape),
+                           dra_dtype_get(item->dtype)->block_elements,
+                           dra_dtype_get(item->dtype)->name);
     if (!bits_of(item, &bits))
         return dra_fail_at(j->err, DRA_ERR_SHAPE, j->path,
                            "tensor '%s': shape %s is negative or too large", name,
@@ -112,14 +138,32 @@ static json_t *describe(job *j, const dra_tensor_item *item, size_t begin)
     dra_json *make = &j->json;
     json_t   *o = dra_json_object(make), *shape = dra_json_array(make),
            *offsets = dra_json_array(make);
-    for (int32_t i = 0; i < item->shape.rank; i++)
-        dra_json_append(make, shape, dra_json_int(make, item->shape.dim[i]));
+    const dra_shape s = shape_of(item);
+    const bool      quantised = dra_is_quantised(item->dtype);
+    for (int32_t i = 0; i < s.rank; i++) dra_json_append(make, shape, dra_json_int(make, s.dim[i]));
     dra_json_append(make, offsets, dra_json_int(make, (int64_t)begin));
     dra_json_append(make, offsets, dra_json_int(make, (int64_t)(begin + bytes_of(item))));
-    dra_json_set(make, o, "dtype", dra_json_text(make, dra_file_dtype_name(item->dtype)));
+    dra_json_set(make, o, "dtype",
+                 dra_json_text(make, quantised ? "U8" : dra_file_dtype_name(item->dtype)));
     dra_json_set(make, o, "shape", shape);
     dra_json_set(make, o, "data_offsets", offsets);
     return o;
+}
+
+/* Which tensors are quantised, and how. */
+static dra_status put_quantised(job *j, json_t *metadata)
+{
+    dra_status status = DRA_OK;
+    for (size_t i = 0; i < j->n && status == DRA_OK; i++) {
+        const dra_tensor_item *item = j->sorted[i];
+        char                   key[512];
+        if (!dra_is_quantised(item->dtype)) continue;
+        const int n = snprintf(key, sizeof key, DRA_QUANTISED_KEY "%s", item->name);
+        if (n < 0 || (size_t)n >= sizeof key)
+            return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "the name of a tensor is too long");
+        status = put(j, metadata, key, dra_json_text(&j->json, dra_file_dtype_name(item->dtype)));
+    }
+    return status;
 }
 
 static dra_status put_metadata(job *j, const dra_metadata_item *items, size_t n, json_t *root)
@@ -134,7 +178,7 @@ static dra_status put_metadata(job *j, const dra_metadata_item *items, size_t n,
         if (status == DRA_OK)
             status = put(j, metadata, items[i].key, dra_json_text(&j->json, items[i].value));
     }
-    return status;
+    return status == DRA_OK ? put_quantised(j, metadata) : status;
 }
 
 static dra_status put_tensors(job *j, json_t *root)
@@ -185,7 +229,9 @@ static dra_status make_header(job *j, const dra_metadata_item *metadata, size_t 
 {
     json_t    *root = dra_json_object(&j->json);
     dra_status status = DRA_OK;
-    if (n_metadata) status = put_metadata(j, metadata, n_metadata, root);
+    bool       quantised = false;
+    for (size_t i = 0; i < j->n; i++) quantised |= dra_is_quantised(j->sorted[i]->dtype);
+    if (n_metadata || quantised) status = put_metadata(j, metadata, n_metadata, root);
     if (status == DRA_OK) status = put_tensors(j, root);
     if (status == DRA_OK) status = make_text(j, root, out, bytes);
     json_decref(root);

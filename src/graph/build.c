@@ -149,6 +149,18 @@ bool dra_check_values(dra_graph *g, const char *op, int n, const dra_value *v)
     return true;
 }
 
+/* What is declared has whole blocks; views of it may show them in any order. */
+static dra_status check_blocks(dra_graph *g, const char *what, const dra_type *t)
+{
+    const dra_dtype_info *info = dra_dtype_get(t->dtype);
+    const int64_t         last = t->shape.rank ? t->shape.dim[t->shape.rank - 1] : 1;
+    char                  text[160];
+    if (last % (int64_t)info->block_elements == 0) return DRA_OK;
+    return dra_build_fail(g, what, DRA_ERR_SHAPE, "last axis of %s, expected a multiple of %zu: %s",
+                          dra_shape_text(&t->shape, text, sizeof text), info->block_elements,
+                          info->name);
+}
+
 static dra_status check_type(dra_graph *g, const char *what, const dra_type *t)
 {
     dra_shape full = t->shape; /* strides multiply the other sizes of an empty tensor too */
@@ -164,7 +176,7 @@ static dra_status check_type(dra_graph *g, const char *what, const dra_type *t)
                                   (long long)t->shape.dim[i]);
         if (t->shape.dim[i] == 0) full.dim[i] = 1;
     }
-    if (!dra_type_bytes(t->dtype, &full, &bytes)) {
+    if (!dra_type_bytes(dra_is_quantised(t->dtype) ? DRA_REAL : t->dtype, &full, &bytes)) {
         char text[160];
         return dra_build_fail(g, what, DRA_ERR_MEMORY, "size of %s overflows",
                               dra_shape_text(&t->shape, text, sizeof text));
@@ -210,7 +222,7 @@ static dra_value named_value(dra_graph *g, const char *what, dra_role role, cons
                        name);
     else if (dra_find_input(g, name).id)
         dra_build_fail(g, what, DRA_ERR_NAME, "'%s' is there already", name);
-    else if (check_type(g, what, &t) == DRA_OK) {
+    else if (check_type(g, what, &t) == DRA_OK && check_blocks(g, what, &t) == DRA_OK) {
         const char *copy = dra_arena_text(&g->arena, name);
         if (copy && dra_names_add(&g->inputs, copy, (int64_t)g->values.n))
             return value_new(g, (dra_value_info){.type = t, .role = role, .name = copy});

@@ -102,7 +102,7 @@ void dra_uses_close(dra_uses *u)
 bool dra_in_order(const dra_program *p, const dra_place *x)
 {
     return x->offset == 0 && dra_tensor_is_dense(&x->tensor) &&
-           (size_t)dra_shape_count(&x->tensor.shape) * dra_dtype_bytes(x->tensor.dtype) ==
+           (size_t)dra_elements_bytes(x->tensor.dtype, dra_shape_count(&x->tensor.shape)) ==
                p->storage[dra_root(p, x->storage)].bytes;
 }
 

@@ -96,7 +96,10 @@ static void lower_view(frame *f, const dra_node *n)
     }
     if (dra_shape_count(&t->shape) == 0) start = 0; /* could be past the end of no memory at all */
     out.storage = in.storage;
-    out.offset = in.offset + start * (int64_t)dra_dtype_bytes(t->dtype);
+    if (start % (int64_t)dra_dtype_get(t->dtype)->block_elements)
+        dra_fail(&f->p->error, DRA_ERR_SHAPE, "compile: '%s' cuts a block of %s", n->op->name,
+                 dra_dtype_get(t->dtype)->name);
+    out.offset = in.offset + dra_elements_bytes(t->dtype, start);
     f->place[to] = out;
     f->fixed[to] = f->fixed[from];
 }

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/shape.h"
+#include "base/quant.h"
 #include "dra/text.h"
 #include "file/fail.h"
 #include "model/folder_files.h"
+#include "model/gguf.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -86,12 +87,34 @@ static bool is_wide(const char *param)
     return false;
 }
 
+/* One file with f32 in it, whatever is real here. */
+static bool is_file(const dra_conversion *c)
+{
+    return c->how->cpp || c->config.format == DRA_FORMAT_GGUF;
+}
+
+/* What products read, in whole blocks along their inputs; vectors, positions and small factors stay
+ * as they are: they are few, and sensitive. */
+static bool is_quantised(const dra_conversion *c, const dra_file_tensor *t, const dra_spec *p)
+{
+    const bool embedding = strcmp(p->name, "embedding") == 0;
+    const bool head = strcmp(p->name, "head") == 0 ||
+                      (embedding && !param_of(c->target, "head")); /* tied */
+    const int64_t block = (int64_t)dra_dtype_get(c->how->dtype)->block_elements;
+    const bool    kept = (c->how->keep_head && head) || (c->how->keep_embedding && embedding) ||
+                      (c->how->cpp && (head || embedding)); /* as rwkv.cpp's own quantiser */
+    return !kept && p->product && t->shape.rank == 2 && t->shape.dim[1] % block == 0 &&
+           t->shape.dim[0] >= block && strcmp(p->name, "positions") != 0;
+}
+
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t)
 {
     const dra_spec *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
-    if (c->how->cpp) return dra_rwkv_cpp_dtype(t->name, &t->shape, c->how->dtype);
-    return p->shape.rank > 1 && !is_wide(p->name) && c->how->dtype != DRA_F32 ? c->how->dtype
-                                                                              : DRA_REAL;
+    const dra_dtype full = is_file(c) ? DRA_F32 : DRA_REAL;
+    const bool vector = c->how->cpp ? dra_rwkv_cpp_dtype(t->name, &t->shape, DRA_F16) == DRA_F32
+                                    : p->shape.rank < 2 || is_wide(p->name);
+    if (vector || c->how->dtype == DRA_F32) return full;
+    return !dra_is_quantised(c->how->dtype) || is_quantised(c, t, p) ? c->how->dtype : full;
 }
 
 /* Element i of `to`; false: too large for its dtype. */
@@ -111,13 +134,37 @@ static bool put(dra_real x, dra_dtype dtype, size_t i, void *to)
     return isfinite(is) || !isfinite(x);
 }
 
+/* By parts that stay in the first cache. */
+static const void *quantise(const dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
+                            void *out, dra_error *err)
+{
+    enum { PART = 1024 };
+    const dra_dtype dtype = c->how->dtype;
+    const int64_t   n = dra_shape_count(&t->shape);
+    for (int64_t i = 0; i < n; i += PART) {
+        const int64_t some = dra_imin(PART, n - i);
+        float         from[PART];
+        for (int64_t k = 0; k < some; k++) {
+            from[k] = (float)x[i + k];
+            if (isfinite(from[k]) && fabsf(from[k]) <= 65504) continue; /* a scale is f16 */
+            dra_fail_at(err, DRA_ERR_VALUE, c->how->to,
+                        "tensor %s: %g is beyond %s; nothing written", t->name, (double)x[i + k],
+                        dra_dtype_get(dtype)->name);
+            return NULL;
+        }
+        dra_quantise(dtype, from, some, (char *)out + dra_elements_bytes(dtype, i));
+    }
+    return out;
+}
+
 static const void *narrow(dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
                           dra_error *err)
 {
     const dra_dtype dtype = dra_conversion_dtype(c, t);
     const size_t    n = (size_t)dra_shape_count(&t->shape);
     if (dtype == DRA_REAL) return x;
-    void *out = room_for(&c->narrow, n * dra_dtype_bytes(dtype), err);
+    void *out = room_for(&c->narrow, (size_t)dra_elements_bytes(dtype, (int64_t)n), err);
+    if (out && dra_is_quantised(dtype)) return quantise(c, t, x, out, err);
     for (size_t i = 0; i < n && out; i++) {
         if (put(x[i], dtype, i, out)) continue;
         dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "tensor %s: %g is beyond %s; nothing written",
@@ -213,6 +260,20 @@ static dra_status check_tokenizer(const dra_conversion *c, dra_error *err)
                        (int)dra_tokenizer_size(t), (long long)c->config.vocab);
 }
 
+static dra_status check_dtype(const dra_conversion *c, dra_error *err)
+{
+    const dra_dtype t = c->how->dtype;
+    const bool other = c->rules.format->read && c->config.format != DRA_FORMAT_GGUF && !c->how->cpp;
+    if (!dra_is_quantised(t)) return DRA_OK;
+    if (!dra_can_quantise(t))
+        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "%s is read, not written",
+                           dra_dtype_get(t)->name);
+    if (!other) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
+                       "folders of %s cannot hold %s, expected dra's own or GGUF",
+                       c->rules.format->name, dra_dtype_get(t)->name);
+}
+
 static dra_status open_both(dra_conversion *c, dra_error *err)
 {
     const dra_convert_config *how = c->how;
@@ -220,6 +281,8 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     dra_status                st = dra_folder_config(how->from, &old, err);
     if (st != DRA_OK) return st;
     c->config = how->config ? *how->config : old;
+    if (c->config.format == DRA_FORMAT_GGUF) /* it has no words for how a model is trained */
+        c->config.dropout = c->config.attention_dropout = c->config.embed_dropout = 0;
     st = dra_model_create(&old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
@@ -231,6 +294,7 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     if (st == DRA_OK) st = check(c, err);
     if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
+    if (st == DRA_OK) st = check_dtype(c, err);
     return st == DRA_OK ? check_tokenizer(c, err) : st;
 }
 
@@ -244,7 +308,12 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
     const unsigned            others = DRA_FOLDER_HABITS | (how->tokenizer ? 0 : tokens);
     dra_status st = dra_folder_write_config(folder, &c->config, how->from, dtype, err);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
-    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, how->tokenizer, c->config.vocab, err);
+    dra_tokenizer *own = NULL; /* in a single file */
+    if (st == DRA_OK && !how->tokenizer && c->from->gguf.pairs && dra_tokenizer_is_in(how->from))
+        st = dra_tokenizer_open(how->from, &own, err);
+    const dra_tokenizer *tokenizer = how->tokenizer ? how->tokenizer : own;
+    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, tokenizer, c->config.vocab, err);
+    dra_tokenizer_destroy(own);
     return st == DRA_OK ? dra_folder_copy(how->from, folder, others, err) : st;
 }
 
@@ -253,7 +322,13 @@ static dra_status fill(void *user, const char *path, dra_error *err)
 {
     dra_conversion           *c = user;
     const dra_convert_config *how = c->how;
-    dra_status st = how->cpp ? dra_rwkv_cpp_write(c, path, err) : fill_folder(c, path, err);
+    dra_status                st;
+    if (how->cpp)
+        st = dra_rwkv_cpp_write(c, path, err);
+    else if (c->config.format == DRA_FORMAT_GGUF)
+        st = dra_gguf_save(c, path, err);
+    else
+        st = fill_folder(c, path, err);
     if (st == DRA_OK && how->check) st = how->check(how->user, path, err);
     return st == DRA_OK && stopped(c, err) ? DRA_ERR_FILE : st;
 }
@@ -280,7 +355,7 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     if (st == DRA_OK) st = check_words(&c, err);
     if (st == DRA_OK) tell(&c);
     if (st == DRA_OK && !config->dry_run)
-        st = dra_make_new(config->to, config->cpp ? "model.bin" : NULL, fill, &c, err);
+        st = dra_make_new(config->to, is_file(&c) ? "model.bin" : NULL, fill, &c, err);
     free(c.list);
     free(c.read.data);
     free(c.param.data);

@@ -20,6 +20,7 @@ typedef struct dra_conversion {
     dra_room                  read, param, tensor, narrow;
 } dra_conversion;
 
+/* The dtype of a tensor when written: the one asked for where it can have it. */
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t);
 /* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
 const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err);

@@ -33,7 +33,7 @@ static const void *make(void *user, dra_error *err)
 
 static size_t bytes_of(const dra_tensor_item *item)
 {
-    return (size_t)dra_shape_count(&item->shape) * dra_dtype_bytes(item->dtype);
+    return (size_t)dra_elements_bytes(item->dtype, dra_shape_count(&item->shape));
 }
 
 static void cut(shards *s)

@@ -108,8 +108,8 @@ static void put_dtype(dra_json *j, const dra_model_config *config, dra_dtype dty
                                         [DRA_F16] = "float16"};
     const bool               now = json_object_get(object, "dtype");
     const bool               old = json_object_get(object, "torch_dtype") || !now;
-    const char              *name = names[dtype];
     if (!dra_format_of(config)->class_name) return;
+    const char *name = names[dtype]; /* never quantised: such a folder is dra's own */
     if (now) dra_json_set(j, object, "dtype", dra_json_text(j, name));
     if (old) dra_json_set(j, object, "torch_dtype", dra_json_text(j, name));
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "file/fail.h"
+#include "model/gguf.h"
 #include "model/model.h"
 #include "model/rwkv.h"
 
@@ -18,7 +19,8 @@ static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
                                             [DRA_FORMAT_RWKV5] = &dra_format_rwkv5,
                                             [DRA_FORMAT_RWKV6] = &dra_format_rwkv6,
                                             [DRA_FORMAT_RWKV7] = &dra_format_rwkv7,
-                                            [DRA_FORMAT_FLA6] = &dra_format_fla6};
+                                            [DRA_FORMAT_FLA6] = &dra_format_fla6,
+                                            [DRA_FORMAT_GGUF] = &dra_format_gguf};
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 

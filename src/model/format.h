@@ -101,7 +101,7 @@ typedef struct dra_format {
 const dra_format *dra_format_of(const dra_model_config *c);
 
 extern const dra_format dra_format_gpt2, dra_format_rwkv, dra_format_xt, dra_format_rwkv5,
-    dra_format_rwkv6, dra_format_rwkv7, dra_format_fla6;
+    dra_format_rwkv6, dra_format_rwkv7, dra_format_fla6, dra_format_gguf;
 
 /* ---- configs --------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Files of rwkv.cpp with RWKV 4 to 7 in FP32 or FP16. All numbers little-endian, u32, unaligned:
+/* Files of rwkv.cpp with RWKV 4 to 7. All numbers little-endian, u32, unaligned:
  *   header   magic 0x67676d66, version 100 or 101, vocabulary, width, layers, dtype
  *   records  axes, bytes of the name, dtype, sizes (fastest axis first), name, data
  * until the end of the file. rwkv_names.c says how parameters are stored there.
@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shape.h"
 #include "file/fail.h"
 #include "file/format.h"
 #include "model/tensor_source.h"
@@ -21,10 +22,22 @@ enum {
     SIZE_MOST = 1 << 20
 };
 
+/* By the numbers of rwkv.cpp, which from 4 on are not those of ggml. */
+static const dra_dtype types[] = {DRA_F32,         DRA_F16,         DRA_Q4_0,        DRA_Q4_1,
+                                  DRA_DTYPE_COUNT, DRA_DTYPE_COUNT, DRA_DTYPE_COUNT, /* removed */
+                                  DRA_Q5_0,        DRA_Q5_1,        DRA_Q8_0};
+#define TYPES "0 (FP32), 1 (FP16), 2 (Q4_0), 3 (Q4_1), 7 (Q5_0), 8 (Q5_1) or 9 (Q8_0)"
+
+static dra_dtype type_of(uint32_t number)
+{
+    return number < sizeof types / sizeof *types ? types[number] : DRA_DTYPE_COUNT;
+}
+
 typedef struct cutting {
     dra_tensor_source   *s;
     const unsigned char *at;
     size_t               left, room; /* room: tensors the table has room for */
+    bool                 old;        /* blocks had another layout */
     dra_error           *err;
 } cutting;
 
@@ -54,7 +67,8 @@ static dra_status read_header(cutting *c)
     if (c->left < HEADER) return fail(c, "what is left", c->left, "a header of 24 bytes");
     const uint32_t version = number(c->at, 1), dtype = number(c->at, 5);
     if (version != OLD && version != NEW) return fail(c, "the version", version, "100 or 101");
-    if (dtype > 1) return fail(c, "the dtype", dtype, "0 (FP32) or 1 (FP16)");
+    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail(c, "the dtype", dtype, TYPES);
+    c->old = version == OLD;
     for (int i = 2; i < 5; i++)
         if (number(c->at, i) < 1 || number(c->at, i) > SIZE_MOST)
             return fail(c, "a size", number(c->at, i), "1 to 1048576");
@@ -80,8 +94,9 @@ static dra_status read_shape(cutting *c, uint32_t axes, dra_shape *shape)
 
 static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_shape *shape)
 {
-    dra_header *h = &c->s->header;
-    size_t      bits;
+    dra_header     *h = &c->s->header;
+    size_t          bytes;
+    const dra_dtype type = type_of(dtype);
     if (h->count == c->room) {
         c->room = 2 * c->room + 64;
         dra_tensor_info *more = dra_arena_alloc(&h->arena, c->room * sizeof *more);
@@ -89,16 +104,19 @@ static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_sh
         if (h->count) memcpy(more, h->tensor, h->count * sizeof *more);
         h->tensor = more;
     }
-    if (!dra_bits_of(shape, dtype ? 16 : 32, &bits) || bits / 8 > c->left)
+    if (shape->dim[shape->rank - 1] % (int64_t)dra_dtype_get(type)->block_elements)
+        return fail(c, "the last axis of a quantised tensor",
+                    (unsigned long long)shape->dim[shape->rank - 1], "a multiple of 32");
+    if (!dra_type_bytes(type, shape, &bytes) || bytes > c->left)
         return fail(c, "what is left", c->left, "the data of a tensor");
     h->tensor[h->count++] = (dra_tensor_info){.name = name,
-                                              .dtype_name = dtype ? "F16" : "F32",
-                                              .dtype = dtype ? DRA_F16 : DRA_F32,
+                                              .dtype_name = dra_file_dtype_name(type),
+                                              .dtype = type,
                                               .shape = *shape,
                                               .data = c->at,
-                                              .bytes = bits / 8};
-    c->at += bits / 8;
-    c->left -= bits / 8;
+                                              .bytes = bytes};
+    c->at += bytes;
+    c->left -= bytes;
     return DRA_OK;
 }
 
@@ -110,7 +128,9 @@ static dra_status read_record(cutting *c)
     if (axes < 1 || axes > AXES) return fail(c, "the number of axes", axes, "1 to 3");
     if (length < 1 || length > NAME_MOST)
         return fail(c, "the length of a name", length, "1 to 256");
-    if (dtype > 1) return fail(c, "the dtype", dtype, "0 (FP32) or 1 (FP16)");
+    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail(c, "the dtype", dtype, TYPES);
+    if (c->old && dra_is_quantised(type_of(dtype)))
+        return fail(c, "the version of quantised numbers", OLD, "101: convert the file again");
     if (c->left - RECORD < 4 * (size_t)axes + length)
         return fail(c, "what is left", c->left, "sizes and a name");
     c->at += RECORD;

@@ -9,6 +9,14 @@
 
 enum { MAGIC = 0x67676d66, VERSION = 101 };
 
+static uint32_t number_of(dra_dtype dtype)
+{
+    static const uint32_t numbers[DRA_DTYPE_COUNT] = {
+        [DRA_F32] = 0,  [DRA_F16] = 1,  [DRA_Q4_0] = 2, [DRA_Q4_1] = 3,
+        [DRA_Q5_0] = 7, [DRA_Q5_1] = 8, [DRA_Q8_0] = 9};
+    return numbers[dtype];
+}
+
 static dra_status put(dra_file_writer *w, int n, const uint32_t *numbers, dra_error *err)
 {
     return dra_file_writer_write(w, numbers, (size_t)n * sizeof *numbers, err);
@@ -33,15 +41,15 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
     int             n = 0;
     record[n++] = (uint32_t)t->shape.rank;
     record[n++] = (uint32_t)strlen(name);
-    record[n++] = dtype == DRA_F16;
+    record[n++] = number_of(dtype);
     for (int32_t k = t->shape.rank; k > 0; k--) record[n++] = (uint32_t)t->shape.dim[k - 1];
     dra_error   why = {0};
     const void *data = dra_conversion_make(c, t, &why);
     if (!data) return dra_fail(err, why.code, "%s", why.text);
     put(w, n, record, err);
     dra_file_writer_write(w, name, strlen(name), err);
-    return dra_file_writer_write(w, data,
-                                 (size_t)dra_shape_count(&t->shape) * dra_dtype_bytes(dtype), err);
+    return dra_file_writer_write(
+        w, data, (size_t)dra_elements_bytes(dtype, dra_shape_count(&t->shape)), err);
 }
 
 /* What rwkv.cpp makes of such a model: its version's layers of these sizes and ranks, eps as it has
@@ -77,8 +85,8 @@ dra_status dra_rwkv_cpp_check(const dra_conversion *c, dra_error *err)
     const dra_model_config *m = dra_model_config_of(c->target);
     if (dra_model_config_rwkv(m) != dra_format_of(m)->rwkv)
         return dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "files of rwkv.cpp hold RWKV only");
-    if (c->how->dtype != DRA_F32 && c->how->dtype != DRA_F16)
-        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "expected f32 or f16");
+    if (c->how->dtype == DRA_BF16)
+        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "expected f32, f16 or quantised");
     const dra_model_config can = as_read(m);
     return dra_config_compare(c->how->to, "a file of rwkv.cpp", m, &can, err);
 }
@@ -143,7 +151,7 @@ dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *er
                                         (uint32_t)m->vocab,
                                         (uint32_t)m->dim,
                                         (uint32_t)m->depth,
-                                        c->how->dtype == DRA_F16};
+                                        number_of(c->how->dtype)};
     dra_file_writer        *w = NULL;
     dra_status              st = dra_file_writer_begin(path, &w, err);
     if (st == DRA_OK) st = put(w, 6, header, err);

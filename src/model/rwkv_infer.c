@@ -4,6 +4,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "model/gguf.h"
 #include "model/rwkv.h"
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -176,10 +177,12 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
 {
     static const dra_format *const formats[] = {
         [4] = &dra_format_rwkv, [5] = &dra_format_rwkv5, &dra_format_rwkv6, &dra_format_rwkv7};
+    if (s->gguf.pairs) return dra_gguf_config(s, c, err);
     if (!has(s, "emb.weight") && !s->dim)
-        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                           "expected a model's folder, a file of rwkv.cpp or a checkpoint with the "
-                           "names of RWKV");
+        return dra_fail_at(
+            err, DRA_ERR_FORMAT, s->path,
+            "expected a model's folder, GGUF, a file of rwkv.cpp or a checkpoint with the "
+            "names of RWKV");
     const int  version = version_of(s);
     dra_json   j = {0};
     json_t    *nothing = dra_json_object(&j);

@@ -200,25 +200,35 @@ static dra_status resolve(dra_tensor_source *s, const char *path, dra_error *err
     return s->path ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
 }
 
+/* All tensors of the file that is mapped. */
+static dra_status add_tensors(dra_tensor_source *s, const dra_header *h, dra_error *err)
+{
+    const dra_status st = make_room(s, h->count, err);
+    for (; st == DRA_OK && s->count < h->count; s->count++)
+        s->entry[s->count] = (dra_tensor_source_entry){&h->tensor[s->count], s->path};
+    return st;
+}
+
 /* A file without an index tells by its first bytes what it is. */
 static dra_status open_file(dra_tensor_source *s, dra_error *err)
 {
     dra_status st = dra_file_map_open(s->path, &s->map, err);
     if (st != DRA_OK) return st;
     const dra_file_map *m = &s->map;
+    if (dra_gguf_is(m->data, m->bytes)) {
+        st = dra_gguf_read(s->path, m->data, m->bytes, &s->gguf, err);
+        return st == DRA_OK ? add_tensors(s, &s->gguf.header, err) : st;
+    }
     if (!dra_rwkv_cpp_is(m->data, m->bytes)) {
         const bool known = dra_pth_is(m->data, m->bytes) || dra_header_is(m->data, m->bytes);
         dra_file_map_close(&s->map);
         if (known) return open_one(s, s->path, err);
         return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                           "is none of these: safetensors, a checkpoint of PyTorch, a file of "
-                           "rwkv.cpp");
+                           "is none of these: safetensors, a checkpoint of PyTorch, GGUF, a file "
+                           "of rwkv.cpp");
     }
     st = dra_rwkv_cpp_read(s, err);
-    if (st == DRA_OK) st = make_room(s, s->header.count, err);
-    for (; st == DRA_OK && s->count < s->header.count; s->count++)
-        s->entry[s->count] = (dra_tensor_source_entry){&s->header.tensor[s->count], s->path};
-    return st;
+    return st == DRA_OK ? add_tensors(s, &s->header, err) : st;
 }
 
 dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err)
@@ -287,6 +297,7 @@ void dra_tensor_source_close(dra_tensor_source *s)
     free(s->file_name);
     free(s->entry);
     dra_header_free(&s->header);
+    dra_gguf_free(&s->gguf);
     dra_file_map_close(&s->map);
     free(s->path);
     free(s);

@@ -1,11 +1,12 @@
 /* Where the tensors of a model come from: one safetensors file or checkpoint of PyTorch, shards of
- * either with an index, or an rwkv.cpp file. By name they look alike. */
+ * either with an index, a GGUF file, or an rwkv.cpp file. By name they look alike. */
 #ifndef DRA_SRC_MODEL_TENSOR_SOURCE_H
 #define DRA_SRC_MODEL_TENSOR_SOURCE_H
 
 #include "dra/file.h"
 #include "file/header.h"
 #include "file/file_map.h"
+#include "file/gguf.h"
 
 typedef struct dra_tensor_source_entry {
     const dra_tensor_info *info;
@@ -20,6 +21,7 @@ typedef struct dra_tensor_source {
     size_t        n_files; /* safetensors, PyTorch */
     dra_tensors **file;
     char        **file_name;
+    dra_gguf      gguf;              /* GGUF: its settings and tensors; `map` is the file         */
     dra_file_map  map;               /* rwkv.cpp: the file,                                       */
     dra_header    header;            /* its tensors,                                              */
     int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these */

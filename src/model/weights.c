@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/shape.h"
 #include "device/array.h"
+#include "device/device.h"
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
@@ -118,6 +119,8 @@ static bool is_usable(const dra_spec *p, const dra_param_layout *f, const void *
 {
     const bool real = f->dtype == DRA_REAL;
     const bool factor = p->product && (real || f->dtype == DRA_BF16 || f->dtype == DRA_F16);
+    /* Blocks along the inputs, whole for each part; they need no alignment. */
+    if (dra_is_quantised(f->dtype)) return p->product && !f->transposed && p->shape.rank == 2;
     return (factor || (real && !f->transposed)) && (uintptr_t)data % dra_dtype_bytes(f->dtype) == 0;
 }
 
@@ -399,9 +402,23 @@ static dra_status train_one(dra_weights *w, int i, dra_device *device, dra_error
     return DRA_OK;
 }
 
+/* Small steps would be lost in the rounding of blocks, and what is saved is no longer the file. */
+static dra_status check_trainable(const dra_weights *w, dra_error *err)
+{
+    for (int i = 0; i < w->n; i++) {
+        const weight *at = &w->at[i];
+        if (!at->stored || !dra_is_quantised(at->layout.dtype)) continue;
+        return dra_fail(err, DRA_ERR_DTYPE,
+                        "weights: %s is %s, expected f32, f16 or bf16 to train: convert the model "
+                        "with --dtype f32 first",
+                        dra_specs_at(w->specs, i)->name, dra_dtype_get(at->layout.dtype)->name);
+    }
+    return DRA_OK;
+}
+
 dra_status dra_weights_train(dra_weights *w, dra_device *device, dra_error *err)
 {
-    dra_status st = DRA_OK;
+    dra_status st = check_trainable(w, err);
     for (int i = 0; i < w->n && st == DRA_OK; i++)
         if (!dra_specs_at(w->specs, i)->frozen && !dra_weights_span(w, i, device).array)
             st = train_one(w, i, device, err);
@@ -425,6 +442,8 @@ void dra_weights_changed(dra_weights *w)
     }
 }
 
+static bool computes_here(const dra_device *device) { return device->table->borrows; }
+
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -437,6 +456,11 @@ dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
             continue;
         }
         const void *data = dra_weights_stored(w, i, &layout);
+        if (dra_is_quantised(layout.dtype) && !computes_here(dra_reader_device(r))) {
+            data = dra_weights_at(w, i); /* other devices have no kernels that read blocks */
+            layout = (dra_param_layout){DRA_REAL};
+            if (!data) return no_memory(w, i, err);
+        }
         st = dra_reader_borrow(r, p->name, layout, data, dra_param_layout_bytes(&layout, &p->shape),
                                err);
     }

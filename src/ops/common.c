@@ -114,6 +114,11 @@ dra_status dra_expect_factor(dra_graph *g, const char *op, const char *name, dra
                           dra_dtype_get(found)->name, dra_dtype_get(DRA_REAL)->name);
 }
 
+dra_status dra_expect_weight(dra_graph *g, const char *op, const char *name, dra_value v)
+{
+    return dra_is_quantised(dra_type_of(g, v)->dtype) ? DRA_OK : dra_expect_factor(g, op, name, v);
+}
+
 bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out)
 {
     *out = (dra_shape){.rank = a->rank > b->rank ? a->rank : b->rank};
@@ -159,7 +164,7 @@ dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape)
 
 const void *dra_element(const void *data, dra_dtype dtype, int64_t offset)
 {
-    return (const unsigned char *)data + offset * (int64_t)dra_dtype_bytes(dtype);
+    return (const unsigned char *)data + dra_elements_bytes(dtype, offset);
 }
 
 int64_t dra_offset_of(const dra_tensor *t, int64_t i)
@@ -191,6 +196,6 @@ void dra_store_number(dra_dtype t, void *p, double x)
     case DRA_F16: *(uint16_t *)p = dra_f32_to_f16(dra_round_to_odd(x)); break;
     case DRA_I32: *(int32_t *)p = to_i32(x); break;
     case DRA_BOOL: *(uint8_t *)p = x != 0; break;
-    case DRA_DTYPE_COUNT: break;
+    default: break; /* quantised elements have no address */
     }
 }

@@ -36,6 +36,9 @@ dra_status dra_infer_same(dra_graph *g, const dra_node *n, dra_type *out);
  * dtype. */
 enum { DRA_FACTORS = DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) };
 dra_status dra_expect_factor(dra_graph *g, const char *op, const char *name, dra_value v);
+/* The second operand may be quantised, too. */
+enum { DRA_WEIGHTS = DRA_FACTORS | DRA_QUANTISED };
+dra_status dra_expect_weight(dra_graph *g, const char *op, const char *name, dra_value v);
 
 /* Broadcasts two shapes against each other; false when they do not fit. */
 bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out);

@@ -71,7 +71,7 @@ static double load(dra_dtype t, const void *p)
     case DRA_F16: return dra_f16_to_f32(*(const uint16_t *)p);
     case DRA_I32: return *(const int32_t *)p;
     case DRA_BOOL: return *(const uint8_t *)p != 0;
-    case DRA_DTYPE_COUNT: break;
+    default: break; /* quantised elements have no address */
     }
     return 0;
 }

@@ -5,6 +5,7 @@
  * writer and its sum one order. */
 #include <string.h>
 
+#include "base/quant.h"
 #include "ops/common.h"
 
 enum {
@@ -32,7 +33,8 @@ static int64_t row_tiles(const dra_call *c)
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *table = dra_type_of(g, n->in[0]);
-    *out = (dra_type){table->dtype, dra_type_of(g, n->in[1])->shape};
+    const bool      quantised = dra_is_quantised(table->dtype);
+    *out = (dra_type){quantised ? DRA_REAL : table->dtype, dra_type_of(g, n->in[1])->shape};
     if (table->shape.rank != 2)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "table %s, expected (V, C)",
                            dra_type_text(g, n->in[0]));
@@ -44,8 +46,25 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return st;
 }
 
+/* Real numbers of a row whose elements are `step` apart. */
+static void dequantise_row(real *to, const dra_tensor *table, int64_t row)
+{
+    enum { SOME = 256 };
+    const int64_t C = table->shape.dim[1], step = table->stride[1];
+    float         x[SOME];
+    for (int64_t i = 0; i < C; i += step == 1 ? SOME : 1) {
+        const int64_t n = step == 1 ? dra_imin(SOME, C - i) : 1;
+        dra_dequantise(table->dtype, table->data, row * table->stride[0] + i * step, n, x);
+        for (int64_t k = 0; k < n; k++) to[i + k] = (real)x[k];
+    }
+}
+
 static void copy_row(void *to, const dra_tensor *table, int64_t row)
 {
+    if (dra_is_quantised(table->dtype)) {
+        dequantise_row(to, table, row);
+        return;
+    }
     const size_t         size = dra_dtype_bytes(table->dtype);
     const int64_t        C = table->shape.dim[1], step = table->stride[1];
     const unsigned char *from = (const unsigned char *)table->data +
@@ -85,8 +104,7 @@ const dra_op dra_op_embedding = {
     .name = "embedding", .n_in = 2, .n_out = 1, .infer = infer, .gradient = gradient};
 
 const dra_cpu_kernel dra_cpu_embedding = {
-    .base = {.op = "embedding",
-             .dtypes = DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_BIT(DRA_I32)},
+    .base = {.op = "embedding", .dtypes = DRA_WEIGHTS | DRA_BIT(DRA_I32)},
     .tiles = row_tiles,
     .tile = tile,
 };

@@ -21,7 +21,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     const dra_shape *target = &dra_type_of(g, n->in[2])->shape;
     dra_status       st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
     size_t           bytes;
-    if (st == DRA_OK) st = dra_expect_factor(g, n->op->name, "w", n->in[1]);
+    if (st == DRA_OK) st = dra_expect_weight(g, n->op->name, "w", n->in[1]);
     if (st == DRA_OK) st = dra_expect_dtype(g, n, 2, "target", DRA_I32);
     if (st != DRA_OK) return st;
     if (x->rank != 2 || w->rank != 2 || x->dim[1] != w->dim[1])
@@ -157,6 +157,7 @@ static void run_product(const dra_call *c, dra_gemm m, int64_t i)
     if (m.K > 0) { /* else a and b may have no memory */
         m.a = dra_element(m.a, m.a_type, row * m.a_row);
         m.b = dra_element(m.b, m.b_type, column * m.b_col);
+        m.b_first = column * m.b_col % (int64_t)dra_dtype_get(m.b_type)->block_elements;
     }
     m.bf16 = in_bf16(c);
     dra_simd_of(c)->gemm(&m);
@@ -270,7 +271,7 @@ static dra_cost cost(const dra_call *c)
     const double product = 2.0 * (double)w.N * (double)w.V * (double)w.C;
     const double x = (double)w.N * (double)w.C * sizeof(real);
     const double elements = (double)w.V * (double)w.C;
-    const double head = elements * (double)dra_dtype_bytes(c->in[1].dtype);
+    const double head = (double)dra_elements_bytes(c->in[1].dtype, w.V * w.C);
     const bool   dx = c->out[1].data != NULL, dw = c->out[2].data != NULL;
     return (dra_cost){.flops = product * (1 + dx + dw),
                       .bytes = x * (1 + dx) + head + elements * dw * sizeof(real)};
@@ -286,7 +287,7 @@ const dra_op dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
 
 const dra_cpu_kernel dra_cpu_linear_cross_entropy = {
     .base = {.op = "linear_cross_entropy",
-             .dtypes = DRA_FACTORS | DRA_BIT(DRA_I32),
+             .dtypes = DRA_WEIGHTS | DRA_BIT(DRA_I32),
              .scratch = scratch},
     .tiles = tiles,
     .tile = tile,

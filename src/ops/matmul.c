@@ -4,6 +4,7 @@
  * linear: y = x w^T + b, one matmul over all rows of x, to whose tiles b (N) is added while they
  * are in the cache: the node's third input.
  * An operand may be stored in bf16 or f16: it is widened while it is read, its gradient is real.
+ * So is a b that is quantised, straight from its blocks where these lie along k.
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
 #include <math.h>
@@ -21,7 +22,7 @@
  *
  * In bf16 on tile registers packing takes longer than multiplying: where several tiles read a row
  * of a or a column of b, a first stage packs each once, into scratch. */
-enum { ROWS = 256, COLUMNS = 384, WIDER = 768, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
+enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { SMALL = 1 << 18 };            /* multiply-adds of a product that is not worth a choice */
 enum { PACK = 64, WORTH = 1 << 22 }; /* lines of a tile that packs; multiply-adds worth a stage */
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
@@ -47,7 +48,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *a = &dra_type_of(g, n->in[0])->shape, *b = &dra_type_of(g, n->in[1])->shape;
     dra_status       st = dra_expect_factor(g, n->op->name, "a", n->in[0]);
-    if (st == DRA_OK) st = dra_expect_factor(g, n->op->name, "b", n->in[1]);
+    if (st == DRA_OK) st = dra_expect_weight(g, n->op->name, "b", n->in[1]);
     if (st != DRA_OK) return st;
     const char *a_text = dra_type_text(g, n->in[0]), *b_text = dra_type_text(g, n->in[1]);
     if (a->rank < 2 || b->rank < 2)
@@ -145,7 +146,7 @@ dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64
                               bool bf16)
 {
     static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
-                         columns[] = {WIDER, COLUMNS, 256, 192, 128, 96, 64};
+                         columns[] = {COLUMNS, 256, 192, 128, 96, 64};
     const int some_rows = sizeof rows / sizeof *rows, some = sizeof columns / sizeof *columns;
     if (!c->context) return cut(M, N, ROWS, COLUMNS); /* for its cost, nothing depends on it */
     const bool many = c->threads > 1 && batch * M * N * K >= SMALL;
@@ -172,7 +173,8 @@ static bool by_chains(const dra_call *c, const sizes *s)
     const dra_matmul_attr *attr = c->attr;
     const dra_tensor      *b = &c->in[1];
     return s->M <= FEW && s->batch == 1 && s->K > DRA_CHAIN && s->K * s->N >= LARGE &&
-           b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16;
+           b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16 &&
+           !dra_is_quantised(b->dtype);
 }
 
 static int64_t packed_lines(int64_t n)
@@ -290,6 +292,7 @@ static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_
         const int64_t b_at = matrix_offset(b, &y->shape, batch) + column * b_step[1];
         m.a = dra_element(a->data, a->dtype, a_at);
         m.b = dra_element(b->data, b->dtype, b_at);
+        m.b_first = b_at % (int64_t)dra_dtype_get(b->dtype)->block_elements;
     }
     return m;
 }
@@ -390,7 +393,7 @@ const dra_op dra_op_matmul = {.name = "matmul",
                               .several = &dra_op_matmuls};
 
 const dra_cpu_kernel dra_cpu_matmul = {
-    .base = {.op = "matmul", .dtypes = DRA_FACTORS, .scratch = dra_matmul_scratch},
+    .base = {.op = "matmul", .dtypes = DRA_WEIGHTS, .scratch = dra_matmul_scratch},
     .tiles = dra_matmul_tiles,
     .tile = tile,
     .stages = dra_matmul_stages,
@@ -405,11 +408,11 @@ dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b)
 
 static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
 {
-    static const char *const names[] = {"x", "w"};
-    const dra_value          in[] = {x, w, b};
+    const dra_value in[] = {x, w, b};
     if (!dra_check_values(g, "linear", b.id ? 3 : 2, in)) return false;
-    for (int i = 0; i < 2; i++)
-        if (dra_expect_factor(g, "linear", names[i], in[i]) != DRA_OK) return false;
+    if (dra_expect_factor(g, "linear", "x", x) != DRA_OK ||
+        dra_expect_weight(g, "linear", "w", w) != DRA_OK)
+        return false;
     if (b.id && dra_type_of(g, b)->dtype != DRA_REAL) {
         dra_build_fail(g, "linear", DRA_ERR_DTYPE, "b is %s, expected %s",
                        dra_dtype_get(dra_type_of(g, b)->dtype)->name,

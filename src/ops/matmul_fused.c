@@ -90,7 +90,7 @@ const dra_op dra_op_matmul_then = {.name = "matmul_then",
                                    .cost = then_cost};
 
 const dra_cpu_kernel dra_cpu_matmul_then = {
-    .base = {.op = "matmul_then", .dtypes = DRA_ANY_DTYPE, .scratch = then_scratch},
+    .base = {.op = "matmul_then", .dtypes = DRA_ANY_DTYPE | DRA_QUANTISED, .scratch = then_scratch},
     .tiles = then_tiles,
     .tile = then_tile,
     .stages = then_stages,
@@ -203,7 +203,7 @@ const dra_op dra_op_matmuls = {.name = "matmuls",
                                .cost = several_cost};
 
 const dra_cpu_kernel dra_cpu_matmuls = {
-    .base = {.op = "matmuls", .dtypes = DRA_FACTORS, .scratch = several_scratch},
+    .base = {.op = "matmuls", .dtypes = DRA_WEIGHTS, .scratch = several_scratch},
     .tiles = several_tiles,
     .tile = several_tile,
     .stages = several_stages,

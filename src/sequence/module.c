@@ -41,7 +41,9 @@ dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s)
 size_t dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s)
 {
     const dra_shape shape = dra_param_layout_shape(f, s);
-    return (size_t)dra_shape_count(&shape) * dra_dtype_bytes(f->dtype);
+    size_t          bytes = 0;
+    dra_type_bytes(f->dtype, &shape, &bytes);
+    return bytes;
 }
 
 size_t dra_param_layout_place(const dra_param_layout *f, const dra_shape *s, size_t k)

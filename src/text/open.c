@@ -10,6 +10,7 @@
 #include "file/fail.h"
 #include "file/system.h"
 #include "file/json.h"
+#include "text/gguf.h"
 #include "text/vocabulary.h"
 #include "text/world.h"
 
@@ -91,8 +92,9 @@ dra_status dra_tokenizer_read_pair(const char *vocab, const char *merges, dra_to
 /* Its first byte tells what it is. */
 static dra_status open_file(const char *path, dra_tokenizer **out, dra_error *err)
 {
-    char            *text = NULL;
-    size_t           bytes;
+    char  *text = NULL;
+    size_t bytes;
+    if (dra_tokenizer_in_gguf(path)) return dra_tokenizer_read_gguf(path, out, err);
     const dra_status status = dra_file_read(path, LARGEST, &text, &bytes, err);
     if (status != DRA_OK) return status;
     const dra_status read = (dra_world_is(text, bytes) ? dra_world_read : dra_tokenizer_read_json)(
@@ -128,7 +130,7 @@ static int find_files(const char *folder, char first[PATH_ROOM], char second[PAT
 bool dra_tokenizer_is_in(const char *folder)
 {
     char first[PATH_ROOM], second[PATH_ROOM];
-    return folder && find_files(folder, first, second) < WAYS;
+    return folder && (find_files(folder, first, second) < WAYS || dra_tokenizer_in_gguf(folder));
 }
 
 const char *dra_tokenizer_file(const dra_tokenizer *t)

@@ -337,7 +337,7 @@ check "signals leave nothing" stops
 check "sweeps what was left" sweeps
 check "another tokenizer" brings_a_tokenizer
 check "a file of no format" failed \
-    "dra: text: is none of these: safetensors, a checkpoint of PyTorch, a file of rwkv.cpp" \
+    "dra: text: is none of these: safetensors, a checkpoint of PyTorch, GGUF, a file of rwkv.cpp" \
     generate --model text --prompt a
 check "no name" misused "dra convert: --to: expected a new name, found none" \
     convert --from gpt --to ""
@@ -350,6 +350,27 @@ check "a size that is none" misused \
 check "a file has no shards" misused \
     "dra convert: --shard-size: an rwkv.cpp model is a single file" \
     convert --from rwkv --to never --as rwkv.cpp --shard-size 1MB
+# Folders and GGUF of quantised weights give the same text; both say what was lost.
+quantises() {
+    run 0 convert --from wide --to wide-q4 --quantise q4_0 --keep emb &&
+        has "$out" "perplexity " "each alone " "layers.0 " &&
+        run 0 convert --from wide --to wide.gguf --quantise q4_0 --keep emb --json &&
+        has "$out" "\"perplexity\": [" "\"parts\": [{\"part\": \"layers." &&
+        run 0 generate --model wide-q4 --prompt abc --tokens 8 --temperature 0 || return 1
+    text=$(cat "$out")
+    run 0 generate --model wide.gguf --tokenizer bytes --prompt abc --tokens 8 --temperature 0 &&
+        [ "$text" = "$(cat "$out")" ]
+}
+run 0 init --preset gpt2 --set vocab=256 --set dim=64 --set heads=2 --set depth=1 \
+    --set context=32 --out wide
+check "quantised" quantises
+check "quantised weights do not learn" failed \
+    "is q4_0, expected f32, f16 or bf16 to train: convert the model with --dtype f32 first" \
+    train --model wide-q4 --data text --steps 1 --out no-run
+check "what is kept of nothing" misused "dra convert: --keep: expected --quantise" \
+    convert --from gpt --to never --keep head
+check "quantised folders of others" failed "folders of gpt2 cannot hold q8_0" \
+    convert --from wide --to never --as gpt2 --quantise q8_0
 check "x-transformers" x_transformers
 check "x-transformers learns" x_transformers_learns
 check "what x-transformers cannot hold" failed "an x-transformers folder cannot hold " \

@@ -78,7 +78,15 @@ for how in "m 16 4" "m 16 16" "m 9 1" "g 16 4" "g 24 8" "d 13 5"; do
     # shellcheck disable=SC2086 # three words
     check "model, window and stride $how" as_read_one_by_one $how
 done
+# Of windows of 8 that follow each other, tokens 5 to 7 of each count, and no rest.
+halves_count() {
+    answers perplexity --model g --data two.jsonl --convention llama.cpp --context 8 \
+        --per-token found --json &&
+        has "$out" "\"convention\": \"second halves\", \"context\": 8" || return 1
+    sed 's/.*"position": \([0-9]*\),.*/\1/' found | awk '$1 % 8 < 5 { exit 1 } END { exit !NR }'
+}
 check "the convention is named" says_the_convention
+check "second halves count" halves_count
 check "one window is the text" one_window_is_the_text
 check "a stride without a window" failed "--stride: expected --context" \
     eval --model m --data two.jsonl --stride 4

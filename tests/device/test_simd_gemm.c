@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/quant.h"
 #include "base/shape.h"
 #include "ops/common.h"
 #include "ops/matmul.h"
@@ -426,6 +427,103 @@ static void runs_the_kernel(const dra_simd *simd)
 
 static void the_kernel_packs_ahead(void **state) { for_each_gemm(runs_the_kernel); }
 
+/* ---- quantised ------------------------------------------------------------------------------- */
+
+static const dra_dtype quantised[] = {DRA_Q4_0, DRA_Q4_1, DRA_Q5_0, DRA_Q5_1,
+                                      DRA_Q8_0, DRA_Q4_K, DRA_Q5_K, DRA_Q6_K};
+
+enum { QN = 70, QK = 512 }; /* lines, elements of each */
+
+typedef struct lines { /* a matrix of lines along k, quantised and as the numbers that it means */
+    unsigned char blocks[QN * QK / 32 * 34];
+    dra_real      number[QN * QK];
+} lines;
+
+/* Random bits, with scales that are small and of both signs. */
+static void set_lines(lines *l, dra_dtype t, uint64_t *seed)
+{
+    static float  x[QN * QK];
+    const int64_t n = QN * QK, each = (int64_t)dra_dtype_get(t)->block_elements;
+    const size_t  bytes = dra_dtype_get(t)->block_bytes;
+    for (int64_t i = 0; i < n && dra_can_quantise(t); i++)
+        x[i] = (float)(2 * check_random(seed) - 1) * (i / 32 % 3 == 2 ? 1e-4f : 1);
+    if (dra_can_quantise(t)) dra_quantise(t, x, n, l->blocks);
+    for (int64_t b = 0; b < n / each && !dra_can_quantise(t); b++) {
+        unsigned char *at = l->blocks + (size_t)b * bytes;
+        const uint16_t d = dra_f32_to_f16((float)(check_random(seed) - 0.5) / 64), m = d >> 1;
+        for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)(256 * check_random(seed));
+        memcpy(at + (t == DRA_Q6_K ? bytes - 2 : 0), &d, sizeof d);
+        if (t != DRA_Q6_K) memcpy(at + 2, &m, sizeof m);
+    }
+    for (int64_t i = 0; i < n; i++) l->number[i] = (dra_real)dra_dequantised(t, l->blocks, i);
+}
+
+/* Lines along k, or on their sides. */
+static dra_gemm times_lines(const matrices *m, const lines *l, dra_dtype t, bool along, bool bf16)
+{
+    return (dra_gemm){.a = m->a.real,
+                      .a_row = QK,
+                      .a_col = 1,
+                      .b = dra_is_quantised(t) ? (const void *)l->blocks : l->number,
+                      .b_row = along ? 1 : QK,
+                      .b_col = along ? QK : 1,
+                      .c = (dra_real *)(uintptr_t)m->c + GUARD,
+                      .c_row = LEAD,
+                      .b_type = t,
+                      .bf16 = bf16};
+}
+
+/* Bit for bit what the product with its numbers is, for any part of it. */
+static void same_as_numbers(const dra_simd *simd, matrices *m, const lines *l, dra_dtype t,
+                            bool along, bool bf16)
+{
+    static const int64_t some[][4] = {
+        /* M, N, K, first column */
+        {1, 70, 512, 0},  {1, 64, 128, 3}, {2, 33, 256, 1}, {3, 32, 384, 0}, {4, 40, 512, 7},
+        {5, 16, 128, 0},  {6, 48, 256, 2}, {7, 17, 512, 0}, {8, 70, 512, 0}, {9, 70, 512, 0},
+        {20, 69, 160, 1}, {1, 70, 96, 0},  {2, 5, 32, 1},   {30, 64, 512, 6}};
+    static dra_real whole[32 * LEAD];
+    for (size_t i = 0; i < COUNT(some); i++) {
+        const int64_t n = some[i][3] * (along ? QK : 1);
+        dra_gemm      g = times_lines(m, l, DRA_REAL, along, bf16);
+        g.M = some[i][0], g.N = some[i][1], g.K = along ? some[i][2] : some[i][2] % 64;
+        g.b = l->number + n;
+        simd->gemm(&g);
+        memcpy(whole, g.c, sizeof whole);
+        dra_gemm q = times_lines(m, l, t, along, bf16);
+        q.M = g.M, q.N = g.N, q.K = g.K;
+        q.b = l->blocks + dra_elements_bytes(t, n);
+        q.b_first = n % (int64_t)dra_dtype_get(t)->block_elements;
+        for (int64_t k = 0; k < 32 * LEAD; k++) q.c[k] = whole[k] == 0 ? 1 : whole[k];
+        for (int64_t r = 0; r < g.M; r++)
+            for (int64_t k = 0; k < g.N; k++) q.c[r * LEAD + k] = (dra_real)NAN;
+        simd->gemm(&q);
+        for (int64_t r = 0; r < g.M; r++)
+            if (memcmp(q.c + r * LEAD, whole + r * LEAD, (size_t)g.N * sizeof *whole) != 0)
+                fail_msg("%s %s: row %d of %lld x %lld x %lld%s%s", simd->name,
+                         dra_dtype_get(t)->name, (int)r, (long long)g.M, (long long)g.N,
+                         (long long)g.K, along ? "" : ", sideways", bf16 ? ", bf16" : "");
+        assert_true(isfinite(q.c[g.N]) && isfinite(q.c[(g.M - 1) * LEAD + g.N]));
+    }
+}
+
+static void multiplies_quantised(const dra_simd *simd)
+{
+    matrices *m = new_matrices();
+    lines    *l = malloc(sizeof *l);
+    uint64_t  seed = 5;
+    assert_non_null(l);
+    for (size_t i = 0; i < COUNT(quantised); i++) {
+        set_lines(l, quantised[i], &seed);
+        for (int how = 0; how < 4; how++)
+            same_as_numbers(simd, m, l, quantised[i], how & 1, how & 2);
+    }
+    free(l);
+    free(m);
+}
+
+static void quantised_is_its_numbers(void **state) { for_each_gemm(multiplies_quantised); }
+
 /* Tiles of the processor against emulated ones, which cut k and rows otherwise. */
 static void tiles_are_as_emulated(void **state)
 {
@@ -460,6 +558,7 @@ int main(void)
         cmocka_unit_test(rows_of_a_large_matrix_keep_bits),
         cmocka_unit_test(packed_operands_keep_bits),
         cmocka_unit_test(the_kernel_packs_ahead),
+        cmocka_unit_test(quantised_is_its_numbers),
         cmocka_unit_test(tiles_are_as_emulated),
     };
     return check_main("simd gemm", NULL, 0, tests, COUNT(tests));

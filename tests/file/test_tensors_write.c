@@ -68,7 +68,7 @@ static void refuses_wrong_items(void **state)
         {{"a\nb", DRA_F32, {0}, x}, DRA_ERR_NAME, ": 'a?b' cannot be a tensor's name"},
         {{"\xff", DRA_F32, {0}, x}, DRA_ERR_NAME, ": '?' is not UTF-8"},
         {{"twice", DRA_BF16, {0}, x}, DRA_ERR_NAME, ": 'twice' is there twice"},
-        {{"a", DRA_DTYPE_COUNT, {0}, x}, DRA_ERR_DTYPE, ": tensor 'a': no dtype has number 6"},
+        {{"a", DRA_DTYPE_COUNT, {0}, x}, DRA_ERR_DTYPE, ": tensor 'a': no dtype has number 14"},
         {{"a", DRA_F32, {7}, x}, DRA_ERR_SHAPE, ": tensor 'a': has 7 axes, expected 0 to 6"},
         {{"a", DRA_F32, {-1}, x}, DRA_ERR_SHAPE, ": tensor 'a': has -1 axes, expected 0 to 6"},
         {{"a", DRA_F32, DRA_SHAPE(-1), x},
@@ -94,6 +94,47 @@ static void refuses_wrong_items(void **state)
     }
     check_file("f", "old", 3);
     assert_int_equal(folder_files(false), 1);
+}
+
+/* Quantised tensors are bytes to others, and what the metadata says to us. */
+static void quantised_tensors_come_back(void **state)
+{
+    static unsigned char  blocks[2 * 2 * 34] = {0, 0x3c, 7}; /* d = 1, the first number 7 */
+    const dra_tensor_item item = {"q", DRA_Q8_0, DRA_SHAPE(2, 64), blocks};
+    const dra_tensor_item cut = {"q", DRA_Q8_0, DRA_SHAPE(64, 2), blocks};
+    dra_tensors          *t;
+    dra_error             err = {0};
+    float                 x[128];
+    assert_int_equal(dra_tensors_write(in_folder("f"), &item, 1, NULL, 0, &err), DRA_OK);
+    assert_int_equal(dra_tensors_open(in_folder("f"), &t, &err), DRA_OK);
+    const dra_tensor_info *q = dra_tensors_find(t, "q");
+    assert_int_equal(q->dtype, DRA_Q8_0);
+    assert_true(dra_shape_equal(&q->shape, &item.shape));
+    assert_memory_equal(q->data, blocks, sizeof blocks);
+    assert_int_equal(dra_tensors_read(t, "q", DRA_F32, item.shape, x, &err), DRA_OK);
+    assert_true(x[0] == 7 && x[127] == 0);
+    dra_tensors_close(t);
+    assert_int_equal(dra_tensors_write(in_folder("f"), &cut, 1, NULL, 0, &err), DRA_ERR_SHAPE);
+    assert_non_null(strstr(err.text, "last axis of (64, 2), expected a multiple of 32: q8_0"));
+}
+
+static void refuses_false_notes(void **state)
+{
+    static const struct {
+        const char *key, *value, *text;
+    } rows[] = {{"quantised:q", "Q9_9", "is quantised as 'Q9_9', which is unknown"},
+                {"quantised:r", "Q8_0", "but there is no such tensor"},
+                {"quantised:q", "Q8_0", "I32, expected U8 with a multiple of 34 bytes"}};
+    const int32_t         numbers[2] = {0};
+    const dra_tensor_item item = {"q", DRA_I32, DRA_SHAPE(2), numbers};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const dra_metadata_item note = {rows[i].key, rows[i].value};
+        dra_tensors            *t;
+        dra_error               err = {0};
+        assert_int_equal(dra_tensors_write(in_folder("f"), &item, 1, &note, 1, &err), DRA_OK);
+        assert_int_equal(dra_tensors_open(in_folder("f"), &t, &err), DRA_ERR_FORMAT);
+        if (!strstr(err.text, rows[i].text)) fail_msg("%s", err.text);
+    }
 }
 
 static void refuses_wrong_metadata(void **state)
@@ -163,6 +204,8 @@ int main(void)
         cmocka_unit_test_setup(aligns_data, clean),
         cmocka_unit_test_setup(refuses_wrong_items, clean),
         cmocka_unit_test_setup(refuses_wrong_metadata, clean),
+        cmocka_unit_test_setup(quantised_tensors_come_back, clean),
+        cmocka_unit_test_setup(refuses_false_notes, clean),
         cmocka_unit_test_setup(shortens_texts, clean),
         cmocka_unit_test_setup(knows_utf8, clean),
     };

@@ -215,10 +215,15 @@ static void damaged_rwkv_cpp_files(void **unused)
     static const damage rows[] = {
         {4, 99, ": byte 0: the version is 99, expected 100 or 101"},
         {12, 0, ": byte 0: a size is 0, expected 1 to 1048576"},
-        {20, 7, ": byte 0: the dtype is 7, expected 0 (FP32) or 1 (FP16)"},
+        {20, 5,
+         ": byte 0: the dtype is 5, expected 0 (FP32), 1 (FP16), 2 (Q4_0), 3 (Q4_1), 7 (Q5_0), "
+         "8 (Q5_1) or 9 (Q8_0)"},
         {24, 4, ": byte 24: the number of axes is 4, expected 1 to 3"},
         {28, 0, ": byte 24: the length of a name is 0, expected 1 to 256"},
-        {32, 2, ": byte 24: the dtype is 2, expected 0 (FP32) or 1 (FP16)"},
+        {32, 10,
+         ": byte 24: the dtype is 10, expected 0 (FP32), 1 (FP16), 2 (Q4_0), 3 (Q4_1), 7 (Q5_0), "
+         "8 (Q5_1) or 9 (Q8_0)"},
+        {32, 2, ": byte 54: the last axis of a quantised tensor is 8, expected a multiple of 32"},
         {36, 0, ": byte 36: a size is 0, expected 1 to 1048576"},
     };
     dra_error          err = {0};

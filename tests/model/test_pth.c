@@ -137,9 +137,10 @@ static void refuses_by_name(void **unused)
     dra_error        err = {0};
     take_file("plain.pth", "plain.pth");
     assert_int_equal(dra_folder_config(in_folder("plain.pth"), &c, &err), DRA_ERR_FORMAT);
-    check_error(&err, DRA_ERR_FORMAT, "plain.pth",
-                ": expected a model's folder, a file of rwkv.cpp or a checkpoint with the names of "
-                "RWKV");
+    check_error(
+        &err, DRA_ERR_FORMAT, "plain.pth",
+        ": expected a model's folder, GGUF, a file of rwkv.cpp or a checkpoint with the names of "
+        "RWKV");
     fixture_folder("evil", gpt2_config);
     take_file("evil.pth", "evil/pytorch_model.bin");
     assert_int_equal(dra_folder_load(in_folder("evil"), &m, &w, &err), DRA_ERR_FORMAT);
@@ -160,8 +161,9 @@ static void files_of_no_format_are_named(void **unused)
         dra_error    err = {0};
         put_file("book.txt", texts[i], strlen(texts[i]));
         assert_int_equal(dra_folder_load(in_folder("book.txt"), &m, &w, &err), DRA_ERR_FORMAT);
-        check_error(&err, DRA_ERR_FORMAT, "book.txt",
-                    ": is none of these: safetensors, a checkpoint of PyTorch, a file of rwkv.cpp");
+        check_error(
+            &err, DRA_ERR_FORMAT, "book.txt",
+            ": is none of these: safetensors, a checkpoint of PyTorch, GGUF, a file of rwkv.cpp");
     }
 }
 

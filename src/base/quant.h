@@ -1,0 +1,19 @@
+/* Quantised blocks, as ggml defines them: numbers in a few bits that share a scale. */
+#ifndef DRA_SRC_QUANT_H
+#define DRA_SRC_QUANT_H
+
+#include "base/shape.h"
+
+enum { DRA_QUANT_BLOCK_MOST = 256 }; /* elements */
+
+/* Elements first .. first + n - 1 of blocks that start at `blocks`. */
+void dra_dequantise(dra_dtype dtype, const void *blocks, int64_t first, int64_t n, float *to);
+/* One of them. */
+float dra_dequantised(dra_dtype dtype, const void *blocks, int64_t i);
+
+/* Whether numbers can be written as this dtype: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. */
+bool dra_can_quantise(dra_dtype dtype);
+/* n elements, whole blocks of them, rounded as ggml's reference does. Numbers must be finite. */
+void dra_quantise(dra_dtype dtype, const float *from, int64_t n, void *blocks);
+
+#endif
