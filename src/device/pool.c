@@ -21,7 +21,8 @@
 
 enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, PAGE = 4096 };
 enum { STACK = 1 << 21, TOUCHED = 256 * 1024 }; /* of a worker, and what tiles use of it */
-enum { LINES = 128 };                           /* processors fetch cache lines in pairs */
+enum { MANY_CORES = 8 };
+enum { LINES = 128 }; /* processors fetch cache lines in pairs */
 
 typedef enum gate { CLOSED, OPEN, BUSY } gate;
 
@@ -190,11 +191,12 @@ void dra_pool_run(dra_pool *p, int threads, int64_t tiles, dra_pool_tile tile, v
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* A pool as large as what the process may use has a core for each thread: there, workers stay where
- * their caches are, and the first core is left to the caller. A smaller one may not be alone. */
+ * their caches are, and the first core is left to the caller. A smaller one may not be alone, and
+ * on few cores one other process is enough to hold up a worker that cannot move. */
 static bool pins(int threads, int cores)
 {
     const char *wish = getenv("DRA_PIN");
-    return wish && *wish ? *wish != '0' : threads == cores;
+    return wish && *wish ? *wish != '0' : threads == cores && cores >= MANY_CORES;
 }
 
 /* With stacks of one size, whatever the system's default is. */

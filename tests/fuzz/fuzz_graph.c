@@ -68,7 +68,7 @@ static void fill(fuzz *f, const input *in, int64_t count, void *data, bool wild)
         case DRA_F16: ((uint16_t *)data)[i] = dra_f32_to_f16((float)x); break;
         case DRA_I32: ((int32_t *)data)[i] = wild && chance(f, 2) ? INT32_MIN : n; break;
         case DRA_BOOL: ((uint8_t *)data)[i] = n & 1; break;
-        case DRA_DTYPE_COUNT: break;
+        default: break; /* quantised: only parameters are */
         }
     }
 }

@@ -223,7 +223,7 @@ static void damaged_rwkv_cpp_files(void **unused)
         {32, 10,
          ": byte 24: the dtype is 10, expected 0 (FP32), 1 (FP16), 2 (Q4_0), 3 (Q4_1), 7 (Q5_0), "
          "8 (Q5_1) or 9 (Q8_0)"},
-        {32, 2, ": byte 54: the last axis of a quantised tensor is 8, expected a multiple of 32"},
+        {32, 2, ": byte 55: the last axis of a quantised tensor is 8, expected a multiple of 32"},
         {36, 0, ": byte 36: a size is 0, expected 1 to 1048576"},
     };
     dra_error          err = {0};
