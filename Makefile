@@ -25,7 +25,7 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo cuda test test-full test-cuda check format bench parity fuzz soak \
-        install clean pictures \
+        install clean pictures test-serve serve-campaign \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -43,6 +43,8 @@ help:
 	@echo "  format     rewrite all C files in the project's format"
 	@echo "  bench      kernels and whole steps against the limits of the machine"
 	@echo "  parity     compare with other implementations"
+	@echo "  test-serve clients and the page against dra serve, PYTHON=... with openai, lm-eval"
+	@echo "  serve-campaign  SERVE_REQUESTS (100000) mixed requests against dra serve"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
 	@echo "  soak       run the endurance tests, SOAK_STEPS (1000000) tokens each"
 	@echo "  pictures   render the pictures of docs/ in Chromium, PICTURES=\"report demo\""
@@ -164,6 +166,19 @@ fuzz:
 soak: build-float
 	@CMOCKA_MESSAGE_OUTPUT=TAP DRA_SOAK=$(SOAK_STEPS) build/tests/memory/test_soak
 	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=graph/test_soak tests/run.sh float=build
+
+# Clients that people use, and the page in Chromium; PYTHON has openai, lm-eval[api] and
+# websocket-client. What is missing is skipped.
+PYTHON = python3
+test-serve:
+	$(call build,build,,dra_cli)
+	@tests/serve/run.sh build/dra $(PYTHON)
+
+# An hour: mixed requests, each answer compared with that of a lonely run.
+SERVE_REQUESTS = 100000
+serve-campaign:
+	$(call build,build,,serve_campaign)
+	@build/tests/serve/campaign $(SERVE_REQUESTS)
 
 # Minutes: the demo and three small runs are trained first.
 pictures:

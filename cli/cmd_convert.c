@@ -49,9 +49,9 @@ static const cli_option options[] = {
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
-     "format to write; hf: that of Hugging Face for this kind of model; gguf also where --to ends "
-     "so",
-     .choices = formats},
+     "format to write: dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7, fla-rwkv6, x-transformers, rwkv.cpp; "
+     "hf: that of Hugging Face for this kind of model; gguf, also where --to ends so",
+     "FORMAT", .choices = formats},
     {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
      "blend a second memory into every layer, which training can let take over", "KIND",
      .group = "Change"},

@@ -23,6 +23,11 @@ foreach(source ${fuzz_sources})
         target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/jsonl.c)
         target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})
     endif()
+    if(name STREQUAL "request") # so is what reads requests
+        target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/serve/json.c
+            ${PROJECT_SOURCE_DIR}/cli/serve/text.c ${PROJECT_SOURCE_DIR}/cli/serve/http_head.c)
+        target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})
+    endif()
     if(name STREQUAL "data")
         target_link_libraries(${stem} PRIVATE PkgConfig::ZLIB PkgConfig::ZSTD)
     endif()

@@ -45,10 +45,17 @@ function(dra_test source)
     if(TARGET dra_harness_objects)
         target_sources(${target} PRIVATE $<TARGET_OBJECTS:dra_harness_objects>)
     endif()
-    if(folder STREQUAL "cli")
+    if(folder MATCHES "^(cli|serve)$")
         target_sources(${target} PRIVATE $<TARGET_OBJECTS:dra_cli_parts>)
         target_link_libraries(${target} PRIVATE dra_cli_needs)
         target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cli)
+    endif()
+    if(folder STREQUAL "serve")
+        target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/client.c
+            ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c)
+    endif()
+    if(target MATCHES "^serve_test_(protocol|limits)$") # their engine takes the place of the library's
+        target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/fake_engine.c)
     endif()
     if(stem MATCHES "_alloc$")   # these count allocations: the test defines __wrap_malloc etc.
         target_link_options(${target} PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
@@ -65,8 +72,21 @@ foreach(source ${test_sources})
     if(source MATCHES "/tests/cuda/" AND (DRA_SANITIZE OR DRA_DOUBLE)) # a plugin holds floats
         continue()
     endif()
+    if(source MATCHES "/tests/serve/" AND NOT serve_sources) # this build has no server
+        continue()
+    endif()
     dra_test(${source})
 endforeach()
+
+# Many requests of all kinds, as many as are asked for: make serve-campaign.
+if(serve_sources)
+    add_executable(serve_campaign ${PROJECT_SOURCE_DIR}/tests/serve/campaign.c
+        ${PROJECT_SOURCE_DIR}/tests/serve/client.c ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c
+        $<TARGET_OBJECTS:dra_cli_parts>)
+    target_link_libraries(serve_campaign PRIVATE dra_harness dra_cli_needs)
+    set_target_properties(serve_campaign PROPERTIES OUTPUT_NAME campaign
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/serve)
+endif()
 
 # The CUDA plugin compiled for the host, see tests/cuda_host: tests/run.sh FOLDER+host.
 if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
@@ -143,6 +163,9 @@ foreach(script ${test_scripts})
     get_filename_component(stem ${script} NAME_WE)
     get_filename_component(folder ${script} DIRECTORY)
     get_filename_component(folder ${folder} NAME)
+    if(folder STREQUAL "serve" AND NOT serve_sources) # this build has no server
+        continue()
+    endif()
     # Commands of the documentation show nothing more in other builds.
     if(folder STREQUAL "docs" AND (DRA_SANITIZE OR DRA_DOUBLE))
         continue()

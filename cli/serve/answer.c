@@ -1,0 +1,263 @@
+/* How choices are written down: text_completion and chat.completion, whole and in parts. */
+#include "completion.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+/* A token as text. Bytes that are no whole letters are written as "bytes:\xe2\x82": two tokens with
+ * different bytes never look alike. */
+static void token_text(const serve_model *m, int32_t id, serve_text *out)
+{
+    size_t      bytes = 0, used;
+    const char *piece = m->m.tokenizer ? dra_tokenizer_piece(m->m.tokenizer, id, &bytes) : NULL;
+    bool        whole = true;
+    if (!piece) {
+        serve_printf(out, "token:%d", id);
+        return;
+    }
+    for (size_t i = 0; i < bytes && whole; i += used) {
+        const dra_letter kind = dra_letter_of(piece + i, bytes - i, &used);
+        whole = kind != DRA_LETTER_NONE && kind != DRA_LETTER_CUT;
+    }
+    if (whole) {
+        serve_put(out, piece, bytes);
+        return;
+    }
+    serve_puts(out, "bytes:");
+    for (size_t i = 0; i < bytes; i++)
+        serve_printf(out, "\\x%02x", (unsigned)(unsigned char)piece[i]);
+}
+
+static void put_token(const serve_model *m, int32_t id, serve_text *out)
+{
+    serve_text text = {0};
+    token_text(m, id, &text);
+    serve_json_text(out, text.data, text.n);
+    out->failed |= text.failed;
+    serve_text_free(&text);
+}
+
+/* {"text": logprob, ...}: the most likely first, so that of two tokens with one text the larger
+ * stays; the token itself is always there. */
+static void put_map(const serve_model *m, const serve_token *t, serve_text *out)
+{
+    serve_text keys = {0}, key = {0};
+    bool       first = true;
+    serve_puts(out, "{");
+    for (int64_t i = 0; i <= t->top; i++) {
+        const int32_t id = i < t->top ? t->most[i].id : t->id;
+        const double  p = i < t->top ? t->most[i].logprob : t->logprob;
+        key.n = 0;
+        serve_puts(&key, "\n");
+        put_token(m, id, &key);
+        serve_puts(&key, "\n");
+        if (keys.n && strstr(keys.data, key.data)) continue;
+        serve_put(&keys, key.data, key.n);
+        serve_puts(out, first ? "" : ", ");
+        first = false;
+        serve_put(out, key.data + 1, key.n - 2);
+        serve_puts(out, ": ");
+        serve_json_real(out, p);
+    }
+    serve_puts(out, "}");
+    out->failed |= keys.failed | key.failed;
+    serve_text_free(&keys);
+    serve_text_free(&key);
+}
+
+static void put_entry(const serve_model *m, int32_t id, double logprob, serve_text *out)
+{
+    size_t      bytes = 0;
+    const char *piece = m->m.tokenizer ? dra_tokenizer_piece(m->m.tokenizer, id, &bytes) : NULL;
+    serve_puts(out, "{\"token\": ");
+    put_token(m, id, out);
+    serve_puts(out, ", \"logprob\": ");
+    serve_json_real(out, logprob);
+    serve_puts(out, ", \"bytes\": [");
+    for (size_t i = 0; piece && i < bytes; i++)
+        serve_printf(out, "%s%d", i ? ", " : "", (int)(unsigned char)piece[i]);
+    serve_puts(out, "]");
+}
+
+/* The newer schema: a list of entries. */
+static void add_entry(const serve_model *m, serve_logprobs *l, const serve_token *t)
+{
+    if (l->n++) serve_puts(&l->tokens, ", ");
+    put_entry(m, t->id, t->logprob, &l->tokens);
+    serve_puts(&l->tokens, ", \"top_logprobs\": [");
+    for (int64_t i = 0; i < t->top; i++) {
+        if (i) serve_puts(&l->tokens, ", ");
+        put_entry(m, t->most[i].id, t->most[i].logprob, &l->tokens);
+        serve_puts(&l->tokens, "}");
+    }
+    serve_puts(&l->tokens, "]}");
+}
+
+/* The older one: four lists. The first token of a text has no probability. */
+static void add_lists(const serve_model *m, serve_logprobs *l, const serve_token *t, int64_t offset)
+{
+    const char *comma = l->n++ ? ", " : "";
+    serve_puts(&l->tokens, comma);
+    serve_puts(&l->logprobs, comma);
+    serve_puts(&l->top, comma);
+    put_token(m, t->id, &l->tokens);
+    serve_json_real(&l->logprobs, t->logprob);
+    if (isnan(t->logprob))
+        serve_puts(&l->top, "null");
+    else
+        put_map(m, t, &l->top);
+    serve_printf(&l->offsets, "%s%lld", comma, (long long)offset);
+}
+
+/* ---- tokens of a choice ---------------------------------------------------------------------- */
+
+static int64_t letters_in(const char *text, size_t bytes)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < bytes; i++) n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* The token that ends a text is none of it, but the older schema has its probability: as many
+ * entries as tokens were drawn, which evaluation harnesses count on. */
+void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t)
+{
+    const int64_t offset = x->letters;
+    const char   *text = "";
+    size_t        bytes = 0;
+    const bool    shown = x->decoder && !t->ends &&
+                       (t->prompt || !dra_tokenizer_is_special(c->model->m.tokenizer, t->id));
+    if (shown && dra_decoder_push(x->decoder, t->id, &text, &bytes, NULL) != DRA_OK) bytes = 0;
+    x->letters += letters_in(text, bytes);
+    if (t->prompt) serve_put(&x->text, text, bytes);
+    serve_put(&x->text, t->text, t->bytes);
+    if (!c->logprobs || (c->chat && t->ends)) return;
+    if (c->chat)
+        add_entry(c->model, &x->logprobs, t);
+    else
+        add_lists(c->model, &x->logprobs, t, offset);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static void put_logprobs(const serve_completion *c, const serve_logprobs *l, serve_text *out)
+{
+    if (!c->logprobs || (c->stream && !l->n)) {
+        serve_puts(out, "null");
+        return;
+    }
+    const struct {
+        const char       *name;
+        const serve_text *list;
+    } lists[] = {{c->chat ? "content" : "tokens", &l->tokens},
+                 {"token_logprobs", &l->logprobs},
+                 {"top_logprobs", &l->top},
+                 {"text_offset", &l->offsets}};
+    for (size_t i = 0; i < (c->chat ? 1 : COUNT(lists)); i++) {
+        serve_printf(out, "%s\"%s\": [", i ? ", " : "{", lists[i].name);
+        serve_put(out, lists[i].list->data, lists[i].list->n);
+        serve_puts(out, "]");
+        out->failed |= lists[i].list->failed;
+    }
+    serve_puts(out, "}");
+}
+
+static void put_head(const serve_completion *c, serve_text *out)
+{
+    serve_printf(out, "{\"id\": \"%s\", \"object\": \"%s\", \"created\": %lld, \"model\": ", c->id,
+                 !c->chat    ? "text_completion"
+                 : c->stream ? "chat.completion.chunk"
+                             : "chat.completion",
+                 (long long)c->created);
+    serve_json_word(out, c->model->name);
+    serve_puts(out, ", \"choices\": [");
+}
+
+static void put_end(const serve_completion *c, const serve_choice *x, serve_text *out)
+{
+    serve_puts(out, ", \"logprobs\": ");
+    put_logprobs(c, &x->logprobs, out);
+    serve_puts(out, ", \"finish_reason\": ");
+    serve_json_word(out, x->finish);
+    serve_puts(out, "}");
+    out->failed |= x->text.failed;
+}
+
+static void put_choice(const serve_completion *c, size_t i, serve_text *out)
+{
+    const serve_choice *x = &c->choices[i];
+    serve_printf(out, "%s{\"index\": %zu, %s", i && !c->stream ? ", " : "", i,
+                 !c->chat    ? "\"text\": "
+                 : c->stream ? "\"delta\": {"
+                             : "\"message\": {\"role\": \"assistant\", \"content\": ");
+    if (c->chat && c->stream && !x->began) serve_puts(out, "\"role\": \"assistant\", ");
+    if (c->chat && c->stream) serve_puts(out, "\"content\": ");
+    serve_json_text(out, x->text.data, x->text.n);
+    if (c->chat && !c->stream) serve_puts(out, ", \"refusal\": null");
+    if (c->chat) serve_puts(out, "}");
+    put_end(c, x, out);
+}
+
+/* A prompt is counted once, however many choices it has. */
+static void put_usage(const serve_completion *c, serve_text *out)
+{
+    int64_t prompt = 0, cached = 0, written = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        written += c->choices[i].written_tokens;
+        if (i % c->per_prompt) continue;
+        prompt += c->choices[i].prompt_tokens;
+        cached += c->choices[i].cached_tokens;
+    }
+    serve_printf(out,
+                 ", \"usage\": {\"prompt_tokens\": %lld, \"completion_tokens\": %lld, "
+                 "\"total_tokens\": %lld, \"prompt_tokens_details\": {\"cached_tokens\": %lld}}",
+                 (long long)prompt, (long long)written, (long long)(prompt + written),
+                 (long long)cached);
+}
+
+static void put_state(const serve_completion *c, serve_text *out)
+{
+    if (!c->return_state) return;
+    serve_puts(out, ", \"dra_state_data\": \"");
+    serve_put(out, c->state.data, c->state.n);
+    serve_puts(out, "\"");
+    out->failed |= c->state.failed;
+}
+
+void serve_answer_whole(const serve_completion *c, serve_text *out)
+{
+    put_head(c, out);
+    for (size_t i = 0; i < c->n; i++) put_choice(c, i, out);
+    serve_puts(out, "]");
+    put_usage(c, out);
+    put_state(c, out);
+    serve_puts(out, "}");
+}
+
+void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out)
+{
+    serve_choice *x = &c->choices[i];
+    put_head(c, out);
+    put_choice(c, i, out);
+    serve_puts(out, c->usage ? "], \"usage\": null" : "]");
+    if (look) serve_printf(out, ", \"dra_look\": %s", look);
+    serve_puts(out, "}");
+    x->began = true;
+    x->text.n = 0;
+    x->logprobs.n = 0;
+    x->logprobs.tokens.n = x->logprobs.logprobs.n = 0;
+    x->logprobs.top.n = x->logprobs.offsets.n = 0;
+}
+
+bool serve_answer_last(const serve_completion *c, serve_text *out)
+{
+    if (!c->usage && !c->return_state) return false;
+    put_head(c, out);
+    serve_puts(out, "]");
+    if (c->usage) put_usage(c, out);
+    put_state(c, out);
+    serve_puts(out, "}");
+    return true;
+}

@@ -1,0 +1,215 @@
+/* What a request for text asks: the tables of both OpenAI routes, and checks across fields. */
+#include "ask.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BOTH                                                                                       \
+    {"model", SERVE_F_WORD, offsetof(serve_ask, model)},                                           \
+        {"max_tokens", SERVE_F_INT, offsetof(serve_ask, max_tokens), 0, INT32_MAX},                \
+        {"n", SERVE_F_INT, offsetof(serve_ask, n), 1, 128},                                        \
+        {"seed", SERVE_F_ANY, offsetof(serve_ask, seed_json)},                                     \
+        {"stop", SERVE_F_ANY, offsetof(serve_ask, stop)},                                          \
+        {"temperature", SERVE_F_REAL, offsetof(serve_ask, temperature), 0, 1000},                  \
+        {"top_p", SERVE_F_REAL, offsetof(serve_ask, top_p), 0, 1},                                 \
+        {"top_k", SERVE_F_INT, offsetof(serve_ask, top_k), 0, INT32_MAX},                          \
+        {"min_p", SERVE_F_REAL, offsetof(serve_ask, min_p), 0, 1},                                 \
+        {"presence_penalty", SERVE_F_REAL, offsetof(serve_ask, presence_penalty), -2, 2},          \
+        {"frequency_penalty", SERVE_F_REAL, offsetof(serve_ask, frequency_penalty), -2, 2},        \
+        {"repetition_penalty", SERVE_F_REAL, offsetof(serve_ask, repetition_penalty), 0.01, 100},  \
+        {"logit_bias", SERVE_F_ANY, offsetof(serve_ask, logit_bias)},                              \
+        {"logprobs", SERVE_F_ANY, offsetof(serve_ask, logprobs_json)},                             \
+        {"stream", SERVE_F_BOOL, offsetof(serve_ask, stream)},                                     \
+        {"stream_options", SERVE_F_ANY, offsetof(serve_ask, stream_options)},                      \
+        {"dra_state", SERVE_F_WORD, offsetof(serve_ask, state)},                                   \
+        {"dra_save_state", SERVE_F_WORD, offsetof(serve_ask, save_state)},                         \
+        {"dra_state_data", SERVE_F_ANY, offsetof(serve_ask, state_data)},                          \
+        {"dra_return_state", SERVE_F_BOOL, offsetof(serve_ask, return_state)},                     \
+    {                                                                                              \
+        "dra_look", SERVE_F_BOOL, offsetof(serve_ask, look)                                        \
+    }
+
+static const char not_done[] = "this server does not do that";
+
+static const serve_field completion_fields[] = {
+    {"prompt", SERVE_F_ANY, offsetof(serve_ask, prompt)},
+    {"echo", SERVE_F_BOOL, offsetof(serve_ask, echo)},
+    BOTH,
+    {"best_of", SERVE_F_REFUSED, .why = not_done},
+    {"suffix", SERVE_F_REFUSED, .why = not_done},
+};
+
+static const serve_field chat_fields[] = {
+    {"messages", SERVE_F_ANY, offsetof(serve_ask, messages)},
+    {"max_completion_tokens", SERVE_F_ANY, offsetof(serve_ask, max_completion)},
+    {"top_logprobs", SERVE_F_INT, offsetof(serve_ask, top_logprobs), 0, SERVE_TOP},
+    {"response_format", SERVE_F_ANY, offsetof(serve_ask, response_format)},
+    BOTH,
+    {"tools", SERVE_F_REFUSED, .why = not_done},
+    {"tool_choice", SERVE_F_REFUSED, .why = not_done},
+    {"functions", SERVE_F_REFUSED, .why = not_done},
+    {"function_call", SERVE_F_REFUSED, .why = not_done},
+    {"parallel_tool_calls", SERVE_F_REFUSED, .why = not_done},
+};
+
+/* ---- fields that are more than a number ------------------------------------------------------ */
+
+static bool add_stop(serve_ask *a, const serve_json *x, serve_error *e)
+{
+    if (x->kind != SERVE_TEXT || !x->bytes || strlen(x->text) != x->bytes)
+        return serve_wrong(e, 400, "stop", "stop: expected texts that are not empty, found %s",
+                           x->kind == SERVE_TEXT ? "another" : serve_kind_name(x));
+    if (a->n_stop == SERVE_STOPS)
+        return serve_wrong(e, 400, "stop", "stop: expected at most %d", SERVE_STOPS);
+    a->stops[a->n_stop++] = x->text;
+    return true;
+}
+
+static bool read_stop(serve_ask *a, serve_error *e)
+{
+    if (!a->stop) return true;
+    if (a->stop->kind != SERVE_LIST) return add_stop(a, a->stop, e);
+    for (const serve_json *x = a->stop->first; x; x = x->next)
+        if (!add_stop(a, x, e)) return false;
+    return true;
+}
+
+/* {"50256": -100}: ids as keys. */
+static bool read_bias(serve_ask *a, serve_error *e)
+{
+    const serve_json *map = a->logit_bias;
+    if (map && map->kind != SERVE_OBJECT)
+        return serve_wrong(e, 400, "logit_bias", "logit_bias: expected an object of ids, found %s",
+                           serve_kind_name(map));
+    for (const serve_json *x = map ? map->first : NULL; x; x = x->next) {
+        char      *end;
+        const long id = strtol(x->key, &end, 10);
+        if (*end || end == x->key || id < 0 || id > INT32_MAX)
+            return serve_wrong(e, 400, "logit_bias",
+                               "logit_bias: expected ids as keys, found %.40s", x->key);
+        if (x->kind != SERVE_NUMBER || x->number < -100 || x->number > 100)
+            return serve_wrong(e, 400, "logit_bias", "logit_bias: expected -100 to 100 for %ld",
+                               id);
+        a->bias[a->n_bias++] = (dra_token_bias){(int32_t)id, x->number};
+    }
+    return true;
+}
+
+/* A number in the older schema, true and top_logprobs in the newer. */
+static bool read_logprobs(serve_ask *a, serve_error *e)
+{
+    const serve_json *x = a->logprobs_json;
+    const serve_kind  kind = a->chat ? SERVE_BOOL : SERVE_NUMBER;
+    a->logprobs = -1;
+    if (x && x->kind != kind)
+        return serve_wrong(e, 400, "logprobs", "logprobs: expected %s, found %s",
+                           a->chat ? "a bool" : "a number", serve_kind_name(x));
+    if (x && !a->chat && (!x->whole || x->number < 0 || x->number > SERVE_TOP))
+        return serve_wrong(e, 400, "logprobs", "logprobs: expected 0 to %d, found %g", SERVE_TOP,
+                           x->number);
+    if (x && !a->chat) a->logprobs = (int64_t)x->number;
+    if (x && a->chat && x->truth) a->logprobs = a->top_logprobs > 0 ? a->top_logprobs : 0;
+    if (a->top_logprobs >= 0 && a->chat && a->logprobs < 0)
+        return serve_wrong(e, 400, "top_logprobs", "top_logprobs: expected logprobs: true with it");
+    return true;
+}
+
+static bool read_stream(serve_ask *a, serve_error *e)
+{
+    static const serve_field fields[] = {
+        {"include_usage", SERVE_F_BOOL, offsetof(serve_ask, usage)}};
+    const serve_json *x = a->stream_options;
+    if (a->look && !a->stream)
+        return serve_wrong(e, 400, "dra_look", "dra_look: expected stream: true with it");
+    if (!x) return true;
+    if (x->kind != SERVE_OBJECT || !a->stream)
+        return serve_wrong(e, 400, "stream_options",
+                           "stream_options: expected an object, and stream: true");
+    return serve_fields_read(fields, COUNT(fields), x, a, e);
+}
+
+static bool read_seed(serve_ask *a, serve_error *e)
+{
+    const serve_json *x = a->seed_json;
+    a->seed = serve_random();
+    if (!x) return true;
+    if (x->kind != SERVE_NUMBER || !x->whole || x->number < -9007199254740992.0 ||
+        x->number > 9007199254740992.0)
+        return serve_wrong(e, 400, "seed", "seed: expected a whole number of at most 53 bits");
+    a->seed = (uint64_t)(int64_t)x->number;
+    return true;
+}
+
+static bool read_format(serve_ask *a, serve_error *e)
+{
+    const serve_json *x = a->response_format;
+    const serve_json *type = x && x->kind == SERVE_OBJECT ? serve_json_get(x, "type") : NULL;
+    if (!x) return true;
+    if (!type || x->n != 1 || type->kind != SERVE_TEXT || strcmp(type->text, "text") != 0)
+        return serve_wrong(e, 400, "response_format",
+                           "response_format: this server has no other than {\"type\": \"text\"}");
+    return true;
+}
+
+static bool read_length(const serve *s, serve_ask *a, serve_error *e)
+{
+    const int64_t     most = s->args->tokens;
+    const serve_json *x = a->max_completion;
+    const char       *name = x ? "max_completion_tokens" : "max_tokens";
+    if (x && a->max_tokens >= 0)
+        return serve_wrong(e, 400, name, "%s: expected one of it and max_tokens", name);
+    if (x && (x->kind != SERVE_NUMBER || !x->whole || x->number < 0 || x->number > INT32_MAX))
+        return serve_wrong(e, 400, name, "%s: expected a whole number", name);
+    if (x) a->max_tokens = (int64_t)x->number;
+    if (a->max_tokens < 0) a->max_tokens = a->chat || most < 16 ? most : 16;
+    if (a->max_tokens > most)
+        return serve_wrong(e, 400, name, "%s: expected at most %lld, found %lld", name,
+                           (long long)most, (long long)a->max_tokens);
+    if (a->max_tokens == 0 && !a->echo && !a->save_state && !a->return_state)
+        return serve_wrong(e, 400, name, "%s: expected 1 or more, or echo", name);
+    return true;
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static bool check_name(const char *param, const char *name, serve_error *e)
+{
+    if (!name || serve_state_name_ok(name)) return true;
+    return serve_wrong(e, 400, param, "%s: expected 1 to %d of letters, digits and ._-", param,
+                       SERVE_NAME);
+}
+
+static bool check_states(const serve_ask *a, serve_error *e)
+{
+    if (a->state && a->state_data)
+        return serve_wrong(e, 400, "dra_state", "expected one of dra_state and dra_state_data");
+    if (a->state_data && a->state_data->kind != SERVE_TEXT)
+        return serve_wrong(e, 400, "dra_state_data", "dra_state_data: expected base64, found %s",
+                           serve_kind_name(a->state_data));
+    if ((a->save_state || a->return_state) && a->n > 1)
+        return serve_wrong(e, 400, "n", "n: expected 1, as one state is kept");
+    if (a->echo && (a->state || a->state_data))
+        return serve_wrong(e, 400, "echo", "echo: what a state has read is not known as text");
+    return check_name("dra_state", a->state, e) && check_name("dra_save_state", a->save_state, e);
+}
+
+bool serve_ask_read(const serve *s, const serve_json *body, bool chat, serve_ask *a, serve_error *e)
+{
+    const serve_field *table = chat ? chat_fields : completion_fields;
+    const size_t       n = chat ? COUNT(chat_fields) : COUNT(completion_fields);
+    *a = (serve_ask){.chat = chat,
+                     .max_tokens = -1,
+                     .top_logprobs = -1,
+                     .n = 1,
+                     .temperature = 1,
+                     .top_p = 1,
+                     .repetition_penalty = 1};
+    if (!serve_fields_read(table, n, body, a, e)) return false;
+    if (chat && (!a->messages || a->messages->kind != SERVE_LIST || !a->messages->n))
+        return serve_wrong(e, 400, "messages", "messages: expected a list of messages");
+    if (!chat && !a->prompt)
+        return serve_wrong(e, 400, "prompt", "prompt: expected a text, ids, or lists of these");
+    return read_stop(a, e) && read_bias(a, e) && read_logprobs(a, e) && read_stream(a, e) &&
+           read_seed(a, e) && read_format(a, e) && read_length(s, a, e) && check_states(a, e);
+}

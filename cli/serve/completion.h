@@ -1,0 +1,52 @@
+/* A request for text while it is answered: choices that jobs write, and how they are written down
+ * in the two forms of OpenAI's interface. */
+#ifndef DRA_CLI_SERVE_COMPLETION_H
+#define DRA_CLI_SERVE_COMPLETION_H
+
+#include "ask.h"
+
+typedef struct serve_logprobs { /* lists of JSON without their brackets */
+    serve_text tokens, logprobs, top, offsets;
+    int64_t    n;
+} serve_logprobs;
+
+typedef struct serve_choice {
+    serve_text     text;
+    serve_logprobs logprobs;
+    dra_decoder   *decoder; /* of what is echoed, and for offsets; NULL: not needed */
+    int64_t        letters; /* of the text so far, for offsets */
+    bool           began, done;
+    const char    *finish; /* NULL: goes on */
+    int64_t        prompt_tokens, cached_tokens, written_tokens;
+} serve_choice;
+
+typedef struct serve_completion {
+    serve_call       call;
+    serve_model     *model;
+    bool             chat, stream, usage, echo, return_state;
+    bool             logprobs;
+    char             id[40];
+    int64_t          created;
+    size_t           n, per_prompt, done; /* choices, those of one prompt, those that have ended */
+    serve_choice    *choices;
+    serve_json_file *body; /* what was asked points into it */
+    serve_ask       *ask;
+    size_t           n_prompts;
+    dra_ids         *prompts;
+    char             save[SERVE_NAME + 1]; /* the name the state is kept under; "": none */
+    char             temp_in[SERVE_NAME + 1], temp_out[SERVE_NAME + 1]; /* to be forgotten */
+    char             path[160];                                         /* to be removed */
+    serve_text       state;                                             /* as base64 */
+} serve_completion;
+
+/* A token of a choice: adds to its text and log-probabilities. */
+void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t);
+
+/* The whole answer. */
+void serve_answer_whole(const serve_completion *c, serve_text *out);
+/* An event of a stream: what choice i has added, which is then forgotten; look: JSON or NULL. */
+void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out);
+/* The last event, with usage and state; false: there is nothing to say. */
+bool serve_answer_last(const serve_completion *c, serve_text *out);
+
+#endif

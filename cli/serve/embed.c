@@ -1,0 +1,148 @@
+/* POST /v1/embeddings: a vector for each text. */
+#include "fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct asked {
+    const char       *model, *format, *pool;
+    const serve_json *input;
+} asked;
+
+static const serve_field fields[] = {
+    {"model", SERVE_F_WORD, offsetof(asked, model)},
+    {"input", SERVE_F_ANY, offsetof(asked, input)},
+    {"encoding_format", SERVE_F_WORD, offsetof(asked, format)},
+    {"dra_pool", SERVE_F_WORD, offsetof(asked, pool)},
+    {"dimensions", SERVE_F_REFUSED, .why = "vectors are as wide as the model has them"},
+};
+
+typedef struct embedding {
+    serve_call   call;
+    serve_model *model;
+    bool         base64;
+    dra_pooling  pooling;
+    size_t       n, done;
+    dra_ids     *inputs;
+    serve_text  *vectors; /* (n), as JSON */
+    int64_t      tokens, cached;
+} embedding;
+
+static void release(serve_call *call)
+{
+    embedding *x = (embedding *)call;
+    for (size_t i = 0; x->vectors && i < x->n; i++) serve_text_free(&x->vectors[i]);
+    free(x->vectors);
+    serve_inputs_free(x->n, x->inputs);
+}
+
+static void put_vector(const embedding *x, const dra_job_result *r, serve_text *out)
+{
+    if (x->base64) {
+        serve_puts(out, "\"");
+        serve_base64(out, r->vector, (size_t)r->width * sizeof *r->vector);
+        serve_puts(out, "\"");
+        return;
+    }
+    for (int64_t i = 0; i < r->width; i++) {
+        serve_puts(out, i ? ", " : "[");
+        serve_json_float(out, r->vector[i]);
+    }
+    serve_puts(out, "]");
+}
+
+static void answer(embedding *x)
+{
+    http_conn *conn = x->call.conn;
+    serve_text t = {0};
+    serve_puts(&t, "{\"object\": \"list\", \"data\": [");
+    for (size_t i = 0; i < x->n; i++) {
+        serve_printf(
+            &t, "%s{\"object\": \"embedding\", \"index\": %zu, \"embedding\": ", i ? ", " : "", i);
+        serve_put(&t, x->vectors[i].data, x->vectors[i].n);
+        serve_puts(&t, "}");
+        t.failed |= x->vectors[i].failed;
+    }
+    serve_puts(&t, "], \"model\": ");
+    serve_json_word(&t, x->model->name);
+    serve_printf(&t,
+                 ", \"usage\": {\"prompt_tokens\": %lld, \"total_tokens\": %lld, "
+                 "\"prompt_tokens_details\": {\"cached_tokens\": %lld}}}",
+                 (long long)x->tokens, (long long)x->tokens, (long long)x->cached);
+    serve_call_end(&x->call);
+    serve_reply(conn, 200, &t);
+}
+
+static void on_end(serve_job *job, const dra_job_result *r)
+{
+    embedding *x = (embedding *)job->call;
+    if (r->end != DRA_JOB_DONE) {
+        serve_call_failed(&x->call, r);
+        return;
+    }
+    put_vector(x, r, &x->vectors[job->index]);
+    x->tokens += r->prompt_tokens;
+    x->cached += r->cached_tokens;
+    if (++x->done == x->n) answer(x);
+}
+
+/* Words of a list by number; -1: it is none of them. */
+static int word_of(const char *word, const char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(words[i], word) == 0) return i;
+    return -1;
+}
+
+static bool read_asked(embedding *x, const serve_request *r, const serve_json *body, serve_error *e)
+{
+    static const char *const formats[] = {"float", "base64"}, *const pools[] = {"mean", "last",
+                                                                                "state"};
+    asked a = {.format = "float", .pool = "mean"};
+    if (!serve_fields_read(fields, COUNT(fields), body, &a, e)) return false;
+    const int format = word_of(a.format, formats, 2), pool = word_of(a.pool, pools, 3);
+    if (format < 0)
+        return serve_wrong(e, 400, "encoding_format", "encoding_format: expected float or base64");
+    if (pool < 0) return serve_wrong(e, 400, "dra_pool", "dra_pool: expected mean, last or state");
+    if (!a.input) return serve_wrong(e, 400, "input", "input: expected a text, ids, or lists");
+    x->model = serve_model_find(r->server, a.model, e);
+    x->base64 = format == 1;
+    x->pooling = (dra_pooling)pool;
+    return x->model && serve_inputs_read(x->model, a.input, "input", true, &x->n, &x->inputs, e);
+}
+
+static bool start(embedding *x, serve_error *e)
+{
+    const int64_t most = x->call.server->args->queue;
+    if ((int64_t)x->n > most)
+        return serve_wrong(e, 400, "input", "input: expected at most %lld, found %zu",
+                           (long long)most, x->n);
+    x->vectors = calloc(x->n, sizeof *x->vectors);
+    if (!x->vectors) return serve_wrong(e, 503, NULL, "out of memory");
+    for (size_t i = 0; i < x->n; i++) {
+        dra_job_config config = {.kind = DRA_JOB_EMBED,
+                                 .n = x->inputs[i].n,
+                                 .ids = x->inputs[i].data,
+                                 .logprobs = -1,
+                                 .pooling = x->pooling};
+        if (!serve_job_start(&x->call, x->model, &config, (int64_t)i, NULL, on_end, e))
+            return false;
+    }
+    return true;
+}
+
+void serve_embeddings(const serve_request *r)
+{
+    serve_error      e = {0};
+    serve_json_file *file = NULL;
+    embedding       *x = calloc(1, sizeof *x);
+    if (!x) {
+        serve_wrong(&e, 503, NULL, "out of memory");
+        serve_fail(r->conn, &e);
+        return;
+    }
+    serve_call_begin(r->server, &x->call, r->conn, release);
+    const serve_json *body = serve_body(r, &file, &e);
+    if (!body || !read_asked(x, r, body, &e) || !start(x, &e)) serve_call_fail(&x->call, &e);
+    serve_json_free(file);
+}

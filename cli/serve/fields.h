@@ -1,0 +1,40 @@
+/* Fields of a request's body: one table for each route says what is taken and where it goes. What
+ * is not in the table is refused by its name, never taken and ignored. */
+#ifndef DRA_CLI_SERVE_FIELDS_H
+#define DRA_CLI_SERVE_FIELDS_H
+
+#include "serve.h"
+
+typedef enum serve_field_kind {
+    SERVE_F_BOOL,   /* bool */
+    SERVE_F_INT,    /* int64_t, min to max */
+    SERVE_F_REAL,   /* double, min to max */
+    SERVE_F_WORD,   /* const char *, without a zero in it */
+    SERVE_F_ANY,    /* const serve_json *, for the route to read */
+    SERVE_F_REFUSED /* known, but not done; `why` says so */
+} serve_field_kind;
+
+typedef struct serve_field {
+    const char      *name;
+    serve_field_kind kind;
+    size_t           offset;
+    double           min, max;
+    const char      *why;
+} serve_field;
+
+/* null is as if the field were not there. */
+bool serve_fields_read(const serve_field *table, size_t n, const serve_json *object, void *out,
+                       serve_error *e);
+/* The body as an object; false: e says why. *file is to be freed. */
+const serve_json *serve_body(const serve_request *r, serve_json_file **file, serve_error *e);
+
+/* Ids of a list of whole numbers; what they are an error of is `param`. */
+bool serve_ids_read(const serve_json *list, const char *param, dra_ids *out, serve_error *e);
+bool serve_ids_add(dra_ids *ids, int32_t id);
+/* A text, a list of texts, a list of ids or a list of lists of ids: *n lists of ids, to be freed by
+ * serve_inputs_free(). Texts of `begins` start a sequence: an empty one is the end of text. */
+bool serve_inputs_read(const serve_model *m, const serve_json *x, const char *param, bool begins,
+                       size_t *n, dra_ids **out, serve_error *e);
+void serve_inputs_free(size_t n, dra_ids *ids);
+
+#endif

@@ -1,0 +1,205 @@
+/* A model that is served, and the thread that loads it and steps its engine. */
+#include "ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const double serve_bounds[SERVE_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                            0.05,   0.1,   0.25,   0.5,   1,    2.5};
+
+bool serve_name_ok(const char *name)
+{
+    const size_t n = strlen(name);
+    return n >= 1 && n <= SERVE_NAME &&
+           n == strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+}
+
+bool serve_state_name_ok(const char *name)
+{
+    return serve_name_ok(name) && strncmp(name, SERVE_TEMP, strlen(SERVE_TEMP)) != 0;
+}
+
+/* "NAME=DIR", or DIR, whose last part is the name. */
+static bool split_word(serve_model *m, const char *word, dra_error *err)
+{
+    const char *equals = strchr(word, '='), *slash = strchr(word, '/');
+    const bool  named = equals && (!slash || equals < slash);
+    const char *folder = named ? equals + 1 : word;
+    size_t      end = named ? (size_t)(equals - word) : strlen(word), begin = 0;
+    while (!named && end > 1 && word[end - 1] == '/') end--;
+    for (size_t i = 0; !named && i < end; i++)
+        if (word[i] == '/') begin = i + 1;
+    if (end - begin <= SERVE_NAME)
+        snprintf(m->name, sizeof m->name, "%.*s", (int)(end - begin), word + begin);
+    if (serve_name_ok(m->name) && strcmp(m->name, ".") != 0 && strcmp(m->name, "..") != 0) {
+        m->from.model = folder;
+        return true;
+    }
+    cli_error(err, DRA_ERR_VALUE,
+              "--model %.200s: expected NAME=DIR, with a name of letters, digits and ._-, at most "
+              "64 of them",
+              word);
+    return false;
+}
+
+bool serve_model_open(serve *s, serve_model *m, const char *word, dra_error *err)
+{
+    m->server = s;
+    m->from = s->args->from;
+    m->created = (int64_t)time(NULL);
+    m->last_post = &m->posts;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->wake, NULL);
+    return split_word(m, word, err);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void wake(void *user)
+{
+    serve_model *m = user;
+    pthread_mutex_lock(&m->lock);
+    m->woken = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static dra_status load(serve_model *m, dra_error *err)
+{
+    const serve_args *a = m->server->args;
+    dra_status        st = cli_model_open(&m->from, &m->m, err);
+    if (st == DRA_OK) st = cli_model_tokenizer_if(&m->from, &m->m, err);
+    if (st == DRA_OK) st = dra_generation_config_read(m->from.model, &m->habits, err);
+    if (st == DRA_OK) st = serve_template_open(m, err);
+    if (st != DRA_OK) return st;
+    const dra_engine_config config = {.model = m->m.model,
+                                      .weights = m->m.weights,
+                                      .device = m->m.device,
+                                      .tokenizer = m->m.tokenizer,
+                                      .slots = a->slots,
+                                      .queue = a->queue,
+                                      .chunk = a->chunk,
+                                      .memory_limit = m->server->memory_limit,
+                                      .state_limit = cli_guard_limit(&m->from)};
+    return dra_engine_create(&config, &m->engine, err);
+}
+
+static void deliver_loaded(serve_mail *mail)
+{
+    serve_model *m = (serve_model *)((char *)mail - offsetof(serve_model, loaded));
+    if (m->error.code == DRA_OK) {
+        serve_states_load(m);
+        return;
+    }
+    m->phase = SERVE_FAILED;
+    cli_line(stderr, "dra serve: %s: %s", m->name, m->error.text);
+    m->server->failed = true;
+    event_base_loopbreak(m->server->base);
+}
+
+/* Mail is delivered between two steps. Returns false when the thread shall end. */
+static bool run_posts(serve_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    serve_mail *mail = m->posts;
+    const bool  stop = m->stop;
+    m->posts = NULL;
+    m->last_post = &m->posts;
+    pthread_mutex_unlock(&m->lock);
+    for (serve_mail *next; mail; mail = next) {
+        next = mail->next;
+        mail->deliver(mail);
+    }
+    return !stop;
+}
+
+static void count_step(serve_model *m, double seconds)
+{
+    int i = 0;
+    while (i < SERVE_BUCKETS && seconds > serve_bounds[i]) i++;
+    pthread_mutex_lock(&m->lock);
+    m->steps.bucket[i]++;
+    m->steps.count++;
+    m->steps.sum += seconds;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void sleep_until_woken(serve_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    while (!m->woken && !m->posts && !m->stop) pthread_cond_wait(&m->wake, &m->lock);
+    m->woken = false;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void *run_model(void *user)
+{
+    serve_model *m = user;
+    const bool   loaded = load(m, &m->error) == DRA_OK;
+    if (loaded) dra_engine_on_wake(m->engine, wake, m);
+    m->loaded.deliver = deliver_loaded;
+    serve_mail_send(m->server, &m->loaded);
+    while (loaded && run_posts(m)) {
+        bool         idle = false;
+        dra_error    err = {0};
+        const double began = serve_now();
+        if (dra_engine_step(m->engine, &idle, &err) != DRA_OK)
+            cli_line(stderr, "dra serve: %s: %s", m->name, err.text);
+        if (idle)
+            sleep_until_woken(m);
+        else
+            count_step(m, serve_now() - began);
+    }
+    return NULL;
+}
+
+bool serve_model_start(serve_model *m)
+{
+    m->started = pthread_create(&m->thread, NULL, run_model, m) == 0;
+    return m->started;
+}
+
+void serve_model_post(serve_model *m, serve_mail *mail)
+{
+    mail->next = NULL;
+    pthread_mutex_lock(&m->lock);
+    *m->last_post = mail;
+    m->last_post = &mail->next;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void serve_model_close(serve_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    if (m->started) pthread_join(m->thread, NULL);
+    dra_engine_destroy(m->engine); /* jobs that are left end as cancelled */
+    dra_template_destroy(m->template);
+    while (m->n_files > 0) free(m->files[--m->n_files]);
+    free(m->files);
+    free(m->template_text);
+    free(m->ending);
+    cli_model_close(&m->m);
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+}
+
+serve_model *serve_model_find(serve *s, const char *name, serve_error *e)
+{
+    serve_model *found = name ? NULL : &s->models[0];
+    for (size_t i = 0; i < s->n_models && name; i++)
+        if (strcmp(s->models[i].name, name) == 0) found = &s->models[i];
+    if (!found) {
+        serve_wrong(e, 404, "model", "model: there is no %.64s here", name);
+        e->code = "model_not_found";
+    } else if (found->phase != SERVE_READY || s->draining) {
+        serve_wrong(e, 503, NULL, s->draining ? "the server is about to end" : "%s is being loaded",
+                    found->name);
+        found = NULL;
+    }
+    return found;
+}

@@ -1,0 +1,338 @@
+"use strict";
+/* The page of dra serve. Text of a model is only ever put into textContent. A conversation is a list
+ * of turns; every answer leaves a state with a name of its own, so that any of them can be forked. */
+
+const $ = (id) => document.getElementById(id);
+const talk = { turns: [], from: null, running: null, name: fresh_name() };
+
+function fresh_name() {
+  return "page-" + Date.now().toString(36) + Math.floor(Math.random() * 1296).toString(36);
+}
+
+function notice(text) { $("notice").textContent = text || ""; }
+
+function headers() {
+  const h = { "Content-Type": "application/json" };
+  if ($("key").value) h["Authorization"] = "Bearer " + $("key").value;
+  return h;
+}
+
+async function ask(method, path, body, signal) {
+  const r = await fetch(path, { method, headers: headers(), signal,
+    body: body === undefined ? undefined : JSON.stringify(body) });
+  if (r.ok) return r;
+  let why = r.status + " " + r.statusText;
+  try { why = (await r.json()).error.message; } catch (e) { /* no JSON: the status has to do */ }
+  throw new Error(why);
+}
+
+function make(tag, text, attributes) {
+  const x = document.createElement(tag);
+  if (text !== undefined) x.textContent = text;
+  for (const name in attributes || {}) x.setAttribute(name, attributes[name]);
+  return x;
+}
+
+function button(text, label, act) {
+  const b = make("button", text, { type: "button", class: "small", "aria-label": label });
+  b.addEventListener("click", act);
+  return b;
+}
+
+/* ---- the conversation ---- */
+
+function at_end() {
+  const m = $("messages");
+  return m.scrollHeight - m.scrollTop - m.clientHeight < 80;
+}
+
+function show_turn(turn, i) {
+  const li = make("li", undefined, { class: turn.role });
+  const who = make("div", undefined, { class: "who" });
+  who.append(make("span", turn.role === "user" ? "you" : turn.model));
+  if (turn.state) who.append(button("fork", "fork from message " + (i + 1), () => fork_from(i)));
+  turn.shown = make("div", turn.content, { class: "text" });
+  li.append(who, turn.shown);
+  $("messages").append(li);
+  turn.who = who;
+}
+
+function show_all() {
+  $("messages").replaceChildren();
+  talk.turns.forEach(show_turn);
+  remember();
+}
+
+/* A page that is loaded again shows the same conversation. */
+function remember() {
+  const turns = talk.turns.map((t) => ({ role: t.role, content: t.content, state: t.state,
+    model: t.model }));
+  sessionStorage.setItem("talk", JSON.stringify({ turns, from: talk.from, name: talk.name }));
+}
+
+function recall() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem("talk"));
+    if (kept) Object.assign(talk, kept);
+  } catch (e) { /* nothing was kept */ }
+  show_all();
+}
+
+function settings() {
+  const out = {};
+  for (const name of ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens",
+    "seed"]) {
+    const x = $(name);
+    if (x.value !== "") out[name] = Number(x.value);
+  }
+  return out;
+}
+
+/* After a state whose text is not known here, only what was said since is sent. */
+function messages() {
+  const out = talk.turns.filter((t) => !t.pending)
+    .map((t) => ({ role: t.role, content: t.content }));
+  if (!talk.from && $("system").value.trim())
+    out.unshift({ role: "system", content: $("system").value.trim() });
+  return out;
+}
+
+async function send(text) {
+  if (talk.running || !text.trim()) return;
+  notice("");
+  talk.turns.push({ role: "user", content: text });
+  const turn = { role: "assistant", content: "", pending: true, model: $("model").value };
+  talk.turns.push(turn);
+  show_all();
+  $("messages").scrollTop = $("messages").scrollHeight;
+  const running = talk.running = new AbortController();
+  $("stop").disabled = false;
+  $("send").disabled = true;
+  const name = talk.name + "-" + talk.turns.length;
+  const body = Object.assign(settings(), { model: $("model").value, messages: messages(),
+    stream: true, stream_options: { include_usage: true }, dra_look: true, dra_save_state: name });
+  if (talk.from) body.dra_state = talk.from;
+  look_clear();
+  try {
+    await read_stream(await ask("POST", "/v1/chat/completions", body, running.signal), turn);
+    turn.state = name;
+  } catch (e) {
+    if (e.name !== "AbortError") notice(e.message);
+  }
+  turn.pending = false;
+  talk.running = null;
+  $("stop").disabled = true;
+  $("send").disabled = false;
+  show_all();
+  show_states();
+}
+
+async function read_stream(response, turn) {
+  const reader = response.body.getReader(), decoder = new TextDecoder();
+  const began = performance.now();
+  let held = "", tokens = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    held += decoder.decode(value, { stream: true });
+    const events = held.split("\n\n");
+    held = events.pop();
+    for (const event of events) {
+      if (!event.startsWith("data: ") || event === "data: [DONE]") continue;
+      const x = JSON.parse(event.slice(6));
+      if (x.error) throw new Error(x.error.message);
+      if (x.dra_look) look(x.dra_look);
+      if (x.usage) figures(x.usage, (performance.now() - began) / 1000);
+      const delta = x.choices && x.choices[0] && x.choices[0].delta;
+      if (delta && delta.content) {
+        const follow = at_end();
+        tokens += 1;
+        turn.content += delta.content;
+        turn.shown.textContent = turn.content;
+        if (follow) $("messages").scrollTop = $("messages").scrollHeight;
+      }
+    }
+  }
+}
+
+function figures(usage, seconds) {
+  const cached = usage.prompt_tokens_details.cached_tokens;
+  $("figures").textContent = usage.prompt_tokens + " tokens read (" + cached + " reused), " +
+    usage.completion_tokens + " written, " +
+    (usage.completion_tokens / Math.max(seconds, 1e-3)).toFixed(1) + " a second";
+}
+
+function stop() { if (talk.running) talk.running.abort(); }
+
+function begin(from, turns) {
+  stop();
+  talk.from = from;
+  talk.turns = turns || [];
+  talk.name = fresh_name();
+  show_all();
+  $("say").focus();
+}
+
+/* ---- states ---- */
+
+async function fork_from(i) {
+  const turn = talk.turns[i];
+  const to = talk.name + "-fork-" + (i + 1);
+  try {
+    await ask("POST", "/states/" + turn.state + "/fork", { to, model: $("model").value });
+    const turns = talk.turns.slice(0, i + 1).map((t) => ({ role: t.role, content: t.content,
+      state: t.state, model: t.model }));
+    begin(null, turns);
+    notice("");
+    show_states();
+  } catch (e) { notice(e.message); }
+}
+
+async function show_states() {
+  let all = [];
+  try { all = (await (await ask("GET", "/states")).json()).data; } catch (e) { notice(e.message); }
+  $("states").replaceChildren(...all.map((s) => {
+    const li = make("li");
+    li.append(make("span", s.name, { class: "name" }), make("span", s.tokens + " tokens"),
+      button("load", "load " + s.name, () => { begin(s.name); look_state(s.name); }),
+      button("delete", "delete " + s.name, () => remove(s.name)));
+    return li;
+  }));
+}
+
+async function remove(name) {
+  try { await ask("DELETE", "/states/" + name); } catch (e) { notice(e.message); }
+  show_states();
+}
+
+async function keep(event) {
+  event.preventDefault();
+  const last = talk.turns.filter((t) => t.state).pop();
+  const from = last ? last.state : talk.from;
+  if (!from) return notice("There is nothing to keep yet.");
+  try {
+    await ask("POST", "/states/" + from + "/fork", { to: $("state-name").value,
+      model: $("model").value });
+    $("state-name").value = "";
+    notice("");
+  } catch (e) { notice(e.message); }
+  show_states();
+}
+
+/* ---- a look into the memory: a line for each head, over tokens ---- */
+
+const seen = new Map();
+
+function look_clear() { seen.clear(); $("memory").replaceChildren(); }
+
+async function look_state(name) {
+  look_clear();
+  try { look(await (await ask("GET", "/states/" + name + "/look")).json()); }
+  catch (e) { notice(e.message); }
+}
+
+function look(tensors) {
+  $("memory-none").hidden = true;
+  for (const t of tensors) {
+    if (!seen.has(t.name)) {
+      const box = make("div", undefined, { class: "tensor" });
+      const plot = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      plot.setAttribute("preserveAspectRatio", "none");
+      plot.setAttribute("role", "img");
+      plot.setAttribute("aria-label", "norms of " + t.name + " over tokens");
+      box.append(make("div", t.name, { class: "title" }), plot);
+      $("memory").append(box);
+      seen.set(t.name, { plot, box, rows: [] });
+    }
+    const x = seen.get(t.name);
+    x.rows.push(t.norm.map((v) => (v === null ? 0 : v)));
+    draw(x);
+    const last = x.rows[x.rows.length - 1];
+    x.box.firstChild.textContent = t.name + "  " +
+      last.slice(0, 8).map((v) => v.toPrecision(3)).join(" ") + (last.length > 8 ? " …" : "");
+  }
+}
+
+function draw(x) {
+  const n = x.rows.length, heads = x.rows[0].length;
+  const most = Math.max(1e-9, ...x.rows.map((r) => Math.max(...r)));
+  x.plot.setAttribute("viewBox", "0 0 100 30");
+  const shapes = [];
+  for (let h = 0; h < heads; h++) {
+    const y = (i) => (29 - 28 * x.rows[i][h] / most).toFixed(2);
+    const kind = n > 1 ? "polyline" : "rect";
+    const s = document.createElementNS("http://www.w3.org/2000/svg", kind);
+    if (n > 1) {
+      s.setAttribute("points", x.rows.map((r, i) => (100 * i / (n - 1)).toFixed(2) + "," + y(i))
+        .join(" "));
+    } else {
+      s.setAttribute("x", 100 * h / heads + 1);
+      s.setAttribute("width", Math.max(0.5, 100 / heads - 2));
+      s.setAttribute("y", y(0));
+      s.setAttribute("height", 30 - y(0));
+    }
+    shapes.push(s);
+  }
+  x.plot.replaceChildren(...shapes);
+}
+
+/* ---- the model ---- */
+
+async function show_facts() {
+  const name = $("model").value;
+  if (!name) return;
+  const facts = (await (await ask("GET", "/v1/models/" + encodeURIComponent(name))).json())
+    .dra_facts || {};
+  const list = [];
+  for (const key in facts)
+    if (key !== "half_lives") list.push(make("dt", key), make("dd", String(facts[key])));
+  $("facts").replaceChildren(...list);
+  const layers = new Map();
+  for (const h of facts.half_lives || []) {
+    if (!layers.has(h.layer)) layers.set(h.layer, []);
+    layers.get(h.layer).push(h.tokens);
+  }
+  $("half-lives").replaceChildren(...[...layers].map(([layer, all]) => {
+    const some = all.filter((x) => x !== null).sort((a, b) => a - b);
+    return make("div", "half-lives of layer " + layer + ": " + (some.length ?
+      some[0].toPrecision(3) + " to " + some[some.length - 1].toPrecision(3) + " tokens" :
+      "without end"), { class: "title" });
+  }));
+}
+
+async function open_page() {
+  notice("");
+  try {
+    const models = (await (await ask("GET", "/v1/models")).json()).data;
+    $("model").replaceChildren(...models.map((m) => make("option", m.id, { value: m.id })));
+    await show_facts();
+    await show_states();
+  } catch (e) { notice(e.message); }
+}
+
+$("form").addEventListener("submit", (e) => {
+  e.preventDefault();
+  const text = $("say").value;
+  if (talk.running || !text.trim()) return;
+  $("say").value = "";
+  send(text);
+});
+$("say").addEventListener("keydown", (e) => {
+  if (e.key === "Enter" && !e.shiftKey && !e.isComposing) {
+    e.preventDefault();
+    $("form").requestSubmit();
+  }
+});
+document.addEventListener("keydown", (e) => { if (e.key === "Escape") stop(); });
+$("stop").addEventListener("click", stop);
+$("fresh").addEventListener("click", () => begin(null));
+$("keep").addEventListener("submit", keep);
+$("model").addEventListener("change", show_facts);
+$("key").addEventListener("change", open_page);
+$("panels").addEventListener("click", () => {
+  const open = $("side").classList.toggle("open");
+  $("panels").setAttribute("aria-expanded", String(open));
+  $("panels").textContent = open ? "conversation" : "settings";
+});
+recall();
+open_page();

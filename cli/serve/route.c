@@ -1,0 +1,173 @@
+/* From a request to who answers it, and answers that are errors. */
+#include "serve.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+const serve_route serve_routes[] = {
+    {"GET", "/", "/", serve_page, true},
+    {"GET", "/page.css", "/page.css", serve_page, true},
+    {"GET", "/page.js", "/page.js", serve_page, true},
+    {"GET", "/health", "/health", serve_health, true},
+    {"GET", "/metrics", "/metrics", serve_metrics, false},
+    {"GET", "/v1/models", "/v1/models", serve_models_list, false},
+    {"GET", "/v1/models/", "/v1/models/NAME", serve_models_one, false},
+    {"POST", "/v1/completions", "/v1/completions", serve_completions, false},
+    {"POST", "/v1/chat/completions", "/v1/chat/completions", serve_chat, false},
+    {"POST", "/v1/embeddings", "/v1/embeddings", serve_embeddings, false},
+    {"POST", "/tokenize", "/tokenize", serve_tokenize, false},
+    {"POST", "/detokenize", "/detokenize", serve_detokenize, false},
+    {"GET", "/tokenizer_info", "/tokenizer_info", serve_tokenizer_info, false},
+    {"GET", "/states", "/states", serve_states_list, false},
+    {"GET", "/states/", "/states/NAME", serve_states_get, false},
+    {"POST", "/states/", "/states/NAME", serve_states_post, false},
+    {"PUT", "/states/", "/states/NAME", serve_states_put, false},
+    {"DELETE", "/states/", "/states/NAME", serve_states_delete, false},
+};
+const size_t serve_n_routes = COUNT(serve_routes);
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+bool serve_wrong(serve_error *e, int status, const char *param, const char *format, ...)
+{
+    va_list args;
+    *e = (serve_error){.status = status};
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    va_start(args, format);
+    vsnprintf(e->text, sizeof e->text, format, args);
+    va_end(args);
+    dra_make_shown(e->text);
+    return false;
+}
+
+bool serve_wrong_status(serve_error *e, const dra_error *err)
+{
+    static const struct {
+        dra_status  of;
+        int         status;
+        const char *code;
+    } all[] = {{DRA_ERR_BUSY, 429, "queue_full"},
+               {DRA_ERR_VALUE, 400, NULL},
+               {DRA_ERR_INDEX, 400, NULL},
+               {DRA_ERR_FORMAT, 400, NULL},
+               {DRA_ERR_NAME, 404, "state_not_found"},
+               {DRA_ERR_MEMORY, 429, "memory_limit"},
+               {DRA_ERR_FILE, 507, "state_not_written"},
+               {DRA_ERR_SHAPE, 400, NULL}};
+    /* Files on their way are nobody's business: what is wrong with them is. */
+    const char *text = err->text, *after = text[0] == '/' ? strstr(text, ": ") : NULL;
+    serve_wrong(e, 500, NULL, "%s%s", after ? "the state" : "", after ? after : text);
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i].of == err->code) {
+            e->status = all[i].status;
+            e->code = all[i].code;
+        }
+    return false;
+}
+
+void serve_error_text(const serve_error *e, serve_text *out)
+{
+    const char *type = e->status == 429   ? "rate_limit_error"
+                       : e->status == 401 ? "authentication_error"
+                       : e->status < 500  ? "invalid_request_error"
+                                          : "server_error";
+    serve_puts(out, "{\"error\": {\"message\": ");
+    serve_json_word(out, e->text);
+    serve_printf(out, ", \"type\": \"%s\", \"param\": ", type);
+    serve_json_word(out, e->param[0] ? e->param : NULL);
+    serve_puts(out, ", \"code\": ");
+    serve_json_word(out, e->code);
+    serve_puts(out, "}}");
+}
+
+void serve_fail(http_conn *c, const serve_error *e)
+{
+    serve_text t = {0};
+    serve_error_text(e, &t);
+    const char *extra = e->status == 429 || e->status == 503 ? "Retry-After: 1\r\n"
+                        : e->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
+                                                             : NULL;
+    http_reply(c, e->status, "application/json", extra, t.failed ? "{}" : t.data,
+               t.failed ? 2 : t.n);
+    serve_text_free(&t);
+}
+
+void serve_reply(http_conn *c, int status, serve_text *json)
+{
+    serve_error e;
+    if (json->failed) {
+        serve_wrong(&e, 503, NULL, "out of memory");
+        serve_fail(c, &e);
+    } else {
+        http_reply(c, status, "application/json", NULL, json->data, json->n);
+    }
+    serve_text_free(json);
+}
+
+/* ---- finding the route ----------------------------------------------------------------------- */
+
+/* What follows the route's path; NULL: it is another. */
+static const char *rest_of(const serve_route *r, const char *path)
+{
+    const size_t n = strlen(r->path);
+    const bool   prefix = n > 1 && r->path[n - 1] == '/';
+    if (strncmp(path, r->path, n) != 0) return NULL;
+    return path[n] == '\0' ? (prefix ? NULL : path + n) : prefix ? path + n : NULL;
+}
+
+/* -1: there is none; *other: there is one for other methods. */
+static int route_of(const http_head *h, const char **rest, bool *other)
+{
+    *other = false;
+    for (size_t i = 0; i < serve_n_routes && h->method; i++) {
+        *rest = rest_of(&serve_routes[i], h->path);
+        if (*rest && strcmp(serve_routes[i].method, h->method) == 0) return (int)i;
+        *other |= *rest != NULL;
+    }
+    return -1;
+}
+
+void serve_answered(void *user, const http_head *h, int status)
+{
+    serve      *s = user;
+    const char *rest;
+    bool        other;
+    const int   i = route_of(h, &rest, &other);
+    s->counts[i < 0 ? SERVE_ROUTES - 1 : i][status < SERVE_STATUS ? status : 0]++;
+}
+
+/* What a browser asks before it lets a page of another site send anything. */
+static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
+{
+    if (!s->args->cors || strcmp(h->method, "OPTIONS") != 0) return false;
+    http_reply(c, 204, "text/plain",
+               "Access-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
+               "Access-Control-Allow-Headers: authorization, content-type\r\n",
+               "", 0);
+    return true;
+}
+
+void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
+{
+    serve        *s = user;
+    serve_request r = {.server = s, .conn = c, .head = h, .body = body, .bytes = bytes};
+    serve_error   e = {0};
+    bool          other = false;
+    const int     i = route_of(h, &r.rest, &other);
+    if (!serve_allowed(s, h, &e)) {
+        serve_fail(c, &e);
+    } else if (answer_preflight(s, c, h)) {
+        return;
+    } else if (i < 0) {
+        serve_wrong(&e, other ? 405 : 404, NULL, other ? "%s: not of %.100s" : "%s: no %.100s here",
+                    h->method, h->path);
+        serve_fail(c, &e);
+    } else if (!serve_routes[i].open && !serve_key_fits(s, h)) {
+        serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
+        e.code = "invalid_api_key";
+        serve_fail(c, &e);
+    } else {
+        serve_routes[i].answer(&r);
+    }
+}

@@ -1,0 +1,263 @@
+/* dra serve: models behind HTTP. One thread runs the event loop and all that is here, unless noted;
+ * one thread for each model loads it and steps its engine. What the engine says is handed to the
+ * loop as mail, so that nothing waits for anything. */
+#ifndef DRA_CLI_SERVE_SERVE_H
+#define DRA_CLI_SERVE_SERVE_H
+
+#include "args.h"
+#include "http.h"
+#include "json.h"
+#include "text.h"
+
+#include "dra/engine.h"
+#include "dra/template.h"
+
+#include <pthread.h>
+
+enum { SERVE_NAME = 64, SERVE_KEYS = 64, SERVE_BUCKETS = 12, SERVE_TOP = 20, SERVE_STOPS = 16 };
+
+#define SERVE_TEMP "..temp." /* names of states on their way begin like this */
+
+typedef struct serve       serve;
+typedef struct serve_model serve_model;
+typedef struct serve_call  serve_call;
+typedef struct serve_job   serve_job;
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+typedef struct serve_error { /* as OpenAI's interface has them */
+    int         status;
+    char        text[400];
+    char        param[64]; /* "": none */
+    const char *code;      /* NULL: none */
+} serve_error;
+
+/* Fills it and returns false. param may be NULL. */
+bool serve_wrong(serve_error *e, int status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* What the library found; DRA_ERR_VALUE and others that are the client's are 400. */
+bool serve_wrong_status(serve_error *e, const dra_error *err);
+void serve_error_text(const serve_error *e, serve_text *out); /* as JSON */
+void serve_fail(http_conn *c, const serve_error *e);
+/* Sends a JSON text and frees it; 500 where it got no memory. */
+void serve_reply(http_conn *c, int status, serve_text *json);
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+typedef enum serve_phase { SERVE_LOADS, SERVE_READY, SERVE_FAILED } serve_phase;
+
+typedef struct serve_steps { /* a histogram of seconds of steps */
+    int64_t bucket[SERVE_BUCKETS + 1];
+    int64_t count;
+    double  sum;
+} serve_steps;
+
+extern const double serve_bounds[SERVE_BUCKETS]; /* upper ones of the buckets, in seconds */
+
+typedef struct serve_mail serve_mail;
+struct serve_mail {
+    serve_mail *next;
+    void (*deliver)(serve_mail *mail); /* in the loop; frees it */
+};
+
+struct serve_model {
+    serve      *server;
+    char        name[SERVE_NAME + 1];
+    cli_source  from;
+    cli_model   m;
+    dra_engine *engine;
+    dra_template *template;
+    char                 *template_text, *ending; /* ending: a stop string, or NULL */
+    dra_generation_config habits;
+    int64_t               created;
+    serve_phase           phase; /* as the loop knows it */
+    dra_error             error;
+    serve_mail            loaded;
+    char                **files; /* of states that are still to be read */
+    size_t                n_files;
+    pthread_t             thread;
+    bool                  started;
+    pthread_mutex_t       lock; /* of the rest */
+    pthread_cond_t        wake;
+    bool                  woken, stop;
+    serve_mail           *posts, **last_post;
+    serve_steps           steps;
+};
+
+bool serve_name_ok(const char *name); /* [A-Za-z0-9._-]{1,64} */
+/* The same, and none of those that states on their way have. */
+bool serve_state_name_ok(const char *name);
+bool serve_model_open(serve *s, serve_model *m, const char *word, dra_error *err);
+bool serve_model_start(serve_model *m);
+void serve_model_close(serve_model *m); /* waits for its thread */
+/* Lets the model's thread deliver it between two steps. */
+void serve_model_post(serve_model *m, serve_mail *mail);
+void serve_mail_send(serve *s, serve_mail *mail); /* from any thread */
+
+/* The model that is asked for; NULL: the first. */
+serve_model *serve_model_find(serve *s, const char *name, serve_error *e);
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+typedef struct serve_token { /* a dra_job_token on its way */
+    serve_mail   mail;
+    serve_job   *job;
+    int32_t      id;
+    bool         prompt, ends;
+    double       logprob;
+    int64_t      top;
+    dra_logprob *most;
+    char        *text, *look; /* look: JSON, or NULL */
+    size_t       bytes;
+} serve_token;
+
+typedef enum serve_work {
+    SERVE_WRITE, /* `data`, which is taken over, to the file `name`       */
+    SERVE_READ,  /* the file `name`, which is then the text of the result */
+    SERVE_LOOK   /* norms of the state `name`, the same                   */
+} serve_work;
+
+struct serve_job {
+    serve_mail   mail; /* of its end */
+    serve_job   *next, **link;
+    serve_call  *call; /* NULL: nobody waits for it any more */
+    serve_model *model;
+    uint64_t     id;
+    int64_t      index; /* for the caller */
+    void (*token)(serve_job *job, const serve_token *token);
+    void (*end)(serve_job *job, const dra_job_result *result);
+    dra_job_result result;
+    char          *text, *vector; /* copies of the result's */
+    bool           alone;         /* `end` is called though no call waits */
+    bool           looks, lost;   /* lost: a token got no memory */
+    int64_t        looked;
+    serve_work     work; /* of one that is no job of the engine */
+    char          *name;
+    serve_text     data;
+};
+
+/* What would keep the loop waiting is done by the model's thread; its end is that of a job. */
+bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
+                      serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
+                      serve_error *e);
+
+/* Submits; token, end and user of the config are set here. false: e says why, and nothing comes. */
+bool serve_job_start(serve_call *call, serve_model *m, dra_job_config *config, int64_t index,
+                     void (*token)(serve_job *, const serve_token *),
+                     void (*end)(serve_job *, const dra_job_result *), serve_error *e);
+/* The same for what nobody waits for. */
+void serve_state_forget(serve_model *m, const char *name);
+
+/* ---- calls: requests that wait for jobs ------------------------------------------------------ */
+
+struct serve_call { /* the first member of what a route keeps */
+    serve      *server;
+    http_conn  *conn;
+    serve_call *next, **link;
+    serve_job  *jobs;
+    double      deadline, spoke;
+    bool        streams, looks;     /* looks: tokens tell what the memory holds */
+    void (*free)(serve_call *call); /* what the route added; not the call itself */
+};
+
+/* Makes the first member of `call`, `size` bytes that malloc gave, wait. */
+void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*release)(serve_call *));
+/* Its jobs are cancelled, and it is freed. */
+void serve_call_end(serve_call *call);
+/* Answers with an error, also inside a stream, and ends. */
+void serve_call_fail(serve_call *call, const serve_error *e);
+void serve_call_failed(serve_call *call, const dra_job_result *result); /* the same of a job */
+void serve_call_say(serve_call *call, const serve_text *event);         /* data of a stream */
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+enum { SERVE_ROUTES = 32, SERVE_STATUS = 600 };
+
+struct serve {
+    const serve_args  *args;
+    struct event_base *base;
+    struct event      *mail_event, *tick, *signals[2];
+    http_server       *http;
+    int                pipe[2]; /* wakes the loop */
+    pthread_mutex_t    lock;    /* of mail */
+    serve_mail        *mail, **last_mail;
+    size_t             n_models;
+    serve_model       *models;
+    serve_call        *calls;
+    bool               draining, failed;
+    double             drain_until;
+    size_t             n_keys, memory_limit;
+    char               key[SERVE_KEYS][256];
+    char               extra[512]; /* headers of all answers */
+    char               temp[64];   /* a folder for files on their way; "": none yet */
+    uint64_t           temps;
+    int64_t            counts[SERVE_ROUTES][SERVE_STATUS];
+    int64_t            cancelled;
+    int                port;
+};
+
+void serve_tick_start(serve *s); /* the clock goes while there are calls */
+void serve_drained(serve *s);    /* a call has ended: the loop may, too */
+
+double   serve_now(void); /* seconds, of the clock that never jumps */
+uint64_t serve_random(void);
+
+/* Reads keys and finds out about addresses. Returns the exit status. */
+int  serve_safety(serve *s);
+bool serve_allowed(serve *s, const http_head *h, serve_error *e);
+bool serve_key_fits(const serve *s, const http_head *h);
+
+typedef struct serve_request {
+    serve           *server;
+    http_conn       *conn;
+    const http_head *head;
+    const char      *body, *rest; /* rest: of the path, after that of the route */
+    size_t           bytes;
+} serve_request;
+
+typedef struct serve_route {
+    const char *method, *path, *name; /* a path that ends in / takes what follows */
+    void (*answer)(const serve_request *r);
+    bool open; /* needs no key */
+} serve_route;
+
+extern const serve_route serve_routes[];
+extern const size_t      serve_n_routes;
+
+/* Files of states, and those on their way. */
+bool serve_files_open(serve *s, dra_error *err);
+void serve_files_close(serve *s);
+/* Reads all that the state directory has; then the model is ready. */
+void serve_states_load(serve_model *m);
+/* Writes a named state to its file in the state directory. */
+bool serve_state_keep(serve_call *call, serve_model *m, const char *name,
+                      void (*end)(serve_job *, const dra_job_result *), serve_error *e);
+void serve_state_remove(const serve_model *m, const char *name); /* that file */
+/* In the thread of the model: norms of a running job's state, or of a named one, as JSON. */
+void serve_look_text(serve_model *m, uint64_t job, const char *state, serve_text *out);
+
+/* On the loop. */
+void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes);
+void serve_answered(void *user, const http_head *h, int status);
+
+void serve_health(const serve_request *r);
+void serve_models_list(const serve_request *r);
+void serve_models_one(const serve_request *r);
+void serve_metrics(const serve_request *r);
+void serve_tokenize(const serve_request *r);
+void serve_detokenize(const serve_request *r);
+void serve_tokenizer_info(const serve_request *r);
+void serve_completions(const serve_request *r);
+void serve_chat(const serve_request *r);
+void serve_embeddings(const serve_request *r);
+void serve_states_list(const serve_request *r);
+void serve_states_get(const serve_request *r);
+void serve_states_post(const serve_request *r);
+void serve_states_put(const serve_request *r);
+void serve_states_delete(const serve_request *r);
+void serve_page(const serve_request *r);
+
+/* Lines of the page, NULL at the end; made by the build. */
+extern const char *const serve_page_html[], *const serve_page_css[], *const serve_page_js[];
+
+#endif

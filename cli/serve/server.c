@@ -1,0 +1,262 @@
+/* The event loop: mail from engines, signals, the clock, and an orderly end. */
+#include "serve.h"
+
+#include "units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KEEP_ALIVE = 15 /* seconds of silence in a stream */ };
+
+double serve_now(void) { return cli_now(); }
+
+uint64_t serve_random(void)
+{
+    uint64_t x = 0;
+    if (getrandom(&x, sizeof x, 0) != (ssize_t)sizeof x) x = (uint64_t)(serve_now() * 1e9);
+    return x;
+}
+
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+void serve_mail_send(serve *s, serve_mail *mail)
+{
+    mail->next = NULL;
+    pthread_mutex_lock(&s->lock);
+    const bool first = !s->mail;
+    *s->last_mail = mail;
+    s->last_mail = &mail->next;
+    pthread_mutex_unlock(&s->lock);
+    if (first && write(s->pipe[1], "", 1) < 0) return; /* full: the loop is awake anyway */
+}
+
+static void deliver_all(serve *s)
+{
+    pthread_mutex_lock(&s->lock);
+    serve_mail *mail = s->mail;
+    s->mail = NULL;
+    s->last_mail = &s->mail;
+    pthread_mutex_unlock(&s->lock);
+    for (serve_mail *next; mail; mail = next) {
+        next = mail->next;
+        mail->deliver(mail);
+    }
+}
+
+static void on_mail(evutil_socket_t fd, short what, void *user)
+{
+    char some[64];
+    (void)what;
+    while (read(fd, some, sizeof some) > 0) {}
+    deliver_all(user);
+}
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+/* Once a second while there are calls, more often at the end. */
+void serve_tick_start(serve *s)
+{
+    if (s->draining)
+        event_add(s->tick, &(struct timeval){0, 20000});
+    else if (!evtimer_pending(s->tick, NULL))
+        event_add(s->tick, &(struct timeval){1, 0});
+}
+
+/* Calls that took too long, and streams that are silent. */
+static void on_tick(evutil_socket_t fd, short what, void *user)
+{
+    serve       *s = user;
+    const double now = serve_now();
+    serve_error  e = {0};
+    (void)fd;
+    (void)what;
+    if (s->draining)
+        serve_wrong(&e, 503, NULL, "the server ends before the answer");
+    else
+        serve_wrong(&e, 504, NULL, "the answer took longer than %g seconds",
+                    s->args->request_seconds);
+    for (serve_call *c = s->calls, *next; c; c = next) {
+        next = c->next;
+        if (now > c->deadline || (s->draining && now > s->drain_until)) {
+            serve_call_fail(c, &e);
+        } else if (c->streams && now - c->spoke >= KEEP_ALIVE) {
+            http_stream_put(c->conn, ": still here\n\n", 14);
+            c->spoke = now;
+        }
+    }
+    if (s->draining && !s->calls && (http_flushed(s->http) || now > s->drain_until))
+        event_base_loopbreak(s->base);
+    else if (s->calls || s->draining)
+        serve_tick_start(s);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Not at once: who ends a call has still to answer. */
+void serve_drained(serve *s)
+{
+    if (s->draining) serve_tick_start(s);
+}
+
+/* The first signal lets requests finish, a second one does not. New ones are refused here and not
+ * by the engines, which still have to write states that are to be kept. */
+static void on_signal(evutil_socket_t number, short what, void *user)
+{
+    serve *s = user;
+    (void)number;
+    (void)what;
+    if (s->draining) {
+        event_base_loopbreak(s->base);
+        return;
+    }
+    s->draining = true;
+    s->drain_until = serve_now() + s->args->drain_seconds;
+    http_deaf(s->http);
+    serve_tick_start(s);
+    serve_drained(s);
+}
+
+static void on_leave(void *user, http_conn *c)
+{
+    (void)user;
+    serve_call_end(http_call(c));
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static char *error_of(void *user, int status, const char *why)
+{
+    serve_error e = {0};
+    serve_text  t = {0};
+    (void)user;
+    serve_wrong(&e, status, NULL, "%s", why);
+    serve_error_text(&e, &t);
+    if (t.failed) serve_text_free(&t);
+    return t.data;
+}
+
+/* Connections need descriptors: as many as the system lets us have. */
+static void raise_limits(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static bool open_loop(serve *s)
+{
+    if (pipe(s->pipe) != 0) return false;
+    for (int i = 0; i < 2; i++) {
+        fcntl(s->pipe[i], F_SETFL, O_NONBLOCK);
+        fcntl(s->pipe[i], F_SETFD, FD_CLOEXEC);
+    }
+    s->base = event_base_new();
+    if (!s->base) return false;
+    s->mail_event = event_new(s->base, s->pipe[0], EV_READ | EV_PERSIST, on_mail, s);
+    s->tick = evtimer_new(s->base, on_tick, s);
+    s->signals[0] = evsignal_new(s->base, SIGTERM, on_signal, s);
+    s->signals[1] = evsignal_new(s->base, SIGINT, on_signal, s);
+    if (!s->mail_event || !s->tick || !s->signals[0] || !s->signals[1]) return false;
+    return event_add(s->mail_event, NULL) == 0 && event_add(s->signals[0], NULL) == 0 &&
+           event_add(s->signals[1], NULL) == 0;
+}
+
+static bool open_http(serve *s, dra_error *err)
+{
+    const serve_args *a = s->args;
+    char              why[160];
+    const http_config config = {.head = (size_t)a->head,
+                                .body = (size_t)a->body,
+                                .connections = (int)a->connections,
+                                .seconds = a->client_seconds,
+                                .extra = s->extra,
+                                .request = serve_dispatch,
+                                .error = error_of,
+                                .answered = serve_answered,
+                                .leave = on_leave,
+                                .user = s};
+    s->http = http_create(s->base, &config);
+    s->port = (int)a->port;
+    if (!s->http) return cli_error(err, DRA_ERR_MEMORY, "out of memory") == DRA_OK;
+    if (http_listen(s->http, a->host, &s->port, why)) return true;
+    return cli_error(err, DRA_ERR_VALUE, "%s", why) == DRA_OK;
+}
+
+static bool open_models(serve *s, dra_error *err)
+{
+    const cli_list *list = &s->args->models;
+    s->models = calloc(list->count, sizeof *s->models);
+    if (!s->models) return cli_error(err, DRA_ERR_MEMORY, "out of memory") == DRA_OK;
+    for (size_t i = 0; i < list->count; i++) {
+        s->n_models = i + 1;
+        if (!serve_model_open(s, &s->models[i], list->text[i], err)) return false;
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(s->models[i].name, s->models[j].name) == 0)
+                return cli_error(err, DRA_ERR_NAME, "--model: two models are called %s",
+                                 s->models[i].name) == DRA_OK;
+    }
+    return true;
+}
+
+static void close_all(serve *s)
+{
+    while (s->calls) serve_call_end(s->calls);
+    for (size_t i = 0; i < s->n_models; i++) serve_model_close(&s->models[i]);
+    if (s->last_mail) deliver_all(s); /* ends of jobs free what they belong to */
+    serve_files_close(s);
+    http_destroy(s->http);
+    for (int i = 0; i < 2; i++)
+        if (s->signals[i]) event_free(s->signals[i]);
+    if (s->tick) event_free(s->tick);
+    if (s->mail_event) event_free(s->mail_event);
+    if (s->base) event_base_free(s->base);
+    for (int i = 0; i < 2; i++)
+        if (s->pipe[i] > 0) close(s->pipe[i]);
+    free(s->models);
+    free(s);
+}
+
+static bool start(serve *s, dra_error *err)
+{
+    if (!open_loop(s)) return cli_error(err, DRA_ERR_MEMORY, "cannot make an event loop") == DRA_OK;
+    if (!open_models(s, err) || !serve_files_open(s, err) || !open_http(s, err)) return false;
+    const bool v6 = strchr(s->args->host, ':') != NULL;
+    cli_line(stderr, "dra serve: listens on http://%s%s%s:%d", v6 ? "[" : "", s->args->host,
+             v6 ? "]" : "", s->port);
+    for (size_t i = 0; i < s->n_models; i++)
+        if (!serve_model_start(&s->models[i]))
+            return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
+    return true;
+}
+
+int serve_run(const serve_args *a)
+{
+    dra_error err = {0};
+    serve    *s = calloc(1, sizeof *s);
+    if (!s) {
+        cli_error(&err, DRA_ERR_MEMORY, "out of memory");
+        return cli_fail(&err);
+    }
+    s->args = a;
+    s->last_mail = &s->mail;
+    pthread_mutex_init(&s->lock, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    raise_limits();
+    int status = serve_safety(s);
+    if (status == CLI_OK) {
+        if (!start(s, &err))
+            status = cli_fail(&err);
+        else if (event_base_dispatch(s->base) < 0 || s->failed)
+            status = CLI_FAILED;
+    }
+    close_all(s);
+    return status;
+}

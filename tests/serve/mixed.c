@@ -1,0 +1,285 @@
+/* Many requests of all kinds at a time. Good ones come from a small table, so that the answer of
+ * each is known from a run of it alone; between them clients leave, send nonsense, and make, fork,
+ * read from and delete states. */
+#include "serve/mixed.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { GOOD = 32, BODY = 2048, TIMES = 1 << 14 };
+
+typedef struct good {
+    char path[32], body[BODY], *expected;
+    int  tokens;
+} good;
+
+typedef struct work {
+    pthread_mutex_t lock;
+    int             port;
+    long            left;
+    uint64_t        seed;
+    good            all[GOOD];
+    char           *after_state[GOOD]; /* the answer to request i after a state of request 0 */
+    mixed_report    report;
+    double          times[TIMES];
+    long            n_times;
+} work;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t draw(uint64_t *x) /* splitmix64 */
+{
+    uint64_t z = *x += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void put_words(char *to, size_t letters, uint64_t *x)
+{
+    for (size_t i = 0; i < letters; i++) to[i] = "etaoin shrdlu"[draw(x) % 13];
+    to[letters] = '\0';
+}
+
+static void make_good(good *g, int i)
+{
+    static const char *const ways[] = {"\"temperature\": 0", "\"temperature\": 0.8, \"top_p\": 0.9",
+                                       "\"top_k\": 20",
+                                       "\"min_p\": 0.02, \"presence_penalty\": 0.5"};
+    char                     text[BODY / 2];
+    uint64_t                 x = (uint64_t)i + 17;
+    const bool               chat = i % 4 == 3;
+    g->tokens = 1 + (int)(draw(&x) % 24);
+    put_words(text, 1 + draw(&x) % (i % 5 == 0 ? 700 : 90), &x);
+    snprintf(g->path, sizeof g->path, "%s", chat ? "/v1/chat/completions" : "/v1/completions");
+    snprintf(g->body, sizeof g->body,
+             chat ? "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}], \"seed\": %d, "
+                    "\"max_tokens\": %d, %s%s"
+                  : "{\"prompt\": \"%s\", \"seed\": %d, \"max_tokens\": %d, %s%s",
+             text, i, g->tokens, ways[i % 4 == 3 ? 1 : i % 4],
+             chat         ? ""
+             : i % 3 == 0 ? ", \"logprobs\": 3"
+             : i % 3 == 1 ? ", \"n\": 2"
+                          : ", \"stop\": [\"ee\", \"th\"]");
+}
+
+/* What counts of an answer: its choices. NULL: it is none. */
+static char *choices_of(const answer *a)
+{
+    const char *from = a->status == 200 ? strstr(a->body, "\"choices\"") : NULL;
+    const char *to = from ? strstr(from, ", \"usage\"") : NULL;
+    char       *out = to ? calloc(1, (size_t)(to - from) + 1) : NULL;
+    if (out) memcpy(out, from, (size_t)(to - from));
+    return out;
+}
+
+static answer ask_good(const work *w, const good *g, const char *more)
+{
+    char body[BODY + 128];
+    snprintf(body, sizeof body, "%s%s}", g->body, more);
+    return client_ask(w->port, "POST", g->path, body);
+}
+
+static void note_wrong(work *w, const char *what, const answer *a)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!w->report.wrong++)
+        snprintf(w->report.first, sizeof w->report.first, "%.200s: %.250s", what,
+                 a->body[0] ? a->body : "(no answer)");
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void add(work *w, long *count)
+{
+    pthread_mutex_lock(&w->lock);
+    ++*count;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Returns whether it was answered; 429 is a way to do so. */
+static bool compare(work *w, answer *a, const char *expected, const char *what)
+{
+    char *choices = choices_of(a);
+    bool  well = choices && strcmp(choices, expected) == 0;
+    if (a->status == 429)
+        add(w, &w->report.busy);
+    else if (!well)
+        note_wrong(w, what, a);
+    free(choices);
+    answer_free(a);
+    return well;
+}
+
+/* ---- what clients do ------------------------------------------------------------------------- */
+
+static void do_good(work *w, uint64_t *x)
+{
+    const good  *g = &w->all[draw(x) % GOOD];
+    const double began = now();
+    answer       a = ask_good(w, g, "");
+    if (!compare(w, &a, g->expected, g->body)) return;
+    pthread_mutex_lock(&w->lock);
+    w->report.good++;
+    w->report.tokens += g->tokens;
+    w->times[w->n_times++ % TIMES] = now() - began;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Leaves at any moment: with half of the request sent, while it waits, in a stream. */
+static void do_leave(work *w, uint64_t *x)
+{
+    const good *g = &w->all[draw(x) % GOOD];
+    char        text[BODY + 512], some[256];
+    const int   fd = client_open(w->port);
+    if (fd < 0) return;
+    const int n = snprintf(text, sizeof text,
+                           "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n"
+                           "%s, \"stream\": true}",
+                           g->path, strlen(g->body) + 17, g->body);
+    client_send(fd, text, draw(x) % 3 ? (size_t)n : (size_t)(draw(x) % (uint64_t)n));
+    nanosleep(&(struct timespec){0, (long)(draw(x) % 5000000)}, NULL);
+    if (draw(x) % 2 && recv(fd, some, sizeof some, MSG_DONTWAIT) < 0)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    close(fd);
+    add(w, &w->report.cancelled);
+}
+
+static void do_bad(work *w, uint64_t *x)
+{
+    char   body[BODY];
+    size_t n = 1 + draw(x) % 200;
+    snprintf(body, sizeof body, "%s}", w->all[draw(x) % GOOD].body);
+    if (n > strlen(body)) n = strlen(body);
+    for (size_t i = 0; i < 3; i++) body[draw(x) % n] = "{}[]\",:\\x0"[draw(x) % 10];
+    body[n - 1] = '{';
+    answer a = client_ask_with(w->port, "POST", "/v1/completions", "", body, n);
+    if (a.status != 400) note_wrong(w, body, &a);
+    answer_free(&a);
+    add(w, &w->report.bad);
+}
+
+/* A state of request 0, forked; the fork is read from, both go. */
+static void do_states(work *w, uint64_t *x, int own)
+{
+    char      path[64], more[64], body[BODY + 64];
+    const int i = 4 * (int)(draw(x) % (GOOD / 4)) + 1;
+    snprintf(path, sizeof path, "/states/a%d", own);
+    snprintf(body, sizeof body, "{\"prompt\": \"state of %d\"}", 0);
+    answer a = client_ask(w->port, "POST", path, body);
+    bool   well = a.status == 201;
+    if (!well && a.status != 429) note_wrong(w, path, &a);
+    answer_free(&a);
+    snprintf(body, sizeof body, "{\"to\": \"b%d\"}", own);
+    snprintf(path, sizeof path, "/states/a%d/fork", own);
+    if (well) {
+        a = client_ask(w->port, "POST", path, body);
+        well = a.status == 201;
+        answer_free(&a);
+    }
+    snprintf(more, sizeof more, ", \"dra_state\": \"b%d\"", own);
+    if (well && w->after_state[i]) {
+        a = ask_good(w, &w->all[i], more);
+        compare(w, &a, w->after_state[i], "after a state");
+    }
+    for (int k = 0; k < 2; k++) {
+        snprintf(path, sizeof path, "/states/%c%d", "ab"[k], own);
+        a = client_ask(w->port, "DELETE", path, NULL);
+        answer_free(&a);
+    }
+    add(w, &w->report.states);
+}
+
+static void *client(void *user)
+{
+    work *w = user;
+    pthread_mutex_lock(&w->lock);
+    uint64_t  x = w->seed++;
+    const int own = (int)(x & 0xffff);
+    pthread_mutex_unlock(&w->lock);
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        const bool more = w->left-- > 0;
+        pthread_mutex_unlock(&w->lock);
+        if (!more) return NULL;
+        const uint64_t what = draw(&x) % 20;
+        if (what < 12)
+            do_good(w, &x);
+        else if (what < 15)
+            do_leave(w, &x);
+        else if (what < 18)
+            do_bad(w, &x);
+        else
+            do_states(w, &x, own);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void learn(work *w)
+{
+    for (int i = 0; i < GOOD; i++) {
+        make_good(&w->all[i], i);
+        answer a = ask_good(w, &w->all[i], "");
+        w->all[i].expected = choices_of(&a);
+        if (!w->all[i].expected) note_wrong(w, w->all[i].body, &a);
+        answer_free(&a);
+    }
+    answer a = client_ask(w->port, "POST", "/states/alone", "{\"prompt\": \"state of 0\"}");
+    answer_free(&a);
+    for (int i = 1; i < GOOD; i += 4) {
+        a = ask_good(w, &w->all[i], ", \"dra_state\": \"alone\"");
+        w->after_state[i] = choices_of(&a);
+        answer_free(&a);
+    }
+    a = client_ask(w->port, "DELETE", "/states/alone", NULL);
+    answer_free(&a);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+mixed_report mixed_run(int port, long n, int threads, uint64_t seed)
+{
+    work        *w = calloc(1, sizeof *w);
+    pthread_t    thread[64];
+    mixed_report r;
+    w->port = port;
+    w->left = n;
+    w->seed = seed;
+    pthread_mutex_init(&w->lock, NULL);
+    learn(w);
+    const double began = now();
+    if (threads > 64) threads = 64;
+    for (int i = 0; i < threads && !w->report.wrong; i++)
+        pthread_create(&thread[i], NULL, client, w);
+    if (w->report.wrong) threads = 0;
+    for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+    r = w->report;
+    r.seconds = now() - began;
+    const size_t times = (size_t)(w->n_times < TIMES ? w->n_times : TIMES);
+    qsort(w->times, times, sizeof *w->times, by_size);
+    r.p50 = times ? w->times[times / 2] : 0;
+    r.p99 = times ? w->times[times * 99 / 100] : 0;
+    for (int i = 0; i < GOOD; i++) {
+        free(w->all[i].expected);
+        free(w->after_state[i]);
+    }
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+    return r;
+}

@@ -1,0 +1,71 @@
+"""The openai package against a running server: openai_client.py URL. Prints TAP lines."""
+import sys
+
+try:
+    import openai
+except ImportError:
+    print("ok 1 - openai client # SKIP the package openai is not installed\n1..1")
+    sys.exit(0)
+
+done = bad = 0
+
+
+def check(name, well):
+    global done, bad
+    done += 1
+    bad += not well
+    print(f"{'ok' if well else 'not ok'} {done} - {name}")
+
+
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none")
+model = client.models.list().data[0].id
+check("models", client.models.retrieve(model).id == model)
+
+whole = client.completions.create(model=model, prompt="Once", max_tokens=20, seed=1)
+again = client.completions.create(model=model, prompt="Once", max_tokens=20, seed=1)
+check("the same seed, the same text", whole.choices[0].text == again.choices[0].text)
+check("usage", whole.usage.total_tokens == whole.usage.prompt_tokens + 20)
+parts = client.completions.create(model=model, prompt="Once", max_tokens=20, seed=1, stream=True)
+text = "".join(c.choices[0].text for c in parts if c.choices)
+check("a stream has the same text", text == whole.choices[0].text)
+
+messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+chat = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=12,
+                                      seed=2, logprobs=True, top_logprobs=3)
+check("chat", chat.choices[0].message.role == "assistant")
+check("log-probabilities", len(chat.choices[0].logprobs.content) > 0 and
+      len(chat.choices[0].logprobs.content[0].top_logprobs) == 3)
+stream = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=12,
+                                        seed=2, stream=True,
+                                        stream_options={"include_usage": True})
+text, usage = "", None
+for chunk in stream:
+    if chunk.choices:
+        text += chunk.choices[0].delta.content or ""
+    usage = chunk.usage or usage
+check("a stream of a chat has the same text", text == chat.choices[0].message.content)
+check("and its usage", usage.prompt_tokens == chat.usage.prompt_tokens)
+
+vectors = client.embeddings.create(model=model, input=["one", "two"])  # base64 by default
+plain = client.embeddings.create(model=model, input=["one"], encoding_format="float")
+check("embeddings", len(vectors.data) == 2 and
+      max(abs(a - b) for a, b in zip(vectors.data[0].embedding, plain.data[0].embedding)) < 1e-6)
+
+kept = client.completions.create(model=model, prompt="Remember me.", max_tokens=4, seed=1,
+                                 extra_body={"dra_save_state": "client"})
+more = client.completions.create(model=model, prompt=" And?", max_tokens=4, seed=1,
+                                 extra_body={"dra_state": "client"})
+check("states", kept.usage.prompt_tokens > more.usage.prompt_tokens)
+try:
+    client.chat.completions.create(model=model, messages=messages,
+                                   tools=[{"type": "function", "function": {"name": "f"}}])
+    check("tools are refused", False)
+except openai.BadRequestError as e:
+    check("tools are refused", e.param == "tools")
+try:
+    client.completions.create(model="another", prompt="a")
+    check("another model is not found", False)
+except openai.NotFoundError as e:
+    check("another model is not found", e.code == "model_not_found")
+print(f"1..{done}")
+sys.exit(bad > 0)

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Clients that people use, against a running server: curl, the Python packages openai and lm-eval,
+# and the page in Chromium. What is not installed is skipped, visibly.
+#   run.sh PATH_OF_DRA [PYTHON]
+# PYTHON is that of an environment with openai, lm-eval[api] and websocket-client.
+set -u
+dra=$(realpath "$1")
+python=${2:-python3}
+here=$(realpath "$(dirname "$0")")
+pictures=${PICTURES:-$(dirname "$dra")/pictures}
+scratch=$(mktemp -d)
+server=
+trap 'kill $server 2>/dev/null; wait 2>/dev/null; rm -rf "$scratch"' EXIT
+mkdir -p "$pictures"
+
+"$dra" init --preset dra-delta-tiny --out "$scratch/tiny" >/dev/null 2>&1 || exit 1
+"$dra" serve --model "$scratch/tiny" --port 0 --state-dir "$scratch/states" 2>"$scratch/log" &
+server=$!
+url=
+i=0
+while [ $i -lt 100 ] && [ -z "$url" ]; do
+    url=$(sed -n 's/.*\(http:.*\)/\1/p' "$scratch/log")
+    i=$((i + 1))
+    sleep 0.1
+done
+[ -n "$url" ] || exit 1
+until curl -sf "$url/health" >/dev/null; do sleep 0.1; done
+
+status=0
+echo "# curl"
+"$here/curl.sh" "$url" || status=1
+for client in openai_client lm_eval_client page; do
+    echo "# $client"
+    case $client in
+    lm_eval_client) set -- "$url" "$dra" "$scratch/tiny" ;;
+    page) set -- "$url" "${CHROMIUM:-chromium}" "$pictures" ;;
+    *) set -- "$url" ;;
+    esac
+    "$python" "$here/$client.py" "$@" || status=1
+done
+kill -TERM $server
+wait $server || status=1
+server=
+exit $status

@@ -1,0 +1,331 @@
+/* The server's limits, states, figures, keys and end, with the engine of fake_engine.c. */
+#include "serve/started.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- load ------------------------------------------------------------------------------------ */
+
+static double metric(const char *name)
+{
+    answer a = get("/metrics");
+    char   line[80];
+    double x = NAN;
+    snprintf(line, sizeof line, "\n%s", name);
+    const char *at = strstr(a.body, line), *blank = at ? strchr(at, ' ') : NULL;
+    if (blank) x = strtod(blank, NULL);
+    answer_free(&a);
+    return x;
+}
+
+/* A client that leaves ends its job soon, also while it waits for its turn. */
+static void notices_clients_that_leave(void **state)
+{
+    static const char body[] = "{\"prompt\": \"slow\", \"max_tokens\": 4000, \"stream\": true}";
+    char              head[256];
+    int               fds[6];
+    const double      before = metric("dra_cancelled_total");
+    const int         n = snprintf(head, sizeof head,
+                                   "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                                           "Content-Length: %zu\r\n\r\n%s",
+                                   sizeof body - 1, body);
+    for (int i = 0; i < 6; i++) { /* two run, four wait */
+        fds[i] = client_open(it.port);
+        client_send(fds[i], head, (size_t)n);
+    }
+    nap(200);
+    assert_true(metric("dra_queue_length") == 4);
+    for (int i = 0; i < 6; i++) close(fds[i]);
+    for (int i = 0; i < 100 && metric("dra_cancelled_total") < before + 6; i++) nap(20);
+    assert_true(metric("dra_cancelled_total") == before + 6);
+    assert_true(metric("dra_active_sequences") == 0);
+}
+
+static void answers_429_when_full(void **state)
+{
+    static const char body[] = "{\"prompt\": \"slow\", \"max_tokens\": 4000, \"stream\": true}";
+    char              head[256];
+    int               fds[8];
+    const int         n = snprintf(head, sizeof head,
+                                   "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                                           "Content-Length: %zu\r\n\r\n%s",
+                                   sizeof body - 1, body);
+    for (int i = 0; i < 8; i++) {
+        fds[i] = client_open(it.port);
+        client_send(fds[i], head, (size_t)n);
+    }
+    nap(200);
+    answer a = post("/v1/completions", "{\"prompt\": \"a\"}");
+    assert_int_equal(a.status, 429);
+    assert_non_null(strstr(a.text, "Retry-After: "));
+    assert_string_equal(answer_text(&a, "error.type"), "rate_limit_error");
+    answer_free(&a);
+    for (int i = 0; i < 8; i++) close(fds[i]);
+    nap(200);
+    a = post("/v1/completions", "{\"prompt\": \"a\"}");
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+}
+
+static void bounds_connections(void **state)
+{
+    int fds[80], told = 0;
+    for (int i = 0; i < 80; i++) fds[i] = client_open(it.port);
+    for (int i = 79; i >= 64; i--) { /* the limit is 64 */
+        answer a = client_read(fds[i]);
+        told += a.status == 503;
+        answer_free(&a);
+    }
+    for (int i = 0; i < 64; i++) close(fds[i]);
+    assert_true(told >= 14);
+    for (int i = 0; i < 100; i++) {
+        answer     a = get("/health");
+        const bool well = a.status == 200;
+        answer_free(&a);
+        if (well) return;
+        nap(20);
+    }
+    fail_msg("the server does not come back");
+}
+
+/* A thousand connections that say nothing keep nobody out. */
+static void holds_a_thousand_connections(void **state)
+{
+    static int    fds[1000];
+    char          word[160];
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < 1200) skip();
+    files.rlim_cur = files.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    server own = server_start((const char *const[]){"--model", word, "--port", "0", NULL});
+    for (int i = 0; i < 1000; i++) {
+        fds[i] = client_open(own.port);
+        assert_true(fds[i] >= 0);
+    }
+    answer a = client_ask(own.port, "POST", "/v1/completions", "{\"prompt\": \"ab\"}");
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    for (int i = 0; i < 1000; i++) close(fds[i]);
+    assert_int_equal(server_stop(&own), 0);
+}
+
+static void ends_slow_requests(void **state)
+{
+    answer a = post("/v1/completions", "{\"prompt\": \"slow\", \"max_tokens\": 4000}");
+    assert_int_equal(a.status, 504);
+    answer_free(&a);
+    a = post("/v1/completions", "{\"prompt\": \"fail\"}");
+    assert_int_equal(a.status, 400);
+    answer_free(&a);
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static void keeps_states(void **state)
+{
+    answer a = post("/states/one", "{\"prompt\": \"abc\"}");
+    assert_int_equal(a.status, 201);
+    assert_int_equal(answer_number(&a, "tokens"), 3);
+    answer_free(&a);
+    a = post("/v1/completions", "{\"prompt\": \"de\", \"max_tokens\": 2, \"dra_state\": \"one\", "
+                                "\"dra_save_state\": \"two\"}");
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    a = get("/states");
+    assert_string_equal(answer_text(&a, "data.0.name"), "one");
+    assert_int_equal(answer_number(&a, "data.0.tokens"), 3); /* what was read stays as it is */
+    assert_int_equal(answer_number(&a, "data.1.tokens"), 7);
+    answer_free(&a);
+    a = post("/states/two/fork", "{\"to\": \"three\"}");
+    assert_int_equal(a.status, 201);
+    assert_int_equal(answer_number(&a, "tokens"), 7);
+    answer_free(&a);
+    a = get("/states/three");
+    assert_string_equal(a.body, "fake 7\n");
+    answer_free(&a);
+    a = client_ask(it.port, "PUT", "/states/four", "fake 9\n");
+    assert_int_equal(answer_number(&a, "tokens"), 9);
+    answer_free(&a);
+    a = client_ask(it.port, "PUT", "/states/five", "something else");
+    assert_int_equal(a.status, 400);
+    answer_free(&a);
+    a = get("/states/four/look");
+    assert_true(answer_number(&a, "0.norm.1") == 2.5);
+    answer_free(&a);
+    a = client_ask(it.port, "DELETE", "/states/four", NULL);
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    a = client_ask(it.port, "DELETE", "/states/four", NULL);
+    assert_int_equal(a.status, 404);
+    answer_free(&a);
+}
+
+static void carries_states(void **state)
+{
+    char   body[512];
+    answer a = post("/v1/completions", "{\"prompt\": \"abcd\", \"max_tokens\": 1, "
+                                       "\"dra_return_state\": true}");
+    assert_string_equal(answer_text(&a, "dra_state_data"), "ZmFrZSA1Cg=="); /* fake 5 */
+    snprintf(body, sizeof body,
+             "{\"prompt\": \"x\", \"max_tokens\": 1, \"dra_state_data\": \"%s\", "
+             "\"dra_return_state\": true, \"stream\": true}",
+             answer_text(&a, "dra_state_data"));
+    answer_free(&a);
+    a = post("/v1/completions", body);
+    assert_non_null(strstr(a.text, "\"dra_state_data\": \"ZmFrZSA3Cg==\""));
+    answer_free(&a);
+    a = get("/states");
+    assert_null(strstr(a.text, "..temp"));
+    answer_free(&a);
+}
+
+static void refuses_names(void **state)
+{
+    static const char *const names[] = {"a%2fb",    "%2e%2e%2fx", "a%20b", "a*b",
+                                        "..temp.1", "%ff",        ""};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "/states/%s", names[i]);
+        answer a = client_ask(it.port, "PUT", path, "fake 1\n");
+        if (a.status != 400 && a.status != 404) fail_msg("%s: %s", path, a.text);
+        answer_free(&a);
+    }
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+/* Every sample belongs to a family that was announced; buckets grow up to the count. */
+static void figures_can_be_parsed(void **state)
+{
+    answer a = get("/metrics");
+    char   family[80] = "", type[16] = "", *rest = NULL;
+    double last = 0;
+    int    samples = 0;
+    assert_non_null(strstr(a.text, "Content-Type: text/plain; version=0.0.4"));
+    for (char *line = strtok_r((char *)(uintptr_t)a.body, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "# HELP ", 7) == 0) continue;
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            const size_t n = strcspn(line + 7, " ");
+            snprintf(family, sizeof family, "%.*s", (int)n, line + 7);
+            snprintf(type, sizeof type, "%s", line + 8 + n);
+            continue;
+        }
+        const size_t n = strcspn(line, "{ ");
+        if (strncmp(line, family, strlen(family)) != 0) fail_msg("%s: not of %s", line, family);
+        if (strcmp(type, "histogram") != 0 && n != strlen(family)) fail_msg("%s", line);
+        char        *end = NULL;
+        const double x = strtod(strrchr(line, ' '), &end);
+        if (*end || !(x >= 0)) fail_msg("%s: no value", line);
+        if (strstr(line, "_bucket")) {
+            if (x < last && !strstr(line, "le=\"0.0005\"")) fail_msg("%s: falls", line);
+            last = x;
+        }
+        if (strstr(line, "_count") && x != last) fail_msg("%s: is not the last bucket", line);
+        samples++;
+    }
+    assert_true(samples > 20);
+    answer_free(&a);
+}
+
+/* ---- keys, addresses, the end ---------------------------------------------------------------- */
+
+static void asks_for_keys(void **state)
+{
+    char path[128], word[160];
+    snprintf(path, sizeof path, "%s/keys", tiny);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    assert_int_equal(dra_file_write(path, "# keys\nsecret\nother\n", 20, NULL), DRA_OK);
+    server own = server_start((const char *const[]){"--model", word, "--port", "0", "--host",
+                                                    "0.0.0.0", "--api-key-file", path, "--cors",
+                                                    "https://a.example", NULL});
+    static const struct {
+        const char *headers;
+        int         status;
+    } all[] = {{"", 401},
+               {"Authorization: Bearer secre\r\n", 401},
+               {"Authorization: Bearer secret2\r\n", 401},
+               {"Authorization: secret\r\n", 401},
+               {"Authorization: Bearer secret\r\n", 200},
+               {"Authorization: Bearer other\r\nOrigin: https://a.example\r\n", 200},
+               {"Authorization: Bearer other\r\nOrigin: https://b.example\r\n", 403}};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        answer a = client_ask_with(own.port, "GET", "/v1/models", all[i].headers, NULL, 0);
+        if (a.status != all[i].status) fail_msg("%s: %s", all[i].headers, a.text);
+        assert_non_null(strstr(a.text, "Access-Control-Allow-Origin: https://a.example"));
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+}
+
+static void needs_a_key_for_others(void **state)
+{
+    char word[160];
+    int  status;
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    server own = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--host", "0.0.0.0", NULL});
+    assert_int_equal(own.port, 0);
+    status = server_stop(&own);
+    assert_true(status == 2 || status == -1);
+}
+
+/* SIGTERM: what runs is finished and kept, what is new is refused. */
+static void drains(void **state)
+{
+    char word[160], folder[160], file[256];
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(folder, sizeof folder, "%s/states", tiny);
+    snprintf(file, sizeof file, "%s/tiny/kept.state", folder);
+    static const char request[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\nContent-Length: 65\r\n\r\n"
+                                  "{\"prompt\": \"slow\", \"max_tokens\": 30, "
+                                  "\"dra_save_state\": \"kept\"}   ";
+    const char *const words[] = {"--model", word, "--port", "0", "--state-dir", folder, NULL};
+    server            own = server_start(words);
+    const int         fd = client_open(own.port);
+    client_send(fd, request, sizeof request - 1);
+    nap(200);
+    kill(own.pid, SIGTERM);
+    answer a = client_read(fd);
+    assert_int_equal(a.status, 200);
+    assert_int_equal(answer_number(&a, "usage.completion_tokens"), 30);
+    answer_free(&a);
+    assert_int_equal(server_stop(&own), 0);
+    assert_int_equal(access(file, R_OK), 0);
+    own = server_start(words); /* and it is there again */
+    a = client_ask(own.port, "GET", "/states", NULL);
+    assert_string_equal(answer_text(&a, "data.0.name"), "kept");
+    assert_int_equal(answer_number(&a, "data.0.tokens"), 34);
+    answer_free(&a);
+    a = client_ask(own.port, "DELETE", "/states/kept", NULL);
+    answer_free(&a);
+    assert_int_equal(server_stop(&own), 0);
+    assert_true(access(file, R_OK) != 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(notices_clients_that_leave, start),
+        cmocka_unit_test(answers_429_when_full),
+        cmocka_unit_test(bounds_connections),
+        cmocka_unit_test(holds_a_thousand_connections),
+        cmocka_unit_test(ends_slow_requests),
+        cmocka_unit_test(keeps_states),
+        cmocka_unit_test(carries_states),
+        cmocka_unit_test(refuses_names),
+        cmocka_unit_test(figures_can_be_parsed),
+        cmocka_unit_test(asks_for_keys),
+        cmocka_unit_test(needs_a_key_for_others),
+        cmocka_unit_test(drains),
+        cmocka_unit_test(ends_well),
+    };
+    return check_main("limits", NULL, 0, tests, COUNT(tests));
+}

@@ -1,0 +1,249 @@
+/* The server with the library's engine: answers in company are those of lonely runs, states carry
+ * conversations exactly, prompts that begin alike are read once. */
+#include "serve/mixed.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static server      it;
+static const char *tiny;
+
+static answer post(const char *path, const char *body)
+{
+    return client_ask(it.port, "POST", path, body);
+}
+
+static int start(void **state)
+{
+    static char word[160], folder[160];
+    tiny = server_model("dra-delta-tiny");
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(folder, sizeof folder, "%s/states", tiny);
+    it = server_start((const char *const[]){"--model", word, "--port", "0", "--slots", "4",
+                                            "--state-dir", folder, NULL});
+    return it.port ? 0 : -1;
+}
+
+/* A text of this many letters between quotes. */
+static char *long_text(size_t letters)
+{
+    char *t = calloc(1, letters + 1);
+    for (size_t i = 0; i < letters; i++) t[i] = (char)('a' + (i * i + i / 7) % 26);
+    return t;
+}
+
+static char *body_of(const char *format, const char *text)
+{
+    const size_t n = strlen(format) + strlen(text) + 1;
+    char        *body = malloc(n);
+    snprintf(body, n, format, text);
+    return body;
+}
+
+/* ---- the same as alone ----------------------------------------------------------------------- */
+
+static void answers_in_company_are_the_same(void **state)
+{
+    const mixed_report r = mixed_run(it.port, 400, 8, 5);
+    if (r.wrong) fail_msg("%ld answers differ; %s", r.wrong, r.first);
+    assert_true(r.good > 100 && r.cancelled > 20 && r.bad > 20 && r.states > 10);
+}
+
+static void streams_what_it_answers(void **state)
+{
+    static const char body[] = "{\"prompt\": \"once upon\", \"max_tokens\": 40, \"seed\": 3%s}";
+    char              whole[160], part[160];
+    snprintf(whole, sizeof whole, body, "");
+    snprintf(part, sizeof part, body, ", \"stream\": true");
+    answer a = post("/v1/completions", whole), b = post("/v1/completions", part);
+    char  *text = answer_stream(&b, false);
+    assert_string_equal(answer_text(&a, "choices.0.text"), text);
+    free(text);
+    answer_free(&a);
+    answer_free(&b);
+}
+
+/* The same text from the cache, and fewer tokens computed. */
+static void reads_beginnings_once(void **state)
+{
+    char  *text = long_text(1500);
+    char  *body = body_of("{\"prompt\": \"%s\", \"max_tokens\": 8, \"temperature\": 0}", text);
+    answer a = post("/v1/completions", body), b = post("/v1/completions", body);
+    assert_string_equal(answer_text(&a, "choices.0.text"), answer_text(&b, "choices.0.text"));
+    assert_int_equal(answer_number(&a, "usage.prompt_tokens_details.cached_tokens"), 0);
+    assert_true(answer_number(&b, "usage.prompt_tokens_details.cached_tokens") >= 1024);
+    answer_free(&a);
+    answer_free(&b);
+    free(body);
+    free(text);
+}
+
+/* ---- probabilities --------------------------------------------------------------------------- */
+
+/* Of a prompt with echo: those of the tokens one after another, each with its own map; the greedy
+ * token has the number of the map's maximum. */
+static void echoes_probabilities(void **state)
+{
+    answer a = post("/v1/completions",
+                    "{\"prompt\": [[104, 101, 108, 108, 111]], \"max_tokens\": 1,"
+                    " \"logprobs\": 1, \"echo\": true, \"temperature\": 0}");
+    answer b = post("/v1/completions", "{\"prompt\": [104, 101, 108, 108], \"max_tokens\": 1, "
+                                       "\"logprobs\": 1, \"temperature\": 0}");
+    assert_int_equal(answer_at(&a, "choices.0.logprobs.token_logprobs")->n, 6);
+    const serve_json *map = answer_at(&a, "choices.0.logprobs.top_logprobs.4");
+    const serve_json *own = answer_at(&b, "choices.0.logprobs.top_logprobs.0");
+    double            most = -INFINITY;
+    for (const serve_json *x = map->first; x; x = x->next)
+        if (x->number > most) most = x->number;
+    assert_true(fabs(most - own->first->number) < 1e-6);
+    const double picked = answer_number(&a, "choices.0.logprobs.token_logprobs.5");
+    map = answer_at(&a, "choices.0.logprobs.top_logprobs.5");
+    assert_true(map->first->number == picked); /* greedy: exactly */
+    answer_free(&a);
+    answer_free(&b);
+}
+
+static void counts_seeds_from_the_first_choice(void **state)
+{
+    answer a = post("/v1/completions", "{\"prompt\": \"abc\", \"n\": 3, \"seed\": 7}");
+    answer b = post("/v1/completions", "{\"prompt\": \"abc\", \"seed\": 9}");
+    assert_string_equal(answer_text(&a, "choices.2.text"), answer_text(&b, "choices.0.text"));
+    answer_free(&a);
+    answer_free(&b);
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* A conversation cut at 64 tokens goes on with the bits of one that was not, through a name, a
+ * fork, a file and a body. */
+static void states_continue_exactly(void **state)
+{
+    static const char rest[] =
+        "{\"prompt\": \" and then\", \"max_tokens\": 12, \"temperature\": 0, "
+        "\"logprobs\": 2, %s}";
+    char  *text = long_text(64), *body = body_of("{\"prompt\": \"%s\"}", text), again[1024];
+    char  *all = body_of("{\"prompt\": \"%s and then\", \"max_tokens\": 12, \"temperature\": 0, "
+                          "\"logprobs\": 2}",
+                         text);
+    answer whole = post("/v1/completions", all), a = post("/states/first", body);
+    assert_int_equal(a.status, 201);
+    answer_free(&a);
+    a = post("/states/first/fork", "{\"to\": \"second\"}");
+    assert_int_equal(a.status, 201);
+    answer_free(&a);
+    a = client_ask(it.port, "GET", "/states/second", NULL);
+    const size_t bytes = a.bytes - (size_t)(a.body - a.text);
+    answer       b = client_ask_with(it.port, "PUT", "/states/third", "", a.body, bytes);
+    assert_int_equal(b.status, 201);
+    answer_free(&a);
+    answer_free(&b);
+    static const char *const names[] = {"first", "second", "third"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        char from[64];
+        snprintf(from, sizeof from, "\"dra_state\": \"%s\"", names[i]);
+        snprintf(again, sizeof again, rest, from);
+        a = post("/v1/completions", again);
+        assert_string_equal(answer_text(&a, "choices.0.text"),
+                            answer_text(&whole, "choices.0.text"));
+        for (const serve_json *x = answer_at(&a, "choices.0.logprobs.token_logprobs.0"),
+                              *y = answer_at(&whole, "choices.0.logprobs.token_logprobs.0");
+             x && y; x = x->next, y = y->next)
+            assert_true(x->number == y->number);
+        answer_free(&a);
+    }
+    answer_free(&whole);
+    free(body);
+    free(all);
+    free(text);
+}
+
+static void states_travel_in_bodies(void **state)
+{
+    answer a = post("/v1/completions", "{\"prompt\": \"abc\", \"max_tokens\": 5, \"seed\": 1, "
+                                       "\"dra_return_state\": true, \"dra_save_state\": \"here\"}");
+    char  *body = body_of("{\"prompt\": \"d\", \"max_tokens\": 9, \"seed\": 2, "
+                           "\"dra_state_data\": \"%s\"}",
+                          answer_text(&a, "dra_state_data"));
+    answer b = post("/v1/completions", body);
+    answer c = post("/v1/completions", "{\"prompt\": \"d\", \"max_tokens\": 9, \"seed\": 2, "
+                                       "\"dra_state\": \"here\"}");
+    assert_int_equal(b.status, 200);
+    assert_string_equal(answer_text(&b, "choices.0.text"), answer_text(&c, "choices.0.text"));
+    free(body);
+    answer_free(&a);
+    answer_free(&b);
+    answer_free(&c);
+}
+
+/* A file of another model, a damaged one: refused, and what had the name stays. */
+static void refuses_other_files(void **state)
+{
+    answer a = client_ask(it.port, "GET", "/states/first", NULL);
+    char  *file = malloc(a.bytes);
+    size_t bytes = a.bytes - (size_t)(a.body - a.text);
+    memcpy(file, a.body, bytes);
+    answer_free(&a);
+    file[bytes / 2] ^= 1;
+    a = client_ask_with(it.port, "PUT", "/states/first", "", file, bytes);
+    assert_int_equal(a.status, 400);
+    answer_free(&a);
+    a = client_ask_with(it.port, "PUT", "/states/first", "", file, bytes / 2);
+    assert_int_equal(a.status, 400);
+    answer_free(&a);
+    free(file);
+    a = client_ask(it.port, "GET", "/states/first/look", NULL);
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+}
+
+static void ends_well(void **state) { assert_int_equal(server_stop(&it), 0); }
+
+/* Killed while it saves, again and again: a server that starts then finds old or new, whole. */
+static void survives_being_killed(void **state)
+{
+    char word[160], folder[160];
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(folder, sizeof folder, "%s/killed", tiny);
+    const char *const words[] = {"--model", word, "--port", "0", "--state-dir", folder, NULL};
+    for (int i = 0; i < 4; i++) {
+        server    own = server_start(words);
+        const int fd = client_open(own.port);
+        answer    a = client_ask(own.port, "GET", "/states", NULL);
+        assert_true(own.port && a.json);
+        if (i > 0) assert_true(answer_number(&a, "data.0.tokens") >= 3);
+        answer_free(&a);
+        a = client_ask(own.port, "POST", "/states/kept", "{\"prompt\": \"abc\"}");
+        answer_free(&a);
+        static const char more[] = "POST /states/kept HTTP/1.1\r\nHost: localhost\r\n"
+                                   "Content-Length: 18\r\n\r\n{\"prompt\": \"abcd\"}";
+        client_send(fd, more, sizeof more - 1);
+        nanosleep(&(struct timespec){0, 1000000L * i}, NULL);
+        kill(own.pid, SIGKILL);
+        waitpid(own.pid, NULL, 0);
+        close(own.log);
+        close(fd);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(answers_in_company_are_the_same, start),
+        cmocka_unit_test(streams_what_it_answers),
+        cmocka_unit_test(reads_beginnings_once),
+        cmocka_unit_test(echoes_probabilities),
+        cmocka_unit_test(counts_seeds_from_the_first_choice),
+        cmocka_unit_test(states_continue_exactly),
+        cmocka_unit_test(states_travel_in_bodies),
+        cmocka_unit_test(refuses_other_files),
+        cmocka_unit_test(ends_well),
+        cmocka_unit_test(survives_being_killed),
+    };
+    return check_main("serve", NULL, 0, tests, COUNT(tests));
+}
