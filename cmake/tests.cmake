@@ -54,7 +54,8 @@ function(dra_test source)
         target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/client.c
             ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c)
     endif()
-    if(target MATCHES "^serve_test_(protocol|limits)$") # their engine takes the place of the library's
+    # Their engine takes the place of the library's.
+    if(target MATCHES "^serve_test_(protocol|limits)$")
         target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/fake_engine.c)
     endif()
     if(stem MATCHES "_alloc$")   # these count allocations: the test defines __wrap_malloc etc.
