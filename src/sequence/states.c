@@ -464,7 +464,8 @@ dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to
                            dra_error *err)
 {
     dra_status st = check_part(s, i, row, n, err);
-    walk       w = walk_of(s, i, row);
+    if (st != DRA_OK) return st;
+    walk w = walk_of(s, i, row);
     while (w.item < w.end && st == DRA_OK) {
         const dra_span x = walk_on(&w, w.end - w.item);
         st = dra_array_download(to, x, err);
@@ -477,7 +478,8 @@ dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *f
                             dra_error *err)
 {
     dra_status st = check_part(s, i, row, n, err);
-    walk       w = walk_of(s, i, row);
+    if (st != DRA_OK) return st;
+    walk w = walk_of(s, i, row);
     while (w.item < w.end && st == DRA_OK) {
         const dra_span x = walk_on(&w, w.end - w.item);
         st = dra_array_upload(x, from, err);
