@@ -101,8 +101,7 @@ static bool is_quantised(const dra_conversion *c, const dra_file_tensor *t, cons
     const bool head = strcmp(p->name, "head") == 0 ||
                       (embedding && !param_of(c->target, "head")); /* tied */
     const int64_t block = (int64_t)dra_dtype_get(c->how->dtype)->block_elements;
-    const bool    kept = (c->how->keep_head && head) || (c->how->keep_embedding && embedding) ||
-                      (c->how->cpp && (head || embedding)); /* as rwkv.cpp's own quantiser */
+    const bool    kept = (c->how->keep_head && head) || (c->how->keep_embedding && embedding);
     return !kept && p->product && t->shape.rank == 2 && t->shape.dim[1] % block == 0 &&
            t->shape.dim[0] >= block && strcmp(p->name, "positions") != 0;
 }
@@ -111,9 +110,11 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t
 {
     const dra_spec *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
     const dra_dtype full = is_file(c) ? DRA_F32 : DRA_REAL;
-    const bool vector = c->how->cpp ? dra_rwkv_cpp_dtype(t->name, &t->shape, DRA_F16) == DRA_F32
-                                    : p->shape.rank < 2 || is_wide(p->name);
-    if (vector || c->how->dtype == DRA_F32) return full;
+    const bool      vector = p->shape.rank < 2 || is_wide(p->name);
+    if (c->how->cpp) return dra_rwkv_cpp_dtype(t->name, &t->shape, c->how->dtype);
+    const bool kept = c->config.format == DRA_FORMAT_GGUF &&
+                      dra_gguf_stays_f32(t->name, c->how->dtype);
+    if (vector || kept || c->how->dtype == DRA_F32) return full;
     return !dra_is_quantised(c->how->dtype) || is_quantised(c, t, p) ? c->how->dtype : full;
 }
 

@@ -36,9 +36,10 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
             dra_name_rule_name(rules, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
-        if (!r || !r->also) continue;
+        const char *copy = !r ? NULL : r->also ? r->also : l == 0 ? r->unread : NULL;
+        if (!copy) continue;
         list[n] = *t;
-        dra_pattern_fill(rules->prefix, r->also, l, list[n++].name);
+        dra_pattern_fill(rules->prefix, copy, l, list[n++].name);
     }
     return list ? n : -1;
 }
@@ -47,7 +48,8 @@ const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *
                                      dra_get_param get, void *user, dra_real *room, dra_error *err)
 {
     const dra_name_rule *r = t->rule;
-    if (!r || (!r->transposed && !r->parts && !r->as)) return get(user, t->param[0], err);
+    if (!r || (!r->transposed && !r->parts && !r->as && !r->halved_every))
+        return get(user, t->param[0], err);
     for (int k = 0; k == 0 || k < r->parts; k++) {
         const dra_real *from = get(user, t->param[k], err);
         if (!from) return NULL;

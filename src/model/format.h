@@ -15,7 +15,7 @@ enum { DRA_TENSOR_NAME = 160 };
 /* Kinds of files that name and lay out the tensors of one model differently. */
 typedef enum dra_dialect {
     DRA_DIALECT_FOLDER,   /* that of the format's folders                       */
-    DRA_DIALECT_OLD,      /* of older folders; read, never written              */
+    DRA_DIALECT_OLD,      /* of older folders and GGUF; read, never written     */
     DRA_DIALECT_ORIGINAL, /* of RWKV's trainers                                 */
     DRA_DIALECT_CPP       /* of rwkv.cpp                                        */
 } dra_dialect;
@@ -40,6 +40,7 @@ typedef struct dra_name_rule {
     const char *ours, *theirs;
     const char *instead; /* another name of the tensor, tried after the first; or NULL            */
     const char *also;    /* another tensor that holds the same numbers, and is written; or NULL   */
+    const char *unread;  /* one more for layer 0, which no reader looks at; or NULL               */
     bool transposed;     /* stored (in, out), not (out, in)                                       */
     int  part, parts;    /* stored with others: part `part` of `parts`                        */
     dra_part_place place;
@@ -48,6 +49,7 @@ typedef struct dra_name_rule {
     bool           flat;  /* all axes as one                                                   */
     bool           loose; /* read whatever its axes are, if it has as many numbers             */
     dra_stored_as  as;
+    int64_t        halved_every; /* stored divided by 2^(layer / this); 0: as it is            */
     dra_shape      shape; /* there, of as many numbers; rank 0: as the parameter's             */
 } dra_name_rule;
 

@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "file/fail.h"
+#include "model/rwkv.h"
 
 typedef struct architecture {
     const char          *name;
-    const dra_name_rule *rules;
+    const dra_name_rule *rules; /* NULL: those of RWKV */
     void (*read)(dra_keys *k, dra_model_config *c);
     void (*write)(dra_keys *k, const dra_model_config *c);
     bool (*is)(const dra_model_config *c); /* this config is one of it */
@@ -70,10 +71,16 @@ static void write_gpt2(dra_keys *k, const dra_model_config *c)
 
 /* What it has that GPT-2 has not is found when the keys are read back. */
 static bool is_gpt2(const dra_model_config *c) { return true; }
+static bool is_rwkv6(const dra_model_config *c) { return dra_model_config_rwkv(c) == 6; }
+static bool is_rwkv7(const dra_model_config *c) { return dra_model_config_rwkv(c) == 7; }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static const architecture architectures[] = {{"gpt2", gpt2_rules, read_gpt2, write_gpt2, is_gpt2}};
+/* The last takes what none before it is. */
+static const architecture architectures[] = {
+    {"rwkv6", NULL, dra_gguf_read_rwkv6, dra_gguf_write_rwkv, is_rwkv6},
+    {"rwkv7", NULL, dra_gguf_read_rwkv7, dra_gguf_write_rwkv, is_rwkv7},
+    {"gpt2", gpt2_rules, read_gpt2, write_gpt2, is_gpt2}};
 
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -96,7 +103,7 @@ static void read(dra_keys *k, dra_model_config *c)
             c->tied = dra_keys_bool(k, TIED_KEY, true) ? DRA_ON : DRA_OFF;
             return;
         }
-    dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2");
+    dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2, rwkv6 or rwkv7");
 }
 
 /* The file has no key for a head of its own: its tensor is there, or not. */
@@ -112,13 +119,18 @@ static void write(dra_keys *k, const dra_model_config *c)
 static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     out->row = architecture_of(c)->rules;
-    return DRA_OK;
+    return out->row ? DRA_OK : dra_rwkv_rules(c, out, err);
 }
+
+/* Layer 0 of RWKV 7 mixes no values; what is there in their place is not read. */
+static const char *const ignored[] = {"blk.0.time_mix_v0.weight", "blk.0.time_mix_v1.weight",
+                                      "blk.0.time_mix_v2.weight", NULL};
 
 const dra_format dra_format_gguf = {.name = "gguf",
                                     .prefix = "",
                                     .head = HEAD,
                                     .make_rules = make_rules,
+                                    .ignored = ignored,
                                     .read = read,
                                     .write = write};
 

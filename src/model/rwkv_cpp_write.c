@@ -22,11 +22,23 @@ static dra_status put(dra_file_writer *w, int n, const uint32_t *numbers, dra_er
     return dra_file_writer_write(w, numbers, (size_t)n * sizeof *numbers, err);
 }
 
+/* Its quantiser takes all matrices but these; rows of no whole blocks stay as they are. */
+static bool is_quantised(const char *name, const dra_shape *shape, dra_dtype wanted)
+{
+    static const char *const kept[] = {"emb.weight", "head.weight", "att.v1", "att.v2",
+                                       "att.g1",     "att.g2",      "att.a1", "att.a2",
+                                       "att.w1",     "att.w2",      "att.r_k"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strstr(name, kept[i])) return false;
+    return shape->rank == 2 && shape->dim[1] % (int64_t)dra_dtype_get(wanted)->block_elements == 0;
+}
+
 /* Tensors of several axes are FP16 in its FP16 files, but for these. */
 dra_dtype dra_rwkv_cpp_dtype(const char *name, const dra_shape *shape, dra_dtype wanted)
 {
     static const char *const wide[] = {".time_", ".k_k", ".k_a", ".r_k", ".x_rwkvag",
                                        ".x_k",   ".w0",  ".a0",  ".v0"};
+    if (dra_is_quantised(wanted)) return is_quantised(name, shape, wanted) ? wanted : DRA_F32;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         if (strstr(name, wide[i])) return DRA_F32;
     return shape->rank > 1 ? wanted : DRA_F32;

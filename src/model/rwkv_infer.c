@@ -53,8 +53,9 @@ dra_dialect dra_dialect_of(const dra_tensor_source *s)
 {
     if (s->dim) return DRA_DIALECT_CPP;
     if (has(s, "emb.weight")) return DRA_DIALECT_ORIGINAL;
-    return dra_tensor_source_find(s, "model.layers.0.attn.x_x") ? DRA_DIALECT_OLD
-                                                                : DRA_DIALECT_FOLDER;
+    const bool old = dra_tensor_source_find(s, "model.layers.0.attn.x_x") ||
+                     dra_tensor_source_find(s, "blk.0.time_mix_lerp_w.weight");
+    return old ? DRA_DIALECT_OLD : DRA_DIALECT_FOLDER;
 }
 
 /* One more than the last that any tensor names: others may be missing, and are to be named then. */

@@ -29,9 +29,9 @@ static bool is_ignored(const dra_model *m, const dra_name_rules *rules, const ch
 {
     const dra_format *f = rules->format;
     const size_t      n = strlen(name);
-    if (!f->class_name) return false;
-    if (strcmp(name, rules->head) == 0) return dra_model_config_of(m)->tied == DRA_ON;
-    for (const char *const *end = f->ignored; *end; end++)
+    if (f->class_name && strcmp(name, rules->head) == 0)
+        return dra_model_config_of(m)->tied == DRA_ON;
+    for (const char *const *end = f->ignored; end && *end; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
     return false;
 }

@@ -101,7 +101,7 @@ bool dra_name_rule_in_place(const dra_name_rule *r)
 {
     if (!r) return true;
     const bool elsewhere = r->place == DRA_PARTS_IN || (r->place && r->transposed);
-    return r->as == DRA_AS_IT_IS && !elsewhere;
+    return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere;
 }
 
 static void put_in_front(dra_shape *shape, int64_t n)
@@ -223,6 +223,15 @@ static double from_stored(dra_stored_as as, double x)
     }
 }
 
+/* What the numbers of a parameter are divided by in its tensor: a power of 2, which loses nothing. */
+static double divisor(const dra_name_rule *r, const dra_spec *p)
+{
+    enum { MOST = 400 };
+    int64_t l = 0;
+    if (!r || r->halved_every < 1 || !dra_pattern_fits(r->ours, p->name, &l)) return 1;
+    return ldexp(1, (int)dra_imin(l / r->halved_every, MOST));
+}
+
 /* The first number of a tensor that real numbers cannot hold; 0: there is none. */
 static double too_large(const dra_tensor_info *t)
 {
@@ -250,8 +259,9 @@ dra_status dra_name_rule_read(const dra_tensor_source_entry *e, const dra_name_r
     if (large != 0)
         return dra_fail_at(err, DRA_ERR_VALUE, e->file, "tensor '%s': %g is beyond %s",
                            dra_brief(e->info->name, name), large, dra_dtype_get(DRA_REAL)->name);
-    for (size_t i = 0; i < n && r && r->as; i++)
-        to[i] = (dra_real)from_stored(r->as, (double)to[i]);
+    const double by = divisor(r, p);
+    for (size_t i = 0; i < n && r && (r->as || by != 1); i++)
+        to[i] = (dra_real)from_stored(r->as, (double)to[i] * by);
     return DRA_OK;
 }
 
@@ -260,7 +270,8 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
 {
     const lie           w = lie_of(r, &p->shape);
     const dra_stored_as as = r ? r->as : DRA_AS_IT_IS;
-    if (w.along_i == 1 && as == DRA_AS_IT_IS) {
+    const double        by = divisor(r, p);
+    if (w.along_i == 1 && as == DRA_AS_IT_IS && by == 1) {
         for (int64_t o = 0; o < w.O; o++)
             memcpy(to + w.first + o * w.along_o, from + o * w.I, (size_t)w.I * sizeof *to);
         return;
@@ -268,6 +279,6 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
     for (int64_t o = 0; o < w.O; o += TILE)
         for (int64_t i = 0; i < w.I; i++)
             for (int64_t k = o; k < w.O && k < o + TILE; k++)
-                to[w.first + k * w.along_o + i * w.along_i] = (dra_real)to_stored(
-                    as, (double)from[k * w.I + i]);
+                to[w.first + k * w.along_o + i * w.along_i] =
+                    (dra_real)(to_stored(as, (double)from[k * w.I + i]) / by);
 }

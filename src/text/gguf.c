@@ -1,5 +1,7 @@
-/* Tokenizers of GGUF files: those of GPT-2's kind, tokens and merges spelled as in its files. */
+/* Tokenizers of GGUF files: those of GPT-2's kind, tokens and merges spelled as in its files, and
+ * RWKV World (text/gguf_world.h). */
 #include "text/gguf.h"
+#include "text/gguf_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,19 +14,23 @@
 #include "text/letters.h"
 #include "text/vocabulary.h"
 
-#define KEY(name) "tokenizer.ggml." name
-
-enum { NORMAL = 1, CONTROL = 3, OWN = 4, UNUSED = 5 }; /* types of tokens */
+#define KEY(name) DRA_GGUF_TOKENIZER_KEY(name)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static dra_status expect(const dra_vocabulary *v, const json_t *pairs, const char *key,
-                         const char *expected)
+                         const char *right, const char *expected)
 {
     const char *found = json_string_value(json_object_get(pairs, key));
     char        room[DRA_BRIEF];
-    if (!found || strcmp(found, expected) == 0) return DRA_OK;
+    if (!found || strcmp(found, right) == 0) return DRA_OK;
     return dra_vocabulary_fail(v, "%s is %s, expected %s", key, dra_brief(found, room), expected);
+}
+
+static bool is_world(const json_t *pairs)
+{
+    const char *model = json_string_value(json_object_get(pairs, KEY("model")));
+    return model && strcmp(model, "rwkv") == 0;
 }
 
 /* Spelling to id; what is spelled twice keeps its first id. */
@@ -47,11 +53,11 @@ static dra_status add_tokens(dra_vocabulary *v, const json_t *tokens, const json
         const int64_t type = (int64_t)json_integer_value(json_array_get(types, i));
         const char   *text = json_string_value(json_array_get(tokens, i));
         if (!text) return dra_vocabulary_fail(v, KEY("tokens") " %zu is no text", i);
-        if (type != CONTROL && type != OWN) continue;
+        if (type != DRA_GGUF_CONTROL && type != DRA_GGUF_OWN) continue;
         st = dra_vocabulary_add(v, (dra_added){.id = (int32_t)i,
                                                .text = text,
                                                .bytes = strlen(text),
-                                               .special = type == CONTROL});
+                                               .special = type == DRA_GGUF_CONTROL});
     }
     return st;
 }
@@ -73,8 +79,8 @@ static dra_status fill(dra_vocabulary *v, const json_t *pairs)
 {
     const json_t *tokens = json_object_get(pairs, KEY("tokens"));
     const size_t  n = json_array_size(tokens);
-    dra_status    st = expect(v, pairs, KEY("model"), "gpt2");
-    if (st == DRA_OK) st = expect(v, pairs, KEY("pre"), "gpt-2");
+    dra_status    st = expect(v, pairs, KEY("model"), "gpt2", "gpt2 or rwkv");
+    if (st == DRA_OK) st = expect(v, pairs, KEY("pre"), "gpt-2", "gpt-2");
     if (st != DRA_OK) return st;
     if (n < 1 || n >= DRA_MOST_IDS)
         return dra_vocabulary_fail(v, "%zu " KEY("tokens") ", expected 1 to %d", n, DRA_MOST_IDS);
@@ -120,9 +126,10 @@ dra_status dra_tokenizer_read_gguf(const char *path, dra_tokenizer **out, dra_er
     dra_file_map   map = {0};
     dra_status     st = dra_vocabulary_begin(&v, path, err);
     if (st == DRA_OK) st = open_pairs(path, &g, &map, err);
-    if (st == DRA_OK) st = fill(&v, g.pairs);
+    const bool world = st == DRA_OK && is_world(g.pairs);
+    if (st == DRA_OK) st = world ? dra_gguf_world_fill(&v, g.pairs) : fill(&v, g.pairs);
     json_t *vocab = (json_t *)(uintptr_t)v.vocab;
-    st = dra_vocabulary_end(&v, st, out);
+    st = (world ? dra_world_end : dra_vocabulary_end)(&v, st, out);
     json_decref(vocab);
     dra_gguf_free(&g);
     if (map.data) dra_file_map_close(&map);
@@ -159,10 +166,10 @@ static void put_tokens(const speller *s, int64_t vocab, json_t *pairs)
     json_t *tokens = dra_json_array(s->j), *types = dra_json_array(s->j);
     for (int32_t id = 0; id < vocab && !s->j->failed; id++) {
         const bool there = id < s->t->size && s->t->token[id].kind != DRA_TOKEN_NONE;
-        int        type = !there                    ? UNUSED
-                          : s->t->token[id].special ? CONTROL
-                          : is_added(s->t, id)      ? OWN
-                                                    : NORMAL;
+        int        type = !there                    ? DRA_GGUF_UNUSED
+                          : s->t->token[id].special ? DRA_GGUF_CONTROL
+                          : is_added(s->t, id)      ? DRA_GGUF_OWN
+                                                    : DRA_GGUF_NORMAL;
         if (there)
             spell(s, id, s->room);
         else
@@ -190,7 +197,8 @@ dra_status dra_tokenizer_gguf_pairs(const dra_tokenizer *t, int64_t vocab, dra_j
                                     json_t *pairs, dra_error *err)
 {
     if (t->is_bytes) return DRA_OK; /* GGUF has no such kind */
-    if (t->longest_first || t->nfc || t->prefix_space)
+    if (t->longest_first) return dra_gguf_world_pairs(t, vocab, j, pairs, err);
+    if (t->nfc || t->prefix_space)
         return dra_fail(err, DRA_ERR_VALUE,
                         "gguf: the tokenizer is not of GPT-2's kind, expected bytes and merges "
                         "without NFC");

@@ -107,6 +107,17 @@ static dra_status check_entries(const dra_vocabulary *v, const dra_tokenizer *t)
     return DRA_OK;
 }
 
+dra_status dra_world_end(dra_vocabulary *v, dra_status status, dra_tokenizer **out)
+{
+    if (status == DRA_OK) status = make_tokens(v);
+    status = dra_vocabulary_end(v, status, out);
+    if (status == DRA_OK) status = check_entries(v, *out);
+    if (status == DRA_OK) return status;
+    dra_tokenizer_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
 bool dra_world_is(const char *text, size_t bytes)
 {
     return bytes && text[0] >= '0' && text[0] <= '9';
@@ -119,14 +130,7 @@ dra_status dra_world_read(const char *path, const char *text, size_t bytes, dra_
     dra_status     status = dra_vocabulary_begin(&v, path, err);
     if (status != DRA_OK) return status;
     v.t->longest_first = true;
-    status = read_lines(&v, text, bytes);
-    if (status == DRA_OK) status = make_tokens(&v);
-    status = dra_vocabulary_end(&v, status, out);
-    if (status == DRA_OK) status = check_entries(&v, *out);
-    if (status == DRA_OK) return status;
-    dra_tokenizer_destroy(*out);
-    *out = NULL;
-    return status;
+    return dra_world_end(&v, read_lines(&v, text, bytes), out);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -83,6 +83,7 @@ static inline void read_rows(const loaded *m, dra_states *s, const int32_t *ids,
     const dra_view view = {.model = m->model, .logits = true};
     dra_error      err = {0};
     dra_reader    *r = open_reader(m, &view);
+    const int64_t  words = dra_model_config_of(m->model)->vocab;
     for (int64_t t = 0; t < N; t += part) {
         const int64_t n = N - t < part ? N - t : part;
         int32_t      *some = calloc((size_t)(B * n), sizeof *some);
@@ -93,8 +94,8 @@ static inline void read_rows(const loaded *m, dra_states *s, const int32_t *ids,
         expect_ok(dra_reader_read(r, s, n, NULL, 1, &in, &err), &err);
         const dra_real *y = dra_reader_result(r, "logits");
         for (int64_t b = 0; b < B; b++)
-            memcpy(logits + (b * N + t) * WORDS, y + b * n * WORDS,
-                   (size_t)(n * WORDS) * sizeof *logits);
+            memcpy(logits + (b * N + t) * words, y + b * n * words,
+                   (size_t)(n * words) * sizeof *logits);
         free(some);
     }
     dra_reader_destroy(r);
@@ -104,14 +105,72 @@ static inline void read_rows(const loaded *m, dra_states *s, const int32_t *ids,
 
 static const int32_t ids_5[SOME] = {16, 0,  43, 13, 17, 30, 4,  22, 21, 22,
                                     22, 13, 37, 2,  47, 26, 39, 15, 36, 46};
+static const int32_t ids_52[SOME] = {21, 12, 27, 45, 39, 6, 12, 7,  32, 21,
+                                     10, 11, 11, 42, 3,  3, 17, 35, 33, 37};
 static const int32_t ids_6[SOME] = {41, 29, 21, 21, 27, 29, 38, 36, 31, 31,
                                     32, 8,  26, 12, 41, 26, 21, 34, 10, 9};
 static const int32_t ids_7[SOME] = {31, 5,  2,  31, 39, 1,  16, 8,  39, 17,
                                     9,  22, 41, 23, 20, 36, 20, 13, 30, 22};
 
-static inline const int32_t *ids_of_version(int version)
+static const int32_t ids_tiny[] = {34, 105, 110}; /* of rwkv.cpp's tiny models, V 256 */
+
+/* Of 5.0, of 5.2, of 6 and 7. */
+static inline const int32_t *ids_of_model(const dra_model_config *c)
 {
-    return version == 5 ? ids_5 : version == 6 ? ids_6 : ids_7;
+    const int version = dra_model_config_rwkv(c);
+    if (c->vocab != WORDS) return ids_tiny;
+    if (version == 5) return c->mixer[0].gate_values == DRA_GATE_NONE ? ids_5 : ids_52;
+    return version == 6 ? ids_6 : ids_7;
+}
+
+/* The logits of a model, a file or a folder, are those under `name` in `expected`. */
+static inline void expect_logits(const char *path, const char *expected, const char *name,
+                                 double tol)
+{
+    loaded       m = {0};
+    dra_error    err = {0};
+    dra_tensors *t = NULL;
+    size_t       n;
+    dra_real     logits[SOME * WORDS];
+    expect_ok(dra_folder_load(path, &m.model, &m.weights, &err), &err);
+    expect_ok(dra_tensors_open(expected, &t, &err), &err);
+    dra_real      *want = numbers(t, name, &n);
+    const int32_t *ids = ids_of_model(dra_model_config_of(m.model));
+    const int64_t  N = (int64_t)n / dra_model_config_of(m.model)->vocab;
+    assert_true(n <= SOME * WORDS);
+    for (int64_t part = N; part > 0; part -= N / 2 + 3) {
+        dra_states *s = open_states(&m, 1);
+        read_rows(&m, s, ids, 1, N, part, logits);
+        expect_near(path, n, logits, want, tol);
+        dra_states_destroy(s);
+    }
+    free(want);
+    dra_tensors_close(t);
+    load_free(&m);
+}
+
+static inline dra_status convert_as(const char *from, const char *to, dra_format_kind format,
+                                    double eps, dra_dtype dtype, bool cpp, dra_error *err)
+{
+    dra_model_config   c;
+    dra_convert_config how = {.from = from, .to = to, .config = &c, .dtype = dtype, .cpp = cpp};
+    expect_ok(dra_folder_config(from, &c, err), err);
+    c.format = format;
+    if (eps > 0) c.mixer[0].a.head_norm_eps = eps;
+    return dra_convert(&how, err);
+}
+
+static inline void expect_same_file(const char *a, const char *b)
+{
+    char     *x, *y;
+    size_t    n, m;
+    dra_error err = {0};
+    expect_ok(dra_file_read(a, 1 << 24, &x, &n, &err), &err);
+    expect_ok(dra_file_read(b, 1 << 24, &y, &m, &err), &err);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    free(x);
+    free(y);
 }
 
 #endif

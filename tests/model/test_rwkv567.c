@@ -187,31 +187,6 @@ static void an_original(void **row)
 
 /* ---- rwkv.cpp and folders, which are part of the repository ---------------------------------- */
 
-/* The logits of a model, a file or a folder, are those under `name` in `expected`. */
-static void expect_logits(const char *path, const char *expected, const char *name, double tol)
-{
-    loaded       m = {0};
-    dra_error    err = {0};
-    dra_tensors *t = NULL;
-    size_t       n;
-    dra_real     logits[SOME * WORDS];
-    expect_ok(dra_folder_load(path, &m.model, &m.weights, &err), &err);
-    expect_ok(dra_tensors_open(expected, &t, &err), &err);
-    dra_real      *want = numbers(t, name, &n);
-    const int      version = dra_model_config_rwkv(dra_model_config_of(m.model));
-    const int32_t *ids = ids_of_version(version);
-    assert_int_equal(n, SOME * WORDS);
-    for (int64_t part = SOME; part > 0; part -= 13) {
-        dra_states *s = open_states(&m, 1);
-        read_rows(&m, s, ids, 1, SOME, part, logits);
-        expect_near(path, n, logits, want, tol);
-        dra_states_destroy(s);
-    }
-    free(want);
-    dra_tensors_close(t);
-    load_free(&m);
-}
-
 static void folders_of_fla(void **unused)
 {
     expect_logits(DATA "fla-rwkv6", DATA "fla.expected.safetensors", "fla-rwkv6", LOGITS_TOL);
@@ -223,30 +198,6 @@ static void files_of_rwkv_cpp(void **unused)
     static const char expected[] = DATA "rwkv-cpp.expected.safetensors";
     expect_logits(DATA "v5.0-FP16.bin", expected, "v5.0-FP16.bin", LOGITS_TOL);
     expect_logits(DATA "v7.0-FP16.bin", expected, "v7.0-FP16.bin", LOGITS_TOL);
-}
-
-static dra_status convert_as(const char *from, const char *to, dra_format_kind format, double eps,
-                             dra_dtype dtype, bool cpp, dra_error *err)
-{
-    dra_model_config   c;
-    dra_convert_config how = {.from = from, .to = to, .config = &c, .dtype = dtype, .cpp = cpp};
-    expect_ok(dra_folder_config(from, &c, err), err);
-    c.format = format;
-    if (eps > 0) c.mixer[0].a.head_norm_eps = eps;
-    return dra_convert(&how, err);
-}
-
-static void expect_same_file(const char *a, const char *b)
-{
-    char     *x, *y;
-    size_t    n, m;
-    dra_error err = {0};
-    expect_ok(dra_file_read(a, 1 << 24, &x, &n, &err), &err);
-    expect_ok(dra_file_read(b, 1 << 24, &y, &m, &err), &err);
-    assert_int_equal(n, m);
-    assert_memory_equal(x, y, n);
-    free(x);
-    free(y);
 }
 
 /* From rwkv.cpp into a folder and back: the same bytes, in the order of dra's own lists. */

@@ -116,7 +116,7 @@ static void states_go_out_and_in(void **unused)
         dra_error err = {0};
         dra_real  whole[SOME * WORDS], rest[SOME * WORDS];
         expect_ok(dra_folder_load(folders[i], &m.model, &m.weights, &err), &err);
-        const int32_t *ids = ids_of_version(i ? 7 : 6);
+        const int32_t *ids = i ? ids_7 : ids_6;
         dra_states    *a = open_states(&m, 1), *b = open_states(&m, 1), *c = open_states(&m, 1);
         read_rows(&m, a, ids, 1, SOME, SOME, whole);
         read_rows(&m, b, ids, 1, 11, 11, rest);
