@@ -1,5 +1,5 @@
-/* RWKV World in GGUF. Id 0 is the end of a text, "<s>" there; ids beyond the vocabulary are "[PADn]".
- * Only tokens of the normal type are found in texts. */
+/* RWKV World in GGUF. Id 0 is the end of a text, "<s>" there; ids beyond the vocabulary are
+ * "[PADn]". Only tokens of the normal type are found in texts. */
 #include "text/gguf_world.h"
 
 #include <stdio.h>
@@ -17,8 +17,8 @@ static int hex(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* What stands for a letter after a backslash: \t \n \r \xNN, else the letter itself. Returns how many
- * letters that takes; 0: there is no byte of this. */
+/* What stands for a letter after a backslash: \t \n \r \xNN, else the letter itself. Returns how
+ * many letters that takes; 0: there is no byte of this. */
 static size_t unescape(const char *at, char *to)
 {
     static const char names[] = "tnr", codes[] = "\t\n\r";
