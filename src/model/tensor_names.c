@@ -223,7 +223,7 @@ static double from_stored(dra_stored_as as, double x)
     }
 }
 
-/* What the numbers of a parameter are divided by in its tensor: a power of 2, which loses nothing. */
+/* What numbers of a parameter are divided by in its tensor: a power of 2, which loses nothing. */
 static double divisor(const dra_name_rule *r, const dra_spec *p)
 {
     enum { MOST = 400 };
