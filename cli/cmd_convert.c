@@ -43,8 +43,8 @@ static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "model folder of dra, Hugging Face or x-transformers, a GGUF file of GPT-2 or RWKV, or an RWKV "
-     "file of rwkv.cpp or PyTorch",
+     "model folder of dra, Hugging Face or x-transformers, a GGUF file of GPT-2 or RWKV, or an "
+     "RWKV file of rwkv.cpp or PyTorch",
      "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
