@@ -26,6 +26,8 @@ trap 'tmux kill-server 2>/dev/null; rm -rf "$scratch"' EXIT
 LC_ALL=C.UTF-8 DRA_REAL=$1 DRA_LIMITS=$here/limits DRA_MAKEFILE=$root/Makefile
 export LC_ALL DRA_REAL DRA_LIMITS DRA_MAKEFILE
 unset NO_COLOR TMUX
+# A server without sessions ends, while the next command may already be talking to it.
+tmux -f /dev/null new-session -d -s keep "sleep 3600"
 mkdir "$scratch/bin" "$scratch/page"
 ln -s "$here/dra.sh" "$scratch/bin/dra"
 ln -s "$here/make.sh" "$scratch/bin/make"
