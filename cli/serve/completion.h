@@ -35,7 +35,7 @@ typedef struct serve_completion {
     dra_ids         *prompts;
     char             save[SERVE_NAME + 1]; /* the name the state is kept under; "": none */
     char             temp_in[SERVE_NAME + 1], temp_out[SERVE_NAME + 1]; /* to be forgotten */
-    char             path[160];                                         /* to be removed */
+    char             path[640];                                         /* to be removed */
     serve_text       state;                                             /* as base64 */
 } serve_completion;
 

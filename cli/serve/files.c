@@ -116,13 +116,15 @@ static bool make_folders(serve *s, dra_error *err)
 bool serve_files_open(serve *s, dra_error *err)
 {
     const char *base = getenv("TMPDIR");
-    const int   n = snprintf(s->temp, sizeof s->temp,
-                             "%s/dra-serve-"
-                               "XX"
-                               "XX"
-                               "XX",
-                           base && strlen(base) < 32 ? base : "/tmp");
-    if (n < 0 || !mkdtemp(s->temp)) {
+    const int   n = snprintf(s->temp, sizeof s->temp, "%s/dra-serve-%c%c%c%c%c%c",
+                           base ? base : "/tmp", 'X', 'X', 'X', 'X', 'X',
+                             'X'); /* which mkdtemp replaces */
+    if (n < 0 || (size_t)n >= sizeof s->temp) {
+        s->temp[0] = '\0';
+        return cli_error(err, DRA_ERR_FILE, "TMPDIR: %.100s is too long", base ? base : "") ==
+               DRA_OK;
+    }
+    if (!mkdtemp(s->temp)) {
         cli_error(err, DRA_ERR_FILE, "%s: cannot make the folder: %s", s->temp, cli_reason(errno));
         s->temp[0] = '\0';
         return false;

@@ -189,7 +189,7 @@ struct serve {
     size_t             n_keys, memory_limit;
     char               key[SERVE_KEYS][256];
     char               extra[512]; /* headers of all answers */
-    char               temp[64];   /* a folder for files on their way; "": none yet */
+    char               temp[512];  /* a folder for files on their way; "": none yet */
     uint64_t           temps;
     int64_t            counts[SERVE_ROUTES][SERVE_STATUS];
     int64_t            cancelled;

@@ -85,7 +85,7 @@ typedef struct change { /* one request about a state */
     serve_call   call;
     serve_model *model;
     char         name[SERVE_NAME + 1]; /* the state that the answer is about */
-    char         path[160];            /* to be removed; "": none */
+    char         path[640];            /* to be removed; "": none */
     int          status;
     bool         deleted;
     int64_t      tokens, cached;

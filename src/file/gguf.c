@@ -278,7 +278,7 @@ static dra_status place_tensors(reader *r, uint64_t alignment)
         if (offset % alignment || offset < end || offset > room || t->bytes > room - offset)
             return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path,
                                "tensor '%s': %zu bytes at %zu of %zu, the last one ends at %zu; "
-                               "expected a multiple of %llu, inside the file and behind it",
+                               "expected a multiple of %llu, inside the file and after it",
                                dra_brief(t->name, brief), t->bytes, offset, room, end,
                                (unsigned long long)alignment);
         end = offset + t->bytes;

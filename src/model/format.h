@@ -44,8 +44,8 @@ typedef struct dra_name_rule {
     bool transposed;     /* stored (in, out), not (out, in)                                       */
     int  part, parts;    /* stored with others: part `part` of `parts`                        */
     dra_part_place place;
-    int            ones;  /* axes of size 1 in front, of parts in front behind their axis       */
-    int            rank;  /* more of them behind, up to so many axes                            */
+    int            ones;  /* axes of size 1 in front, of parts in front after their axis        */
+    int            rank;  /* more of them at the end, up to this many axes                      */
     bool           flat;  /* all axes as one                                                   */
     bool           loose; /* read whatever its axes are, if it has as many numbers             */
     dra_stored_as  as;

@@ -25,7 +25,7 @@ typedef enum form {
 typedef struct row {
     int         from, to; /* versions that have it */
     form        form;
-    const char *ours, *original, *hf, *fla, *gguf; /* hf, fla: behind their prefixes; NULL: none */
+    const char *ours, *original, *hf, *fla, *gguf; /* hf, fla: after their prefixes; NULL: none */
 } row;
 
 static const row rows[] = {

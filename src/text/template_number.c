@@ -16,7 +16,7 @@ static bool cannot(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalu
 {
     if (a->kind == DRA_T_UNDEFINED || b->kind == DRA_T_UNDEFINED) {
         const dra_tvalue *x = a->kind == DRA_T_UNDEFINED ? a : b;
-        return dra_trun_fail(r, "'%.*s' is undefined, found beside %s", (int)x->n, x->text,
+        return dra_trun_fail(r, "'%.*s' is undefined, found next to %s", (int)x->n, x->text,
                              sign_of(op));
     }
     return dra_trun_fail(r, "%s %s %s cannot be computed", dra_tkind_name(a), sign_of(op),

@@ -47,7 +47,7 @@ static void expect_state(const original *o, const dra_states *s, int64_t row, co
 {
     size_t          n;
     char            text[64];
-    dra_real       *all = numbers(o->expected, file, &n), one[2 * 16 * 16], turned[2 * 16 * 16];
+    dra_real       *all = numbers(o->expected, file, &n), one[2 * 16 * 16], transposed[2 * 16 * 16];
     const size_t    each = n / (size_t)(ROWS * o->depth);
     const dra_real *want = all + (size_t)(row * o->depth) * each;
     for (int64_t l = 0; l < o->depth; l++, want += each) {
@@ -57,8 +57,8 @@ static void expect_state(const original *o, const dra_states *s, int64_t row, co
         expect_ok(dra_states_read(s, at, row, one, each, &err), &err);
         const bool turn = o->version == 7 && each == sizeof one / sizeof *one;
         for (size_t i = 0; i < each; i++)
-            turned[turn ? i / 256 * 256 + i % 16 * 16 + i / 16 % 16 : i] = one[i];
-        expect_near(text, each, turned, want, LOGITS_TOL);
+            transposed[turn ? i / 256 * 256 + i % 16 * 16 + i / 16 % 16 : i] = one[i];
+        expect_near(text, each, transposed, want, LOGITS_TOL);
     }
     free(all);
 }

@@ -60,7 +60,7 @@ static dra_value by_head(dra_graph *g, dra_value y)
 }
 
 /* The state of RWKV 7 is stored by value, then key. */
-static dra_value turned(dra_graph *g, const golden *s, dra_value M, dra_shape to)
+static dra_value transposed(dra_graph *g, const golden *s, dra_value M, dra_shape to)
 {
     const int32_t rank = dra_shape_of(g, M).rank;
     const int     three[] = {0, 2, 1}, four[] = {0, 1, 3, 2};
@@ -72,7 +72,7 @@ static dra_value golden_value(dra_graph *g, const golden *s, const dra_value *x,
     const char *at = strchr(s->letters, letter);
     if (!at) return none;
     if (letter == 'u') return x[at - s->letters];
-    if (letter == 'M') return turned(g, s, x[at - s->letters], DRA_SHAPE(1, GH, GS, GS));
+    if (letter == 'M') return transposed(g, s, x[at - s->letters], DRA_SHAPE(1, GH, GS, GS));
     return by_token(g, x[at - s->letters]);
 }
 
@@ -92,7 +92,7 @@ static void golden_build(dra_graph *g, const golden *s, const dra_value *x, dra_
                                 .S = in[7]};
     dra_value              last;
     y[0] = by_head(g, s->delta ? dra_delta(g, &d, &last) : dra_moment(g, &m, &last, NULL));
-    y[1] = turned(g, s, last, DRA_SHAPE(GH, GS, GS));
+    y[1] = transposed(g, s, last, DRA_SHAPE(GH, GS, GS));
 }
 
 static void golden_check(const dra_tensors *f, const golden *s, check_program *p,

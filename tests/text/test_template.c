@@ -129,7 +129,7 @@ static void refuses_when_rendered(void **state)
         {"\n{{ raise_exception('Only ' ~ 1) }}", "t: line 2: Only 1"},
         {"\n{{ a.b }}", "t: line 2: 'a' is undefined, so it has no 'b'"},
         {"{{ a.strip() }}", "t: line 1: 'a' is undefined, so it has no 'strip'"},
-        {"{{ 'x' + a }}", "t: line 1: 'a' is undefined, found beside +"},
+        {"{{ 'x' + a }}", "t: line 1: 'a' is undefined, found next to +"},
         {"{{ 'x' + 1 }}", "t: line 1: a str + an int cannot be computed"},
         {"{{ 1 < 'x' }}", "t: line 1: an int and a str have no order"},
         {"{% for x in 1 %}{% endfor %}", "t: line 1: an int has no members to go through"},
