@@ -11,9 +11,17 @@
 #include "ops/matmul.h"
 
 enum {
-    BLOCK = 256,   /* tokens at a time: dw is read and written once for each block */
-    LOSS_ROWS = 16 /* of a tile of losses */
+    BLOCK = 256,              /* tokens at a time, */
+    LOGITS_BYTES = 128 << 20, /* or twice as many, if their logits take no more than this */
+    LOSS_ROWS = 16            /* of a tile of losses */
 };
+
+/* For each block w is read twice, and dw is read and written: few blocks take less time, and have
+ * more rows for threads to share. No sum depends on where blocks end. */
+static int64_t block_tokens(int64_t V)
+{
+    return V <= LOGITS_BYTES / (2 * BLOCK * (int64_t)sizeof(real)) ? 2 * BLOCK : BLOCK;
+}
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -61,7 +69,7 @@ typedef struct work {
     int64_t  first, rows; /* tokens of this stage's block */
     int64_t *count;       /* rows that count */
     real    *losses;      /* (N) */
-    real    *logits;      /* (BLOCK, V) of this block */
+    real    *logits;      /* (rows, V) of this block */
 } work;
 
 enum { HEAD = 64 }; /* bytes before the losses: the count, alone in its line */
@@ -69,12 +77,13 @@ enum { HEAD = 64 }; /* bytes before the losses: the count, alone in its line */
 static work work_of(const dra_call *c)
 {
     work w = {.N = c->in[0].shape.dim[0], .C = c->in[0].shape.dim[1], .V = c->in[1].shape.dim[0]};
-    w.blocks = dra_div_up(w.N, BLOCK);
+    const int64_t block = block_tokens(w.V);
+    w.blocks = dra_div_up(w.N, block);
     w.part = c->stage == 0             ? COUNT_ROWS
              : c->stage > 3 * w.blocks ? MEAN
                                        : LOGITS + (part)((c->stage - 1) % 3);
-    w.first = (c->stage - 1) / 3 * BLOCK;
-    w.rows = dra_imin(BLOCK, w.N - w.first);
+    w.first = (c->stage - 1) / 3 * block;
+    w.rows = dra_imin(block, w.N - w.first);
     w.count = c->scratch;
     w.losses = (void *)((unsigned char *)c->scratch + HEAD);
     w.logits = w.losses + w.N;
@@ -83,13 +92,13 @@ static work work_of(const dra_call *c)
 
 static int64_t stages(const dra_call *c)
 {
-    return 2 + 3 * dra_div_up(c->in[0].shape.dim[0], BLOCK);
+    return 2 + 3 * dra_div_up(c->in[0].shape.dim[0], block_tokens(c->in[1].shape.dim[0]));
 }
 
 static size_t scratch(const dra_call *c)
 {
     const int64_t N = c->in[0].shape.dim[0], V = c->in[1].shape.dim[0];
-    return HEAD + ((size_t)N + (size_t)dra_imin(N, BLOCK) * (size_t)V) * sizeof(real);
+    return HEAD + ((size_t)N + (size_t)dra_imin(N, block_tokens(V)) * (size_t)V) * sizeof(real);
 }
 
 static bool in_bf16(const dra_call *c)
