@@ -1,6 +1,6 @@
-/* Products of few rows straight from quantised blocks, as decoding needs them: 8 elements of a block
- * become floats in registers; see gemm_small_m.h. Sums are in f32. Weights lie along k, and each
- * dtype has its kernels; any other order shares one that is slow. */
+/* Products of few rows straight from quantised blocks, as decoding needs them: 8 elements of a
+ * block become floats in registers; see gemm_small_m.h. Sums are in f32. Weights lie along k, and
+ * each dtype has its kernels; any other order shares one that is slow. */
 #include "cuda/gemm_small_m.h"
 #include "cuda/quant.h"
 

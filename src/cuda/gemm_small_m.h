@@ -1,12 +1,12 @@
 /* The kernels for products of few rows, for every way in which b may be stored: gemm_small_m.cu has
  * those of numbers, gemm_quant.cu those of quantised blocks.
  *
- * y (M, N) = a (M, K) b (K, N), M up to 8, as in decoding. They take as long as the weights b take
- * to come from memory, so b is read once, as it is stored, 16 bytes a thread (8 elements of a block),
- * with many loads under way; a stays in the caches. A block splits the sum over k among its threads,
- * each of which takes every n-th of them in rising order; the parts are joined in a fixed order. In
- * bf16 both factors are rounded in registers. More rows are more blocks: right, but b is read again
- * for every 8. */
+ * y (M, N) = a (M, K) b (K, N), M up to 8, as in decoding. They take as long as the weights b
+ * take to come from memory, so b is read once, as it is stored, 16 bytes a thread (8 elements of
+ * a block), with many loads under way; a stays in the caches. A block splits the sum over k among
+ * its threads, each of which takes every n-th of them in rising order; the parts are joined in a
+ * fixed order. In bf16 both factors are rounded in registers. More rows are more blocks: right,
+ * but b is read again for every 8. */
 #ifndef DRA_SRC_CUDA_GEMM_SMALL_M_H
 #define DRA_SRC_CUDA_GEMM_SMALL_M_H
 

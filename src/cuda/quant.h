@@ -37,7 +37,7 @@ struct dra_quant_bytes {
     __device__ int operator[](int i) const { return (int)(word[i / 4] >> 8 * (i % 4) & 255); }
 };
 
-/* ---- blocks of 32: read() takes element e, a multiple of 8, and those after it ---------------- */
+/* ---- blocks of 32: read() takes element e, a multiple of 8, and those after it --------------- */
 
 /* 4 bits, element j in the low half of byte j and j + 16 in its high half. */
 __device__ static inline dra_quant_bytes dra_quant_nibbles(const dra_quant_byte *u, int e)
@@ -104,7 +104,7 @@ struct dra_quant_q8_0 {
     }
 };
 
-/* ---- blocks of 256, in groups g of 32 --------------------------------------------------------- */
+/* ---- blocks of 256, in groups g of 32 -------------------------------------------------------- */
 
 /* Scale and minimum of group g: 6 bits each, the upper two of the last four with the first. */
 __device__ static inline float dra_quant_scale(const dra_quant_byte *b, int g, float *minimum)
@@ -157,7 +157,7 @@ struct dra_quant_q6_k {
     }
 };
 
-/* ---- as stored numbers ------------------------------------------------------------------------ */
+/* ---- as stored numbers ----------------------------------------------------------------------- */
 
 /* f<...> of the dtype's blocks; dtype is read several times. */
 #define DRA_BY_QUANT(dtype, f, ...)                                                                \

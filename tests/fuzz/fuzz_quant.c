@@ -1,6 +1,6 @@
 /* Quantised blocks: a byte that says which, then blocks of any bits. What must hold:
  *   - any part of them decodes to the bits that the whole decodes to;
- *   - a product with them, of one row and of several, has the bits of the product with their numbers;
+ *   - a product with them, of one row and of several, has the bits of that with their numbers;
  *   - the same bytes taken as numbers are quantised to blocks that are near them.
  */
 #include <math.h>
@@ -112,8 +112,8 @@ static void check_parts(dra_dtype dtype, const void *from, int64_t n)
 
 /* ---- quantising ------------------------------------------------------------------------------ */
 
-/* How far a number may be from what is stored of it, of the largest number of its block where scales
- * are neither too large nor too small for f16. */
+/* How far a number may be from what is stored of it, of the largest number of its block, where
+ * scales are neither too large nor too small for f16. */
 static double most_of(dra_dtype dtype)
 {
     switch (dtype) {

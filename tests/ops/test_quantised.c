@@ -1,6 +1,6 @@
 /* Products and lookups straight from quantised weights, on every device: what blocks mean is what
- * base/quant.c reads. One row, few and many, weights along the sum and across it, with what is fused
- * to a product; rows of a table bit for bit. */
+ * base/quant.c reads. One row, few and many, weights along the sum and across it, with what is
+ * fused to a product; rows of a table bit for bit. */
 #include <math.h>
 #include <string.h>
 

@@ -16,7 +16,8 @@ mkdir -p "$pictures"
 "$dra" init --preset dra-delta-tiny --out "$scratch/tiny" >/dev/null 2>&1 || exit 1
 "$dra" convert --from "$scratch/tiny" --to "$scratch/tiny-q4_0" --quantise q4_0 >/dev/null 2>&1 ||
     exit 1
-"$dra" serve --model "$scratch/tiny" --model "$scratch/tiny-q4_0" --port 0 --state-dir "$scratch/states" 2>"$scratch/log" &
+"$dra" serve --model "$scratch/tiny" --model "$scratch/tiny-q4_0" --port 0 \
+    --state-dir "$scratch/states" 2>"$scratch/log" &
 server=$!
 url=
 i=0
