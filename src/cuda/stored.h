@@ -1,5 +1,5 @@
 /* Numbers as they are stored, 16 bytes of them at a time: f32, bf16, f16. fetch() takes SOME of
- * them from element `at` on, see dra_fetch_some(), and widen_some() makes floats of what it took. */
+ * them from element `at` on, see dra_fetch_some(), widen_some() makes floats of what it took. */
 #ifndef DRA_SRC_CUDA_STORED_H
 #define DRA_SRC_CUDA_STORED_H
 
