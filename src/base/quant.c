@@ -136,7 +136,8 @@ static void read_q6_k(const byte *b, int g, float *to)
 
 /* ---- writing: a block ------------------------------------------------------------------------ */
 
-static float inverse(float d) { return d != 0 ? 1 / d : 0; }
+/* 0 of a scale whose inverse is no float: as f16 it is 0, too, and every number with it. */
+static float inverse(float d) { return d != 0 && isfinite(1 / d) ? 1 / d : 0; }
 
 /* The element of largest magnitude, the first of them, with its sign. */
 static float farthest(const float *x)
@@ -158,7 +159,8 @@ static float least_of(const float *x, float *range)
     return least;
 }
 
-static int at_most(float x, int most) { return (int)x < most ? (int)x : most; }
+/* x cut to a whole number; numbers whose range is no float give any of them. */
+static int at_most(float x, int most) { return x < (float)most ? (x > 0 ? (int)x : 0) : most; }
 
 static void put_nibbles(const int *u, byte *to)
 {

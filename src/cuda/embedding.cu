@@ -1,5 +1,6 @@
 /* embedding: y[.., c] = table[ids[..], c], rows of a table. one_hot: y[.., j] = (ids[..] == j). */
 #include "cuda/move.h"
+#include "cuda/quant.h"
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
@@ -29,8 +30,44 @@ template <typename T> static void embedding_as(const dra_call *c, const lookup *
                static_cast<const T *>(c->in[0].data), static_cast<T *>(c->out[0].data));
 }
 
+/* Of quantised rows 8 numbers at a time; e.n counts those. */
+__global__ static void quantised_kernel(const lookup e, const void *table, dra_dtype dtype,
+                                        float *y)
+{
+    enum { SOME = dra_stored_any_quant::SOME };
+    const int64_t parts = (e.C + SOME - 1) / SOME;
+    const bool    whole = e.column == 1 && e.row % SOME == 0;
+    DRA_EACH(i, e.n)
+    {
+        const int64_t r = i / parts, k = (i - r * parts) * SOME, left = e.C - k;
+        const int32_t id = dra_data<const int32_t>(e.ids)[dra_offset(e.ids, r)];
+        if (id >= 0 && id < e.V) {
+            const auto x = dra_stored_any_quant::fetch(table, dtype, id * e.row + k * e.column,
+                                                       e.column, left, whole && left >= SOME);
+            for (int j = 0; j < SOME && j < left; j++) y[r * e.C + k + j] = x.at[j];
+        } else if (k == 0) {
+            dra_fault_raise(e.fault, r, DRA_FAULT_ID, id, e.V);
+        }
+    }
+}
+
+static void quantised_launch(const dra_call *c)
+{
+    const dra_tensor *table = &c->in[0], *y = &c->out[0];
+    const int64_t     C = table->shape.dim[1];
+    const int64_t     n = dra_rows(y) * dra_div_up(C, (int64_t)DRA_QUANT_SOME);
+    const lookup      e = {dra_fault_of(c),  table->shape.dim[0],   C, n, table->stride[0],
+                           table->stride[1], dra_view_of(&c->in[1])};
+    DRA_LAUNCH(c, quantised_kernel, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, e, table->data,
+               table->dtype, static_cast<float *>(y->data));
+}
+
 static void embedding_launch(const dra_call *c)
 {
+    if (dra_is_quantised(c->in[0].dtype)) {
+        quantised_launch(c);
+        return;
+    }
     const dra_tensor *table = &c->in[0], *y = &c->out[0];
     const int         bytes = (int)dra_dtype_bytes(table->dtype);
     const int64_t     C = table->shape.dim[1], N = dra_rows(y);
@@ -46,7 +83,8 @@ static void embedding_launch(const dra_call *c)
 }
 
 const dra_cuda_kernel dra_cuda_embedding = {
-    {"embedding", DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_BIT(DRA_I32),
+    {"embedding",
+     DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_BIT(DRA_I32) | DRA_QUANTISED,
      DRA_LAYOUT_ANY, 0, false, nullptr, nullptr},
     embedding_launch,
     false};

@@ -1,5 +1,5 @@
 /* Products of matrices on the GPU. Few rows, as in decoding, are multiplied by a kernel of its own
- * (gemm_small_m.cu), the rest by cuBLASLt (gemm.cu; in tests without a GPU by plain loops), after
+ * (gemm_small_m.h), the rest by cuBLASLt (gemm.cu; in tests without a GPU by plain loops), after
  * factors that it cannot read as they are were packed (gemm_run.cu). */
 #ifndef DRA_SRC_CUDA_GEMM_H
 #define DRA_SRC_CUDA_GEMM_H
@@ -11,7 +11,7 @@
 struct dra_cuda_gemm {
     int64_t      M, N, K, batch;
     const void  *a, *b;
-    dra_dtype    a_dtype, b_dtype; /* f32, bf16, f16 */
+    dra_dtype    a_dtype, b_dtype; /* f32, bf16, f16; of b also quantised ones */
     int64_t      a_row, a_column, b_row, b_column, y_row;
     int64_t      a_next, b_next, y_next; /* from one matrix of the batch to the next; 0: the same */
     float       *y;

@@ -1,8 +1,8 @@
 /* How a product is run: by the kernel for few rows, or by the library. The library reads both
  * factors in one dtype, bf16 or f32, adjacent along one of their axes; what is stored otherwise is
- * packed first, in its own order, each line on 16 bytes. */
+ * packed first, in its own order, each line on 16 bytes; so is what is quantised. */
 #include "cuda/gemm.h"
-#include "cuda/stored.h"
+#include "cuda/quant.h"
 
 enum { LINE = 64 }; /* bytes that packed matrices begin on */
 
@@ -54,6 +54,7 @@ size_t dra_cuda_pack_bytes(const dra_cuda_matrix *m, dra_precision precision)
 
 struct packing {
     const void *x;
+    dra_dtype   dtype; /* of x */
     void       *y;
     int64_t     lines, n; /* of a matrix; elements of a line */
     int64_t     chunks;   /* of a line, CHUNK elements each, and of all lines */
@@ -65,14 +66,13 @@ struct packing {
 enum { CHUNK = 8 };
 
 template <typename From>
-__device__ static void load_chunk(const packing &p, const typename From::type *x, int64_t left,
-                                  float *v)
+__device__ static void load_chunk(const packing &p, int64_t x, int64_t left, float *v)
 {
     DRA_UNROLL
     for (int i = 0; i < CHUNK; i += From::SOME)
-        From::widen_some(
-            dra_fetch_some<From>(x + i * p.x_step, p.x_step, left - i, p.whole && left >= CHUNK),
-            v + i);
+        From::widen_some(From::fetch(p.x, p.dtype, x + i * p.x_step, p.x_step, left - i,
+                                     p.whole && left >= CHUNK),
+                         v + i);
 }
 
 __device__ static void store_chunk(float *y, int64_t left, const float *v)
@@ -105,9 +105,8 @@ template <typename From, typename To> __global__ static void pack_kernel(const p
         const int64_t line = p.chunks == p.all ? 0 : i / p.chunks,
                       at = (i - line * p.chunks) * CHUNK;
         const int64_t matrix = p.lines == 1 ? line : line / p.lines;
-        const auto   *x = static_cast<const typename From::type *>(p.x) + matrix * p.x_next +
-                        (line - matrix * p.lines) * p.x_line + at * p.x_step;
-        float v[CHUNK];
+        const int64_t x = matrix * p.x_next + (line - matrix * p.lines) * p.x_line + at * p.x_step;
+        float         v[CHUNK];
         load_chunk<From>(p, x, p.n - at, v);
         store_chunk(static_cast<To *>(p.y) + line * p.y_line + at, p.n - at, v);
     }
@@ -146,6 +145,7 @@ dra_cuda_matrix dra_cuda_pack(const dra_call *c, const dra_cuda_matrix *m, dra_p
     const size_t          bytes = dra_dtype_bytes(m->dtype);
     packing               p = {};
     p.x = m->data;
+    p.dtype = m->dtype;
     p.y = to;
     p.lines = along_rows ? m->rows : m->columns;
     p.n = along_rows ? m->columns : m->rows;
@@ -154,10 +154,15 @@ dra_cuda_matrix dra_cuda_pack(const dra_call *c, const dra_cuda_matrix *m, dra_p
     p.x_next = m->next;
     p.y_line = along_rows ? y.row : y.column;
     join_lines(&p, matrices(m));
-    p.whole = p.x_step == 1 && dra_on_16(p.x, bytes, p.lines == 1 ? 0 : p.x_line) &&
-              dra_on_16(p.x, bytes, p.x_next);
+    const int64_t line = p.lines == 1 ? 0 : p.x_line;
+    p.whole = p.x_step == 1 &&
+              (dra_is_quantised(m->dtype)
+                   ? dra_quant_on_8(line) && dra_quant_on_8(p.x_next)
+                   : dra_on_16(p.x, bytes, line) && dra_on_16(p.x, bytes, p.x_next));
     if (p.all <= 0) return y;
-    if (m->dtype == DRA_F32)
+    if (dra_is_quantised(m->dtype))
+        launch_pack<dra_stored_any_quant>(c, p, y.dtype);
+    else if (m->dtype == DRA_F32)
         launch_pack<dra_stored_f32>(c, p, y.dtype);
     else if (m->dtype == DRA_BF16)
         launch_pack<dra_stored_bf16>(c, p, y.dtype);

@@ -237,7 +237,7 @@ static void launch(const dra_call *c)
     if (a.loss) DRA_LAUNCH(c, mean_kernel, 1, DRA_LONG_THREADS, 0, a);
 }
 
-enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) };
+enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_QUANTISED };
 
 const dra_cuda_kernel dra_cuda_linear_cross_entropy = {{"linear_cross_entropy",
                                                         FACTORS | DRA_BIT(DRA_I32), DRA_LAYOUT_ANY,

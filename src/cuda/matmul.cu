@@ -115,7 +115,6 @@ static void add_bias(const dra_call *c)
 static void run_product(const dra_call *c, const product *p)
 {
     const int64_t a_bytes = (int64_t)dra_dtype_bytes(p->g.a_dtype);
-    const int64_t b_bytes = (int64_t)dra_dtype_bytes(p->g.b_dtype);
     int64_t       all = 1;
     for (int k = 0; k < p->axes; k++) all *= p->axis[k].n;
     for (int64_t i = 0; i < all; i++) {
@@ -130,7 +129,7 @@ static void run_product(const dra_call *c, const product *p)
         }
         if (g.K > 0) { /* else they may have no memory */
             g.a = static_cast<const char *>(g.a) + a * a_bytes;
-            g.b = static_cast<const char *>(g.b) + b * b_bytes;
+            g.b = static_cast<const char *>(g.b) + dra_elements_bytes(g.b_dtype, b);
         }
         dra_cuda_gemm_run(c, &g);
     }
@@ -149,7 +148,7 @@ static size_t scratch(const dra_call *c)
     return dra_cuda_gemm_scratch(&p.g);
 }
 
-enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) };
+enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_QUANTISED };
 
 const dra_cuda_kernel dra_cuda_matmul = {
     {"matmul", FACTORS, DRA_LAYOUT_ANY, 0, false, scratch, nullptr}, launch, false};
@@ -202,7 +201,7 @@ static void then_launch(const dra_call *c)
 }
 
 const dra_cuda_kernel dra_cuda_matmul_then = {
-    {"matmul_then", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, then_scratch, nullptr},
+    {"matmul_then", DRA_ANY_DTYPE | DRA_QUANTISED, DRA_LAYOUT_ANY, 0, false, then_scratch, nullptr},
     then_launch,
     false};
 

@@ -1,4 +1,5 @@
-/* Numbers as they are stored, 16 bytes of them at a time: f32, bf16, f16. */
+/* Numbers as they are stored, 16 bytes of them at a time: f32, bf16, f16. fetch() takes SOME of
+ * them from element `at` on, see dra_fetch_some(), widen_some() makes floats of what it took. */
 #ifndef DRA_SRC_CUDA_STORED_H
 #define DRA_SRC_CUDA_STORED_H
 
@@ -32,9 +33,19 @@ __device__ static inline unsigned dra_pair_bf16(float x, float y)
 #endif
 }
 
+template <typename S>
+__device__ static inline float4 dra_fetch_some(const typename S::type *at, int64_t step, int64_t n,
+                                               bool whole);
+
 struct dra_stored_f32 {
-    typedef float type;
+    typedef float  type;
+    typedef float4 raw;
     enum { SOME = 4, ROUND_EXACT = 0 }; /* numbers in 16 bytes; whether bf16 holds all of them */
+    static __device__ raw fetch(const void *data, dra_dtype, int64_t at, int64_t step, int64_t n,
+                                bool whole)
+    {
+        return dra_fetch_some<dra_stored_f32>(static_cast<const type *>(data) + at, step, n, whole);
+    }
     static __device__ float widen(float x) { return x; }
     static __device__ void  widen_some(const float4 &from, float *to)
     {
@@ -45,7 +56,13 @@ struct dra_stored_f32 {
 /* What the two kinds of 16 bits share: words of two, the first one in the lower bits. */
 template <typename Half> struct dra_stored_half {
     typedef uint16_t type;
+    typedef float4   raw;
     enum { SOME = 8 };
+    static __device__ raw fetch(const void *data, dra_dtype, int64_t at, int64_t step, int64_t n,
+                                bool whole)
+    {
+        return dra_fetch_some<Half>(static_cast<const type *>(data) + at, step, n, whole);
+    }
     static __device__ void widen_some(const float4 &from, float *to)
     {
         const float word[4] = {from.x, from.y, from.z, from.w};

@@ -442,7 +442,16 @@ void dra_weights_changed(dra_weights *w)
     }
 }
 
-static bool computes_here(const dra_device *device) { return device->table->borrows; }
+/* Whether the device's kernels take weights of this dtype as they are; else they become reals. */
+static bool reads_blocks(const dra_device *device, dra_dtype dtype)
+{
+    static const char *const ops[] = {"matmul", "embedding", "linear_cross_entropy"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const dra_kernel *k = device->table->find(device, ops[i]);
+        if (!k || !(k->dtypes & DRA_BIT(dtype))) return false;
+    }
+    return true;
+}
 
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
@@ -456,8 +465,8 @@ dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
             continue;
         }
         const void *data = dra_weights_stored(w, i, &layout);
-        if (dra_is_quantised(layout.dtype) && !computes_here(dra_reader_device(r))) {
-            data = dra_weights_at(w, i); /* other devices have no kernels that read blocks */
+        if (dra_is_quantised(layout.dtype) && !reads_blocks(dra_reader_device(r), layout.dtype)) {
+            data = dra_weights_at(w, i);
             layout = (dra_param_layout){DRA_REAL};
             if (!data) return no_memory(w, i, err);
         }

@@ -2,7 +2,10 @@
  * (tests/data/gguf), conversions to and fro, what is refused. */
 #include "fixtures.h"
 
+#include <sys/stat.h>
+
 #include "base/shape.h"
+#include "device/device.h"
 #include "device/simd.h"
 #include "dra/text.h"
 #include "model/model.h"
@@ -121,8 +124,42 @@ static void f32_of_it_gives_the_same(void **state)
             const char *to = in_folder(name);
             expect_ok(convert(data_of(names[i]), to, ways[k].format, DRA_F32, &err), &err);
             logits_of(to, NULL, TOKENS, found);
-            assert_memory_equal(found, expected, sizeof found);
+            check_reals(found, expected, sizeof found);
         }
+    }
+}
+
+static size_t arrays_of(const dra_device *d)
+{
+    size_t all = 0;
+    for (const dra_array *a = d->arrays.live; a; a = a->next) all += a->bytes;
+    return all;
+}
+
+/* On every device blocks stay blocks: about the bytes of the file, where f32 would be four times as
+ * many. Only what is no factor, here positions, becomes f32. */
+static void weights_take_the_bytes_of_the_file(void **state)
+{
+    for (int i = 1; i < FILES; i++) {
+        dra_model   *m;
+        dra_weights *w;
+        dra_reader  *r;
+        dra_error    err = {0};
+        struct stat  file;
+        dra_device  *device = check_device(1, "ref");
+        expect_ok(dra_folder_load(data_of(names[i]), &m, &w, &err), &err);
+        const dra_view   view = {.model = m, .logits = true};
+        const dra_module module = dra_view_module(&view);
+        expect_ok(dra_reader_create(device, &module, &r, &err), &err);
+        const size_t before = arrays_of(device);
+        expect_ok(dra_weights_bind(w, r, &err), &err);
+        const size_t bytes = arrays_of(device) - before;
+        assert_int_equal(stat(data_of(names[i]), &file), 0);
+        if (4 * bytes > 5 * (size_t)file.st_size || 2 * bytes < (size_t)file.st_size)
+            fail_msg("%s: %zu bytes of %zu", names[i], bytes, (size_t)file.st_size);
+        dra_reader_destroy(r);
+        dra_weights_destroy(w);
+        dra_model_destroy(m);
     }
 }
 
@@ -257,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_exact_weights),
         cmocka_unit_test_setup_teardown(f32_of_it_gives_the_same, folder_make, remove_all),
+        cmocka_unit_test(weights_take_the_bytes_of_the_file),
         cmocka_unit_test_setup_teardown(quantises, folder_make, remove_all),
         cmocka_unit_test_setup_teardown(tokenizers_come_along, folder_make, remove_all),
         cmocka_unit_test_setup_teardown(refuses, folder_make, remove_all),

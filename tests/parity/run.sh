@@ -2,8 +2,8 @@
 # Compares the ops and the mixers of the float and the double build with PyTorch on the CPU: prints
 # tables, exits with 1 when a row is over its tolerance; then files with the safetensors library and
 # text with the tokenizers and rwkv libraries, chat templates with Jinja, models with the
-# transformers and the x-transformers library, optimizers with torch.optim, then the speed of a
-# training step, of a recurrent layer and of x-transformers' models.
+# transformers, the rwkv and the x-transformers library, optimizers with torch.optim, then the speed
+# of a training step, of a recurrent layer and of x-transformers' models.
 # Called by `make parity`, which has made build/ before.
 # Arguments go on to ops.py: a part of the names of the rows to show.
 #
@@ -91,6 +91,7 @@ python=$venv/bin/python
 "$python" tests/parity/world.py build/libdra.so
 "$python" tests/parity/templates.py build/libdra.so
 "$python" tests/parity/hf.py build/dra
+"$python" tests/parity/rwkv_models.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/optimizers.py build/double/dra
 "$python" tests/parity/train.py build/dra

@@ -60,22 +60,35 @@ const char *server_model(const char *preset)
     return folder;
 }
 
-static int run_server(const char *const *words, int log)
+/* In a process of its own, which removes no folders. */
+static int run_verb(const cli_verb *verb, const char *const *words)
 {
     char  why[CLI_WHY];
-    char *args = calloc(1, cmd_serve.args_size);
+    char *args = calloc(1, verb->args_size);
     int   n = 0;
     while (words[n]) n++;
-    dup2(log, STDERR_FILENO);
     n_folders = 0;
-    if (cli_parse(&cmd_serve, n, (char *const *)(uintptr_t)words, args, why) != CLI_PARSED) {
+    if (cli_parse(verb, n, (char *const *)(uintptr_t)words, args, why) != CLI_PARSED) {
         dprintf(STDERR_FILENO, "%s\n", why);
         return CLI_USAGE;
     }
-    const int status = cmd_serve.run(args);
-    cli_release(&cmd_serve, args);
+    const int status = verb->run(args);
+    cli_release(verb, args);
     free(args);
     return status;
+}
+
+int client_verb(const cli_verb *verb, const char *out, const char *const *words)
+{
+    int status = 0;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        if (!freopen(out, "w", stdout)) exit(CLI_FAILED);
+        exit(run_verb(verb, words));
+    }
+    const bool ended = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status);
+    return ended ? WEXITSTATUS(status) : -1;
 }
 
 /* The port that the server says; 0: it says something else. */
@@ -98,7 +111,8 @@ server server_start(const char *const *words)
     s.pid = fork();
     if (s.pid == 0) {
         close(ends[0]);
-        exit(run_server(words, ends[1]));
+        dup2(ends[1], STDERR_FILENO);
+        exit(run_verb(&cmd_serve, words));
     }
     close(ends[1]);
     s.log = ends[0];

@@ -22,6 +22,11 @@ server server_start(const char *const *words);
 /* SIGTERM. Returns the exit status; -1: it did not end by itself. */
 int server_stop(server *s);
 
+/* Runs another verb in a process of its own, with what it prints in the file `out`. Returns its
+ * exit status; -1: it did not end by itself. */
+struct cli_verb;
+int client_verb(const struct cli_verb *verb, const char *out, const char *const *words);
+
 typedef struct answer {
     int               status; /* 0: there was none */
     char             *text;   /* all of it, head included */

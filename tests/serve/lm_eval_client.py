@@ -1,5 +1,6 @@
 """lm-eval's client for completions against a running server, and `dra eval` on the same text:
-lm_eval_client.py URL DRA MODEL. Prints TAP lines."""
+lm_eval_client.py URL DRA FOLDER, where the model is served by the name of its folder. Prints TAP
+lines."""
 import json
 import os
 import subprocess
@@ -56,8 +57,8 @@ class Client(LocalCompletionsAPI):
         return 10
 
 
-client = Client(base_url=url + "/v1/completions", model="tiny", max_length=2048, batch_size=4,
-                max_retries=1, num_concurrent=1)
+client = Client(base_url=url + "/v1/completions", model=os.path.basename(folder), max_length=2048,
+                batch_size=4, max_retries=1, num_concurrent=1)
 texts = [("The cat sat on the", " mat"), ("Once upon a", " time there was"), ("2 + 2 =", " 4"),
          ("abc", "defghijkl"), ("The sky is", " blue"), ("The sky is", " green")]
 requests = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(texts)]

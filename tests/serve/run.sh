@@ -14,7 +14,10 @@ trap 'kill $server 2>/dev/null; wait 2>/dev/null; rm -rf "$scratch"' EXIT
 mkdir -p "$pictures"
 
 "$dra" init --preset dra-delta-tiny --out "$scratch/tiny" >/dev/null 2>&1 || exit 1
-"$dra" serve --model "$scratch/tiny" --port 0 --state-dir "$scratch/states" 2>"$scratch/log" &
+"$dra" convert --from "$scratch/tiny" --to "$scratch/tiny-q4_0" --quantise q4_0 >/dev/null 2>&1 ||
+    exit 1
+"$dra" serve --model "$scratch/tiny" --model "$scratch/tiny-q4_0" --port 0 \
+    --state-dir "$scratch/states" 2>"$scratch/log" &
 server=$!
 url=
 i=0
@@ -29,14 +32,14 @@ until curl -sf "$url/health" >/dev/null; do sleep 0.1; done
 status=0
 echo "# curl"
 "$here/curl.sh" "$url" || status=1
-for client in openai_client lm_eval_client page; do
+for client in openai_client "lm_eval_client tiny" "lm_eval_client tiny-q4_0" page; do
     echo "# $client"
     case $client in
-    lm_eval_client) set -- "$url" "$dra" "$scratch/tiny" ;;
+    lm_eval_client*) set -- "$url" "$dra" "$scratch/${client#* }" ;;
     page) set -- "$url" "${CHROMIUM:-chromium}" "$pictures" ;;
     *) set -- "$url" ;;
     esac
-    "$python" "$here/$client.py" "$@" || status=1
+    "$python" "$here/${client% *}.py" "$@" || status=1
 done
 kill -TERM $server
 wait $server || status=1
