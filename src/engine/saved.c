@@ -105,7 +105,7 @@ static dra_status reserve(dra_engine *e, dra_error *err)
     if (e->n_names < e->names_room) return DRA_OK;
     const size_t room = e->names_room ? 2 * e->names_room : 16;
     pthread_mutex_lock(&e->lock);
-    dra_state_name *more = realloc(e->names, room * sizeof *more);
+    dra_saved_name *more = realloc(e->names, room * sizeof *more);
     if (more) e->names = more;
     if (more) e->names_room = room;
     pthread_mutex_unlock(&e->lock);
@@ -119,10 +119,10 @@ static dra_saved *put(dra_engine *e, const char *name, dra_saved *s)
     dra_saved *before = NULL;
     pthread_mutex_lock(&e->lock);
     const size_t    at = place_of(e, name, &there);
-    dra_state_name *n = &e->names[at];
+    dra_saved_name *n = &e->names[at];
     if (there) before = n->state;
     if (!there) memmove(n + 1, n, (e->n_names++ - at) * sizeof *n);
-    *n = (dra_state_name){.state = s, .created = dra_engine_now()};
+    *n = (dra_saved_name){.state = s, .created = dra_engine_now()};
     n->used = n->created;
     snprintf(n->name, sizeof n->name, "%s", name);
     pthread_mutex_unlock(&e->lock);
@@ -249,7 +249,7 @@ void dra_engine_states(dra_engine *e, void (*each)(void *user, const dra_state_i
 {
     pthread_mutex_lock(&e->lock); /* a copy, as `each` may call the engine */
     const size_t    n = e->n_names;
-    dra_state_name *names = malloc((n + 1) * sizeof *names);
+    dra_saved_name *names = malloc((n + 1) * sizeof *names);
     dra_state_info *infos = malloc((n + 1) * sizeof *infos);
     for (size_t i = 0; i < n && names && infos; i++) {
         const dra_saved *s = e->names[i].state;
