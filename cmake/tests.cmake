@@ -89,6 +89,15 @@ if(serve_sources)
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/serve)
 endif()
 
+# dra serve with faults, for tests/faults.
+if(serve_sources)
+    add_executable(faults_served ${PROJECT_SOURCE_DIR}/tests/faults/served.c
+        ${PROJECT_SOURCE_DIR}/tests/serve/client.c $<TARGET_OBJECTS:dra_cli_parts>)
+    target_link_libraries(faults_served PRIVATE dra_harness dra_cli_needs)
+    set_target_properties(faults_served PROPERTIES OUTPUT_NAME served
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/faults)
+endif()
+
 # The CUDA plugin compiled for the host, see tests/cuda_host: tests/run.sh FOLDER+host.
 if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
     enable_language(CXX)

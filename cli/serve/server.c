@@ -1,6 +1,7 @@
 /* The event loop: mail from engines, signals, the clock, and an orderly end. */
 #include "serve.h"
 
+#include "reserve.h"
 #include "units.h"
 
 #include <errno.h>
@@ -158,6 +159,7 @@ static bool open_loop(serve *s)
         fcntl(s->pipe[i], F_SETFL, O_NONBLOCK);
         fcntl(s->pipe[i], F_SETFD, FD_CLOEXEC);
     }
+    http_reserve_open();
     s->base = event_base_new();
     if (!s->base) return false;
     s->mail_event = event_new(s->base, s->pipe[0], EV_READ | EV_PERSIST, on_mail, s);
@@ -234,6 +236,7 @@ static bool start(serve *s, dra_error *err)
     for (size_t i = 0; i < s->n_models; i++)
         if (!serve_model_start(&s->models[i]))
             return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
+    http_reserve_arm();
     return true;
 }
 
