@@ -420,13 +420,18 @@ bool http_listen(http_server *s, const char *host, int *port, char *why)
         snprintf(why, 160, "%.80s: %s", host, gai_strerror(failed));
         return false;
     }
-    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC;
+    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC |
+                           LEV_OPT_DISABLED;
     s->listener = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, found->ai_addr,
                                           (int)found->ai_addrlen);
     freeaddrinfo(found);
     if (!s->listener) {
         snprintf(why, 160, "%.80s port %d: cannot listen: %s", host, *port,
                  evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+        return false;
+    }
+    if (evconnlistener_enable(s->listener) != 0) { /* which libevent itself would not look at */
+        snprintf(why, 160, "out of memory");
         return false;
     }
     evconnlistener_set_error_cb(s->listener, on_accept_error);

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEEP_ALIVE = 15 /* seconds of silence in a stream */ };
+enum { KEEP_ALIVE = 15 /* seconds of silence in a stream */, TRIES = 100 };
 
 double serve_now(void) { return cli_now(); }
 
@@ -35,7 +35,8 @@ void serve_mail_send(serve *s, serve_mail *mail)
     *s->last_mail = mail;
     s->last_mail = &mail->next;
     pthread_mutex_unlock(&s->lock);
-    if (first && write(s->pipe[1], "", 1) < 0) return; /* full: the loop is awake anyway */
+    for (int i = 0; first && i < TRIES && write(s->pipe[1], "", 1) < 0; i++)
+        if (errno == EAGAIN) return; /* it is full: the loop is awake anyway */
 }
 
 static void deliver_all(serve *s)
@@ -78,6 +79,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
     serve_error  e = {0};
     (void)fd;
     (void)what;
+    deliver_all(s); /* where the pipe could not say so */
     if (s->draining)
         serve_wrong(&e, 503, NULL, "the server ends before the answer");
     else

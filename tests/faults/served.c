@@ -72,9 +72,9 @@ static void start(const fault *f)
     const char *words[24] = {helper, f->at ? "--at" : "--count"}, **w = words + 2;
     if (f->at) *w++ = at, *w++ = f->kind;
     if (!traced) w = words;
-    const char *const command[] = {dra,  "serve",     "--model",     model,       "--port",
-                                   "0",  "--slots",   "2",           "--threads", "1",
-                                   "--drain-seconds", "5",           "--state-dir", "states", NULL};
+    const char *const command[] = {
+        dra,         "serve", "--model",         model, "--port",      "0",      "--slots", "2",
+        "--threads", "1",     "--drain-seconds", "5",   "--state-dir", "states", NULL};
     for (int i = 0; command[i]; i++) *w++ = command[i];
     execvp(words[0], (char *const *)(uintptr_t)words);
     _exit(97);
@@ -120,13 +120,17 @@ static pid_t own_process(void)
     return pid;
 }
 
-/* SIGTERM, and SIGKILL if that does not help. false: it did not. */
+/* SIGTERM, a second one where the first may be what was lost, and SIGKILL if that does not help.
+ * false: it did not. */
 static bool end(int *status)
 {
     const pid_t pid = own_process();
     if (pid > 0) kill(pid, SIGTERM);
-    for (const double began = now(); now() - began < WAIT; nap())
+    bool again = traced;
+    for (const double began = now(); now() - began < WAIT; nap()) {
         if (ended(status)) return true;
+        if (again && now() - began > WAIT / 4) again = kill(pid, SIGTERM) != 0;
+    }
     if (pid > 0) kill(pid, SIGKILL);
     kill(child, SIGKILL);
     waitpid(child, status, 0);
@@ -186,7 +190,8 @@ static char *essence(const answer *a, int i, size_t *bytes)
 
 typedef enum outcome { RIGHT, REFUSED, SILENT, WRONG } outcome;
 
-static outcome ask(int i, char why[200])
+/* lacks: something that it needs may not have been made. */
+static outcome ask(int i, bool lacks, char why[200])
 {
     const double began = now();
     answer       a = client_ask(port, asks[i].method, asks[i].path, asks[i].body);
@@ -195,7 +200,8 @@ static outcome ask(int i, char why[200])
     outcome      is = WRONG;
     if (got && bytes == expected_bytes[i] && memcmp(got, expected[i], bytes) == 0)
         is = RIGHT;
-    else if (a.status == 500 || a.status == 503 || a.status == 429 || a.status == 507)
+    else if (a.status == 500 || a.status == 503 || a.status == 429 || a.status == 507 ||
+             (lacks && a.status == 404))
         is = REFUSED;
     else if (!got && (a.status == 0 || a.status == 200 || a.status == 201))
         is = SILENT;
@@ -275,24 +281,28 @@ static const char *ended_wrong(const fault *f, int status)
     return text;
 }
 
+/* Whether it has ended, for which one that is killed needs a moment. */
+static bool gone_now(const fault *f, int *status)
+{
+    for (const double began = now(); f->kills && now() - began < WAIT; nap())
+        if (ended(status)) return true;
+    return ended(status);
+}
+
 /* All requests; *errors: answers that were none. */
 static const char *ask_all(const fault *f, bool *errors, int *status, bool *gone)
 {
     static char why[200];
     for (int i = 0; i < ASKS; i++) {
-        outcome is = ask(i, why);
-        if (is != RIGHT && ended(status)) {
+        outcome is = ask(i, *errors, why);
+        if (is == WRONG) return why;
+        if (is != RIGHT && gone_now(f, status)) {
             *gone = true;
             return NULL;
         }
-        if (is == WRONG && (f->stays || (traced && strstr(why, ": 404")))) {
-            *errors = true; /* what it begins from was not made */
-            continue;
-        }
         *errors |= is != RIGHT;
-        for (int again = 0; is != RIGHT && !f->stays && again < (i && i != 1 ? 1 : 2); again++)
-            is = ask(i, why);
-        if (is != RIGHT && (!f->stays || is == WRONG)) return why;
+        if (is != RIGHT && !f->stays) is = ask(i, false, why);
+        if (is != RIGHT && !f->stays) return why;
     }
     return NULL;
 }
@@ -335,7 +345,8 @@ static const char *start_again(void)
     if (come_up(&status, WAIT) != 1) return "does not start again";
     end(&status);
     if (!WIFEXITED(status) || WEXITSTATUS(status)) return "does not end after a new start";
-    return system("ls -A states/m 2>/dev/null | grep -q tmp") == 0 ? "leaves a temporary file" : NULL;
+    return system("ls -A states/m 2>/dev/null | grep -q tmp") == 0 ? "leaves a temporary file"
+                                                                   : NULL;
 }
 
 static void try_fault(const fault *f, counts *c)
@@ -375,12 +386,16 @@ static long rehearse(void)
 int main(int argc, char **argv)
 {
     static const fault allocs[] = {{"once"}, {"from", .stays = true}};
-    static const fault calls[] = {{"EIO"},    {"ENOSPC"},
-                                  {"EINTR"},  {"EMFILE"},
-                                  {"EACCES"}, {"kill-before", .kills = true},
+    static const fault calls[] = {{"EIO"},
+                                  {"ENOSPC"},
+                                  {"EINTR"},
+                                  {"EMFILE"},
+                                  {"EACCES"},
+                                  {"kill-before", .kills = true},
                                   {"kill-after", .kills = true}};
     counts             c = {0};
     if (argc < 6) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     traced = strcmp(argv[1], "calls") == 0;
     helper = argv[3], dra = argv[4], model = argv[5];
     signal(SIGPIPE, SIG_IGN);
