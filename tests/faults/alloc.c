@@ -5,8 +5,8 @@
  *   DRA_FAULT_TRACE=1     who asked for the one that fails is written to stderr
  *   DRA_FAULT_CLOCK=goes  clocks are those of the system, for what waits
  * Allocations are those of the malloc family, anonymous mappings (the system's own are not seen)
- * and threads. Clocks stand still, if nothing else is asked for, so that output has no times that differ, and nothing is synced,
- * which would take longer than all the rest. */
+ * and threads. Clocks stand still, if nothing else is asked for, so that output has no times that
+ * differ, and nothing is synced, which would take longer than all the rest. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>

@@ -46,12 +46,13 @@ static char *text_of(int port)
 /* A wave of connections, all open at once. Returns how many were told why they are turned away. */
 static int send_wave(int port, int n)
 {
-    static int fds[WAVE];
-    int        told = 0;
+    static const char ask[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static int        fds[WAVE];
+    int               told = 0;
     for (int i = 0; i < n; i++) fds[i] = client_open(port);
     for (int i = 0; i < n; i++) {
         assert_true(fds[i] >= 0);
-        client_send(fds[i], "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 43);
+        client_send(fds[i], ask, sizeof ask - 1);
     }
     for (int i = 0; i < n; i++) {
         answer a = client_read(fds[i]);
