@@ -1,7 +1,8 @@
-/* A table by concurrency against a server of its own: concurrency MODEL [TOKENS [SECONDS]]. 1 to 32
- * clients ask for streams of TOKENS (64) tokens, one after another for SECONDS (6), over HTTP.
+/* A table by concurrency against a server of its own: concurrency MODEL DRA [TOKENS [SECONDS]]. 1
+ * to 32 clients ask for streams of TOKENS (64) tokens, one after another for SECONDS (6), over HTTP.
  * Prints tokens per second, seconds of requests, and the time between two tokens of a stream, which
- * is that between two events as they arrive. Judges nothing. */
+ * is that between two events as they arrive; before it, tokens per second of DRA generate, by the
+ * difference of a short and a long text. Judges nothing. */
 #include "serve/client.h"
 
 #include <pthread.h>
@@ -146,22 +147,46 @@ static double run(int port, int clients, int tokens, double seconds, double firs
     return rate;
 }
 
+static double generate(const char *dra, const char *model, int tokens)
+{
+    char         command[1024];
+    const double began = now();
+    snprintf(command, sizeof command,
+             "'%s' generate --model '%s' --prompt Once --tokens %d --ignore-end >/dev/null", dra,
+             model, tokens);
+    return system(command) == 0 ? now() - began : 0;
+}
+
+static void run_peer(const char *dra, const char *model)
+{
+    enum { SHORT = 16, LONG = 272, TIMES = 3 };
+    double rate[TIMES];
+    times  t = {rate, 0};
+    for (int i = 0; i < TIMES; i++) {
+        const double few = generate(dra, model, SHORT), many = generate(dra, model, LONG);
+        add(&t, (LONG - SHORT) / (many - few));
+    }
+    printf("dra generate: %.1f tokens/s\n", quantile(&t, 0.5));
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        fputs("usage: concurrency MODEL [TOKENS [SECONDS]]\n", stderr);
+    if (argc < 3) {
+        fputs("usage: concurrency MODEL DRA [TOKENS [SECONDS]]\n", stderr);
         return 2;
     }
-    const int    tokens = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 64;
-    const double seconds = argc > 3 ? strtod(argv[3], NULL) : 6;
-    server       s = server_start(
-              (const char *const[]){"--model", argv[1], "--port", "0", "--slots", "32", NULL});
+    const int    tokens = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 64;
+    const double seconds = argc > 4 ? strtod(argv[4], NULL) : 6;
+    run_peer(argv[2], argv[1]);
+    server s = server_start(
+        (const char *const[]){"--model", argv[1], "--port", "0", "--slots", "32", NULL});
     double first = 0;
     if (!s.port) return 1;
     printf("         tokens/s   to one   request p50, p99 ms   token p50, p99 ms\n");
     for (int n = 1; n <= CLIENTS; n *= 2) {
         const double rate = run(s.port, n, tokens, seconds, first);
         if (n == 1) first = rate;
+        if (rate == 0) break;
     }
     return server_stop(&s);
 }
