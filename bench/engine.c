@@ -1,4 +1,5 @@
-/* engine [PRESET [DEPTH DIM [THREADS [CHUNK]]]]: how long the sequences of an engine wait for each other.
+/* engine [PRESET [DEPTH DIM [THREADS [CHUNK]]]]: how long sequences of an engine wait for each
+ * other.
  *   streams  1 to 8 of them write, then a prompt of 4096 tokens comes: time between two tokens of a
  *            stream before it, and while it is read; how fast it is read, and how fast alone
  *   cached   first token of a prompt of 8192 tokens that was read before, of one token, and the

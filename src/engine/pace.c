@@ -1,7 +1,7 @@
 /* How reading prompts and writing take turns, so that a long prompt does not keep others waiting.
  *
- * A piece of a prompt takes many times as long as a token of those that write. So it pauses: between
- * two of its instructions, once a share of the time has passed that a batch of single tokens takes,
+ * A piece of a prompt takes many times as long as a token of those that write. So it pauses:
+ * between two of its instructions, once the time has passed that a batch of single tokens takes,
  * such a batch is read and goes on with every sequence that writes. It has a workspace of its own
  * and other rows of the pool, so that no bit of either depends on when this happens. Tokens of a
  * stream then come every

@@ -65,8 +65,9 @@ static dra_span pages_of(const dra_held *h, dra_array *data, int64_t first, int6
     return (dra_span){data, (size_t)first * page, (size_t)count * page};
 }
 
-/* Memory of `count` pages with what is there. Pages become zeros when they are taken, as find_room()
- * of states.c says; the first one at once, which lists of pages that have ended point at. */
+/* Memory of `count` pages with what is there. Pages become zeros when they are taken, as
+ * find_room() of states.c says; the first one at once, which lists of pages that have ended point
+ * at. */
 static dra_status enlarge(dra_states *s, int i, int64_t from, int64_t count, dra_error *err)
 {
     dra_held  *h = &s->at[i];

@@ -130,7 +130,8 @@ all() {
     faults convert-xt none $quiet convert --from "$in/xt" --to x --as x-transformers
     faults convert-pth none $quiet convert --from "$data/pth/rwkv.pth" --to m
     faults convert-quantise none $quiet convert --from "$in/wide" --to q --quantise q8_0 --threads 1
-    faults convert-gguf none $quiet convert --from "$in/wide" --to q.gguf --quantise q4_0 --threads 1
+    faults convert-gguf none $quiet convert --from "$in/wide" --to q.gguf --quantise q4_0 \
+        --threads 1
     faults convert-from-gguf none $quiet convert --from "$in/wide.gguf" --to m --threads 1
     faults perplexity none $quiet perplexity --model "$in/m" --data "$in/story.txt" --context 16 \
         --convention llama.cpp --threads 1

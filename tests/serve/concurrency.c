@@ -1,5 +1,5 @@
 /* A table by concurrency against a server of its own: concurrency MODEL DRA [TOKENS [SECONDS]]. 1
- * to 32 clients ask for streams of TOKENS (64) tokens, one after another for SECONDS (6), over HTTP.
+ * to 32 clients ask for streams of TOKENS (64) tokens, one after another for SECONDS (6), by HTTP.
  * Prints tokens per second, seconds of requests, and the time between two tokens of a stream, which
  * is that between two events as they arrive; before it, tokens per second of DRA generate, by the
  * difference of a short and a long text. Judges nothing. */
