@@ -25,7 +25,7 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo cuda test test-full test-cuda check format bench parity fuzz soak \
-        install clean pictures test-serve serve-campaign \
+        install clean pictures test-serve serve-campaign serve-table \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -45,6 +45,7 @@ help:
 	@echo "  parity     compare with other implementations"
 	@echo "  test-serve clients and the page against dra serve, PYTHON=... with openai, lm-eval"
 	@echo "  serve-campaign  SERVE_REQUESTS (100000) mixed requests against dra serve"
+	@echo "  serve-table  tokens per second by the number of clients, of SERVE_MODEL"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
 	@echo "  soak       run the endurance tests, SOAK_STEPS (1000000) tokens each"
 	@echo "  pictures   render the pictures of docs/ in Chromium, PICTURES=\"report demo\""
@@ -179,6 +180,15 @@ SERVE_REQUESTS = 100000
 serve-campaign:
 	$(call build,build,,serve_campaign)
 	@build/tests/serve/campaign $(SERVE_REQUESTS)
+
+# A minute: 1 to 32 clients, and dra generate as the peer. Without SERVE_MODEL a model is drawn.
+SERVE_MODEL = build/serve-table/model
+serve-table:
+	$(call build,build,,dra_cli serve_concurrency)
+	@mkdir -p $(dir $(SERVE_MODEL))
+	@[ -e $(SERVE_MODEL) ] || build/dra init --preset rwkv4 --set dim=768 --set depth=8 \
+	    --set vocab=256 --out $(SERVE_MODEL) >/dev/null
+	@build/tests/serve/concurrency $(SERVE_MODEL) build/dra
 
 # Minutes: the demo and three small runs are trained first.
 pictures:

@@ -55,6 +55,11 @@ static dra_status fail(const cli_remote *r, const char *what, dra_error *err)
     return cli_error(err, DRA_ERR_FILE, "http://%s:%s: %s", r->host, r->port, what);
 }
 
+static dra_status no_memory(dra_error *err)
+{
+    return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
 static int connect_to(const cli_remote *r, dra_error *err)
 {
     struct addrinfo *all = NULL, hints = {.ai_socktype = SOCK_STREAM};
@@ -67,7 +72,10 @@ static int connect_to(const cli_remote *r, dra_error *err)
             fd = -1;
         }
     }
-    if (fd < 0) fail(r, failed ? gai_strerror(failed) : cli_reason(errno), err);
+    if (fd < 0 && failed == EAI_MEMORY)
+        no_memory(err);
+    else if (fd < 0)
+        fail(r, failed ? gai_strerror(failed) : cli_reason(errno), err);
     if (all) freeaddrinfo(all);
     return fd;
 }
@@ -85,7 +93,8 @@ static bool send_all(int fd, const char *data, size_t bytes)
     return true;
 }
 
-static bool send_request(int fd, const cli_remote *r, const char *path, const serve_text *body)
+static dra_status send_request(int fd, const cli_remote *r, const char *path,
+                               const serve_text *body, dra_error *err)
 {
     serve_text head = {0};
     serve_printf(&head,
@@ -94,10 +103,13 @@ static bool send_request(int fd, const cli_remote *r, const char *path, const se
                  path, r->host, r->port, body->n);
     if (r->key) serve_printf(&head, "Authorization: Bearer %s\r\n", r->key);
     serve_puts(&head, "\r\n");
-    const bool well = !head.failed && !body->failed && send_all(fd, head.data, head.n) &&
-                      send_all(fd, body->data, body->n);
+    dra_status st = DRA_OK;
+    if (head.failed || body->failed)
+        st = no_memory(err);
+    else if (!send_all(fd, head.data, head.n) || !send_all(fd, body->data, body->n))
+        st = fail(r, "it does not listen", err);
     serve_text_free(&head);
-    return well;
+    return st;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -125,25 +137,29 @@ static dra_status take(const cli_remote *r, const char *json, size_t bytes, cli_
     const serve_json *error = object ? text_in(top, true) : NULL;
     const serve_json *text = object ? text_in(top, false) : NULL;
     dra_status        st = DRA_OK;
-    if (!object || (error && error->kind == SERVE_TEXT)) {
+    if (!top && !why[0]) {
+        st = no_memory(err);
+    } else if (!object || (error && error->kind == SERVE_TEXT)) {
         st = fail(r, error ? error->text : "its answer is no JSON", err);
     } else if (text && text->kind == SERVE_TEXT) {
         cli_text_out_put(out, text->text, text->bytes);
         fflush(out->to);
         if (all) serve_put(all, text->text, text->bytes);
+        if (all && all->failed) st = no_memory(err);
     }
     serve_json_free(file);
     return st;
 }
 
-/* What has come so far: its whole lines are taken and cut off. */
+/* What has come so far: its whole lines are taken and cut off. *done: the last of all was there. */
 static dra_status take_lines(const cli_remote *r, serve_text *held, cli_text_out *out,
-                             serve_text *all, dra_error *err)
+                             serve_text *all, bool *done, dra_error *err)
 {
     dra_status st = DRA_OK;
     char      *at = held->data, *end;
     while (st == DRA_OK && (end = memchr(at, '\n', held->n - (size_t)(at - held->data)))) {
         const size_t n = (size_t)(end - at);
+        *done |= n >= 12 && memcmp(at, "data: [DONE]", 12) == 0;
         if (n > 6 && memcmp(at, "data: {", 7) == 0) st = take(r, at + 6, n - 6, out, all, err);
         at = end + 1;
     }
@@ -159,13 +175,16 @@ static dra_status receive(int fd, const cli_remote *r, cli_text_out *out, serve_
     char       some[4096];
     serve_text held = {0};
     dra_status st = DRA_OK;
-    bool       head = true, stream = false;
+    bool       head = true, stream = false, done = false;
     ssize_t    n;
     while (st == DRA_OK && (n = read(fd, some, sizeof some)) != 0) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) break;
         serve_put(&held, some, (size_t)n);
-        if (held.failed || held.n > LINE_MOST) st = fail(r, "its answer is too long", err);
+        if (held.failed)
+            st = no_memory(err);
+        else if (held.n > LINE_MOST)
+            st = fail(r, "its answer is too long", err);
         const char *body = head && held.n ? strstr(held.data, "\r\n\r\n") : NULL;
         if (st == DRA_OK && body) {
             stream = strncmp(held.data, "HTTP/1.", 7) == 0 &&
@@ -175,9 +194,10 @@ static dra_status receive(int fd, const cli_remote *r, cli_text_out *out, serve_
             held.n -= skip;
             head = false;
         }
-        if (st == DRA_OK && stream) st = take_lines(r, &held, out, all, err);
+        if (st == DRA_OK && stream) st = take_lines(r, &held, out, all, &done, err);
     }
     if (st == DRA_OK && head) st = fail(r, "it does not answer in HTTP", err);
+    if (st == DRA_OK && stream && !done) st = fail(r, "its answer breaks off", err);
     if (st == DRA_OK && !stream) st = take(r, held.n ? held.data : "", held.n, out, all, err);
     serve_text_free(&held);
     return st;
@@ -188,7 +208,7 @@ dra_status cli_remote_stream(const cli_remote *r, const char *path, const serve_
 {
     const int  fd = connect_to(r, err);
     dra_status st = fd < 0 ? err->code : DRA_OK;
-    if (st == DRA_OK && !send_request(fd, r, path, body)) st = fail(r, "it does not listen", err);
+    if (st == DRA_OK) st = send_request(fd, r, path, body, err);
     if (st == DRA_OK) st = receive(fd, r, out, all, err);
     if (fd >= 0) close(fd);
     return st;

@@ -57,6 +57,15 @@ static void put_message(serve_text *messages, const char *role, const char *text
     serve_puts(messages, "}");
 }
 
+/* What was said, and again what was said before it; a failure there is the turn's. */
+static dra_status keep(serve_text *messages, size_t before, dra_status st, dra_error *err)
+{
+    if (st == DRA_OK && messages->failed) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (st != DRA_OK) messages->n = before;
+    messages->failed = false;
+    return st;
+}
+
 /* One turn; after an error nothing was said. */
 static dra_status turn(const cli_remote *r, const cli_sampling *how, serve_text *messages,
                        const char *line, size_t bytes, dra_error *err)
@@ -77,12 +86,10 @@ static dra_status turn(const cli_remote *r, const cli_sampling *how, serve_text 
     if (st == DRA_OK) {
         putchar('\n');
         put_message(messages, "assistant", answer.n ? answer.data : "", answer.n);
-    } else {
-        messages->n = before;
     }
     serve_text_free(&body);
     serve_text_free(&answer);
-    return st;
+    return keep(messages, before, st, err);
 }
 
 static void begin(serve_text *messages, const char *system)
@@ -98,13 +105,15 @@ int cli_remote_chat(const char *url, const cli_sampling *how, const char *system
     serve_text  messages = {0};
     const char *line = NULL;
     size_t      bytes = 0;
+    cli_typed   typed = CLI_TYPED_LOST;
     bool        well = true;
     if (!cli_remote_read(url, &r)) return misused_url("chat", url);
     const int status = check_sampling("chat", how);
     if (status != CLI_OK) return status;
     cli_lines *lines = cli_lines_open(&(cli_lines_config){.verb = "chat", .terminal = terminal});
     begin(&messages, system);
-    while (lines && cli_lines_read(lines, "User:", &line, &bytes) == CLI_TYPED_LINE) {
+    if (!lines) cli_line(stderr, "dra chat: out of memory");
+    while (lines && (typed = cli_lines_read(lines, "User:", &line, &bytes)) == CLI_TYPED_LINE) {
         dra_error err = {0};
         if (strcmp(line, "/quit") == 0) break;
         if (strcmp(line, "/reset") == 0) {
@@ -120,7 +129,7 @@ int cli_remote_chat(const char *url, const cli_sampling *how, const char *system
             }
         }
     }
-    well &= lines != NULL;
+    well &= typed != CLI_TYPED_LOST;
     cli_lines_close(lines);
     serve_text_free(&messages);
     return well || terminal ? CLI_OK : CLI_FAILED;

@@ -79,14 +79,26 @@ foreach(source ${test_sources})
     dra_test(${source})
 endforeach()
 
-# Many requests of all kinds, as many as are asked for: make serve-campaign.
+# Many requests of all kinds, as many as are asked for: make serve-campaign; and a table by the
+# number of clients: make serve-table.
 if(serve_sources)
-    add_executable(serve_campaign ${PROJECT_SOURCE_DIR}/tests/serve/campaign.c
-        ${PROJECT_SOURCE_DIR}/tests/serve/client.c ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c
-        $<TARGET_OBJECTS:dra_cli_parts>)
-    target_link_libraries(serve_campaign PRIVATE dra_harness dra_cli_needs)
-    set_target_properties(serve_campaign PROPERTIES OUTPUT_NAME campaign
-        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/serve)
+    foreach(name campaign concurrency)
+        add_executable(serve_${name} ${PROJECT_SOURCE_DIR}/tests/serve/${name}.c
+            ${PROJECT_SOURCE_DIR}/tests/serve/client.c ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c
+            $<TARGET_OBJECTS:dra_cli_parts>)
+        target_link_libraries(serve_${name} PRIVATE dra_harness dra_cli_needs)
+        set_target_properties(serve_${name} PROPERTIES OUTPUT_NAME ${name}
+            RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/serve)
+    endforeach()
+endif()
+
+# dra serve with faults, for tests/faults.
+if(serve_sources)
+    add_executable(faults_served ${PROJECT_SOURCE_DIR}/tests/faults/served.c
+        ${PROJECT_SOURCE_DIR}/tests/serve/client.c $<TARGET_OBJECTS:dra_cli_parts>)
+    target_link_libraries(faults_served PRIVATE dra_harness dra_cli_needs)
+    set_target_properties(faults_served PROPERTIES OUTPUT_NAME served
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/faults)
 endif()
 
 # The CUDA plugin compiled for the host, see tests/cuda_host: tests/run.sh FOLDER+host.

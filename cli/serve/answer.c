@@ -53,7 +53,7 @@ static void put_map(const serve_model *m, const serve_token *t, serve_text *out)
         serve_puts(&key, "\n");
         put_token(m, id, &key);
         serve_puts(&key, "\n");
-        if (keys.n && strstr(keys.data, key.data)) continue;
+        if (key.failed || (keys.n && strstr(keys.data, key.data))) continue;
         serve_put(&keys, key.data, key.n);
         serve_puts(out, first ? "" : ", ");
         first = false;
@@ -129,7 +129,8 @@ void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token 
     size_t        bytes = 0;
     const bool    shown = x->decoder && !t->ends &&
                        (t->prompt || !dra_tokenizer_is_special(c->model->m.tokenizer, t->id));
-    if (shown && dra_decoder_push(x->decoder, t->id, &text, &bytes, NULL) != DRA_OK) bytes = 0;
+    if (shown && dra_decoder_push(x->decoder, t->id, &text, &bytes, NULL) != DRA_OK)
+        x->text.failed = true;
     x->letters += letters_in(text, bytes);
     if (t->prompt) serve_put(&x->text, text, bytes);
     serve_put(&x->text, t->text, t->bytes);

@@ -42,7 +42,10 @@ void serve_call_say(serve_call *call, const serve_text *event)
     serve_put(&t, event->data, event->n);
     serve_puts(&t, "\n\n");
     call->spoke = serve_now();
-    if (!t.failed && !event->failed) http_stream_put(call->conn, t.data, t.n);
+    if (t.failed || event->failed)
+        http_break(call->conn); /* a stream that lacks something must not end well */
+    else
+        http_stream_put(call->conn, t.data, t.n);
     serve_text_free(&t);
 }
 

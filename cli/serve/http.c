@@ -1,5 +1,6 @@
 /* Connections of an HTTP server on libevent's buffers. */
 #include "http.h"
+#include "reserve.h"
 
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -8,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +37,7 @@ struct http_conn {
     http_head           head;
     char               *text; /* of the head */
     void               *call;
-    bool                in_read;
+    bool                in_read, broken;
     http_conn          *next, **link;
 };
 
@@ -104,10 +106,10 @@ static void conn_free(http_conn *c)
     free(c);
 }
 
-static void set_timer(http_conn *c, double seconds)
+static bool set_timer(http_conn *c, double seconds)
 {
     const struct timeval tv = {(time_t)seconds, (suseconds_t)((seconds - (time_t)seconds) * 1e6)};
-    event_add(c->timer, &tv);
+    return event_add(c->timer, &tv) == 0;
 }
 
 /* The client is gone, or nothing can be said to it any more. */
@@ -141,12 +143,33 @@ static void on_written(struct bufferevent *bev, void *user)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+void http_break(http_conn *c)
+{
+    c->broken = true;
+    set_timer(c, 0);
+}
+
+static void put(http_conn *c, const void *data, size_t bytes)
+{
+    if (!c->broken && evbuffer_add(bufferevent_get_output(c->bev), data, bytes) != 0) http_break(c);
+}
+
+static void put_text(http_conn *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put_text(http_conn *c, const char *format, ...)
+{
+    va_list list;
+    if (c->broken) return;
+    va_start(list, format);
+    if (evbuffer_add_vprintf(bufferevent_get_output(c->bev), format, list) < 0) http_break(c);
+    va_end(list);
+}
+
 static void put_head(http_conn *c, int status, const char *type, const char *extra)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nConnection: %s\r\n%s%s", status,
-                        reason_of(status), type, c->head.keep ? "keep-alive" : "close",
-                        c->server->config.extra, extra ? extra : "");
+    put_text(c, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nConnection: %s\r\n%s%s", status,
+             reason_of(status), type, c->head.keep ? "keep-alive" : "close",
+             c->server->config.extra, extra ? extra : "");
     c->server->config.answered(c->server->config.user, &c->head, status);
 }
 
@@ -154,6 +177,10 @@ static void put_head(http_conn *c, int status, const char *type, const char *ext
 static void finish(http_conn *c)
 {
     c->call = NULL;
+    if (c->broken) {
+        c->state = LEAVES;
+        return;
+    }
     if (!c->head.keep) {
         begin_leaving(c);
         return;
@@ -166,35 +193,31 @@ static void finish(http_conn *c)
 void http_reply(http_conn *c, int status, const char *type, const char *extra, const char *data,
                 size_t bytes)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
     put_head(c, status, type, extra);
-    evbuffer_add_printf(out, "Content-Length: %zu\r\n\r\n", bytes);
-    if (bytes && !(c->head.method && strcmp(c->head.method, "HEAD") == 0))
-        evbuffer_add(out, data, bytes);
+    put_text(c, "Content-Length: %zu\r\n\r\n", bytes);
+    if (bytes && !(c->head.method && strcmp(c->head.method, "HEAD") == 0)) put(c, data, bytes);
     finish(c);
 }
 
 void http_stream_begin(http_conn *c, const char *type)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
     if (!c->head.minor) c->head.keep = false; /* the end of the answer is that of the connection */
     put_head(c, 200, type, "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n");
-    evbuffer_add_printf(out, "%s\r\n", c->head.minor ? "Transfer-Encoding: chunked\r\n" : "");
+    put_text(c, "%s\r\n", c->head.minor ? "Transfer-Encoding: chunked\r\n" : "");
     c->state = STREAMS;
 }
 
 void http_stream_put(http_conn *c, const char *data, size_t bytes)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
     if (!bytes) return; /* an empty chunk is the end */
-    if (c->head.minor) evbuffer_add_printf(out, "%zx\r\n", bytes);
-    evbuffer_add(out, data, bytes);
-    if (c->head.minor) evbuffer_add(out, "\r\n", 2);
+    if (c->head.minor) put_text(c, "%zx\r\n", bytes);
+    put(c, data, bytes);
+    if (c->head.minor) put(c, "\r\n", 2);
 }
 
 void http_stream_end(http_conn *c)
 {
-    if (c->head.minor) evbuffer_add(bufferevent_get_output(c->bev), "0\r\n\r\n", 5);
+    if (c->head.minor) put(c, "0\r\n\r\n", 5);
     finish(c);
 }
 
@@ -230,7 +253,11 @@ static bool read_head(http_conn *c)
         turn_away(c, 503, "out of memory");
         return false;
     }
-    evbuffer_remove(in, c->text, n);
+    if (evbuffer_remove(in, c->text, n) != (int)n) {
+        http_break(c);
+        c->state = LEAVES;
+        return false;
+    }
     int status = http_head_read(c->text, n, &c->head, &why);
     if (!status && c->head.length > config->body) {
         status = 413;
@@ -241,7 +268,7 @@ static bool read_head(http_conn *c)
         return false;
     }
     if (c->head.expect && evbuffer_get_length(in) < c->head.length)
-        bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        put(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     c->state = READS_BODY;
     return true;
 }
@@ -292,6 +319,10 @@ static void on_timer(evutil_socket_t fd, short what, void *user)
     http_conn *c = user;
     (void)fd;
     (void)what;
+    if (c->broken) {
+        lose(c);
+        return;
+    }
     const bool began = c->state == READS_BODY ||
                        (c->state == READS_HEAD &&
                         evbuffer_get_length(bufferevent_get_input(c->bev)) > 0);
@@ -307,7 +338,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
                       void *user)
 {
     http_server *s = user;
-    const bool   room = s->n < s->config.connections + BEYOND;
+    const bool   room = s->n < s->config.connections + BEYOND && !http_reserve_low();
     http_conn   *c = room ? calloc(1, sizeof *c) : NULL;
     (void)l;
     (void)peer;
@@ -334,8 +365,10 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
     bufferevent_setwatermark(c->bev, EV_READ, 0, s->config.head + s->config.body);
     const struct timeval write = {(time_t)s->config.seconds, 0};
     bufferevent_set_timeouts(c->bev, NULL, &write);
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
-    set_timer(c, s->config.seconds);
+    if (bufferevent_enable(c->bev, EV_READ | EV_WRITE) != 0 || !set_timer(c, s->config.seconds)) {
+        conn_free(c);
+        return;
+    }
     if (s->n > s->config.connections) turn_away(c, 503, "too many connections");
 }
 
@@ -387,13 +420,18 @@ bool http_listen(http_server *s, const char *host, int *port, char *why)
         snprintf(why, 160, "%.80s: %s", host, gai_strerror(failed));
         return false;
     }
-    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC;
+    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC |
+                           LEV_OPT_DISABLED;
     s->listener = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, found->ai_addr,
                                           (int)found->ai_addrlen);
     freeaddrinfo(found);
     if (!s->listener) {
         snprintf(why, 160, "%.80s port %d: cannot listen: %s", host, *port,
                  evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+        return false;
+    }
+    if (evconnlistener_enable(s->listener) != 0) { /* which libevent itself would not look at */
+        snprintf(why, 160, "out of memory");
         return false;
     }
     evconnlistener_set_error_cb(s->listener, on_accept_error);

@@ -49,5 +49,8 @@ void http_reply(http_conn *c, int status, const char *type, const char *extra, c
 void http_stream_begin(http_conn *c, const char *type);
 void http_stream_put(http_conn *c, const char *data, size_t bytes);
 void http_stream_end(http_conn *c);
+/* Nothing right can be said any more, for want of memory: the connection is closed in the middle of
+ * the answer, and `leave` is called where a request waits. */
+void http_break(http_conn *c);
 
 #endif

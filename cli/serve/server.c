@@ -1,6 +1,7 @@
 /* The event loop: mail from engines, signals, the clock, and an orderly end. */
 #include "serve.h"
 
+#include "reserve.h"
 #include "units.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEEP_ALIVE = 15 /* seconds of silence in a stream */ };
+enum { KEEP_ALIVE = 15 /* seconds of silence in a stream */, TRIES = 100 };
 
 double serve_now(void) { return cli_now(); }
 
@@ -34,7 +35,8 @@ void serve_mail_send(serve *s, serve_mail *mail)
     *s->last_mail = mail;
     s->last_mail = &mail->next;
     pthread_mutex_unlock(&s->lock);
-    if (first && write(s->pipe[1], "", 1) < 0) return; /* full: the loop is awake anyway */
+    for (int i = 0; first && i < TRIES && write(s->pipe[1], "", 1) < 0; i++)
+        if (errno == EAGAIN) return; /* it is full: the loop is awake anyway */
 }
 
 static void deliver_all(serve *s)
@@ -77,6 +79,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
     serve_error  e = {0};
     (void)fd;
     (void)what;
+    deliver_all(s); /* where the pipe could not say so */
     if (s->draining)
         serve_wrong(&e, 503, NULL, "the server ends before the answer");
     else
@@ -158,6 +161,7 @@ static bool open_loop(serve *s)
         fcntl(s->pipe[i], F_SETFL, O_NONBLOCK);
         fcntl(s->pipe[i], F_SETFD, FD_CLOEXEC);
     }
+    http_reserve_open();
     s->base = event_base_new();
     if (!s->base) return false;
     s->mail_event = event_new(s->base, s->pipe[0], EV_READ | EV_PERSIST, on_mail, s);
@@ -234,6 +238,7 @@ static bool start(serve *s, dra_error *err)
     for (size_t i = 0; i < s->n_models; i++)
         if (!serve_model_start(&s->models[i]))
             return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
+    http_reserve_arm();
     return true;
 }
 

@@ -3,7 +3,8 @@
  * Flow:    jobs come from any thread and wait in a queue, first come first served. One thread calls
  *          dra_engine_step() again and again: it lets jobs join, reads at most one chunk of prompts
  *          and one token of every sequence that writes, hands out what came of it, and lets those
- *          leave that are done. Weights are read once for all sequences of a step.
+ *          leave that are done. On a CPU those that write get more tokens while a chunk is read.
+ *          Weights are read once for all sequences that write.
  * Bits:    sequences share no numbers, and prompts are cut at multiples of DRA_ENGINE_CUT tokens
  *          from their beginning whatever the company: on the CPU a job gives the same bits alone
  *          and with others, on CUDA it is equal within rounding.

@@ -87,6 +87,10 @@ typedef struct dra_launch {
     /* Told of every kernel call, where it is not NULL. */
     void (*profile)(void *user, const dra_instr *in, const dra_call *c, double seconds);
     void *user;
+    /* Called between two groups, where it is not NULL and the device walks: programs with a
+     * workspace of their own may run meanwhile. */
+    void (*pause)(void *user);
+    void *pause_user;
 } dra_launch;
 
 static inline void *dra_place_address(const dra_launch *l, const dra_place *place)

@@ -166,6 +166,7 @@ static void run_block(const walk *w, int32_t block)
         const dra_instr *in = k->instr[i];
         if (in->kernel && !watched) {
             i = run_group(w, k, i);
+            if (w->l->pause) w->l->pause(w->l->pause_user);
             continue;
         }
         if (in->kernel)

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "device/device.h"
 #include "engine/engine.h"
 
 enum { SLOTS_MOST = 1 << 12 };
@@ -86,8 +87,12 @@ static dra_status open(dra_engine *e, dra_error *err)
     e->V = c->vocab;
     e->C = c->dim;
     e->cut = dra_model_cut(m);
+    e->pace.pauses = e->config.device->table->borrows; /* others run a program as a whole */
+    e->pace.most = e->config.chunk;
     e->positions = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory ? c->context : INT32_MAX;
     e->view[DRA_VIEW_LAST] = (dra_view){.model = m, .logits = true, .picks = 1};
+    e->view[DRA_VIEW_BATCH] = e->view[DRA_VIEW_LAST];
+    e->view[DRA_VIEW_STATES] = (dra_view){.model = m};
     e->view[DRA_VIEW_ALL] = (dra_view){.model = m, .logits = true};
     e->view[DRA_VIEW_HIDDEN] = (dra_view){.model = m, .hidden = true};
     dra_status st = make_room(e, err);

@@ -2,7 +2,7 @@
  *   engine.c    making one, figures
  *   submit.c    jobs as they come, in any thread; queue.c: waiting, cancelling
  *   step.c      who joins, reads, writes and leaves
- *   read.c      pieces of prompts and batches of single tokens
+ *   read.c      pieces of prompts and batches of single tokens; pace.c: how they take turns
  *   write.c     the next token; hand_out.c: its text; finish.c: how a job ends
  *   rows.c      rows of the pool and the memory they take
  *   prefix.c    states kept to begin other prompts with; saved.c: states by name
@@ -33,11 +33,11 @@ typedef struct dra_saved {  /* what a name stands for; never changed */
     size_t            bytes;
 } dra_saved;
 
-typedef struct dra_state_name {
+typedef struct dra_saved_name {
     char       name[DRA_STATE_NAME + 1];
     dra_saved *state;
     double     created, used; /* seconds since 1970 */
-} dra_state_name;
+} dra_saved_name;
 
 typedef struct dra_prefix {                   /* a state after these tokens */
     struct dra_prefix *chain, *newer, *older; /* of its bucket; by use */
@@ -60,6 +60,8 @@ typedef enum dra_engine_view {
     DRA_VIEW_LAST,
     DRA_VIEW_ALL,
     DRA_VIEW_HIDDEN,
+    DRA_VIEW_BATCH,  /* as the first, of batches that run while a piece pauses */
+    DRA_VIEW_STATES, /* of pieces that more text follows */
     DRA_VIEWS
 } dra_engine_view;
 
@@ -119,9 +121,26 @@ typedef struct dra_job {
     double             at_submit, at_join, at_start; /* seconds of a clock */
 } dra_job;
 
+enum { DRA_PACE_BATCHES = 5 };
+
+typedef struct dra_pace { /* how pieces of prompts and those that write take turns, in seconds */
+    bool       pauses;    /* the device lets others compute between instructions */
+    bool       reading;   /* a piece is, while others write */
+    int64_t    most;      /* tokens of the longest piece of this step */
+    double     batch[DRA_PACE_BATCHES]; /* of the last ones; 0: not yet */
+    int64_t    batches;
+    double     wrote;   /* when the last of them ended */
+    double     paused;  /* when the piece last did; 0: not yet */
+    double     longest; /* from one pause of the piece to the next */
+    double     stretch; /* the same for a token of a piece, lately */
+    dra_status status;  /* of what was written in between */
+    dra_error  error;
+} dra_pace;
+
 struct dra_engine {
     dra_engine_config config;
     int64_t           V, C, cut, positions, pool_rows;
+    dra_pace          pace;
     dra_view          view[DRA_VIEWS];
     dra_reader       *reader[DRA_VIEWS]; /* NULL: not yet */
     dra_states       *pool;
@@ -143,7 +162,7 @@ struct dra_engine {
     dra_job         *first, *last;
     uint64_t         jobs; /* taken so far */
     bool             draining;
-    dra_state_name  *names; /* by name; changed by the thread that steps alone */
+    dra_saved_name  *names; /* by name; changed by the thread that steps alone */
     size_t           n_names, names_room;
     dra_saved       *dead;
     dra_engine_stats stats;
@@ -178,6 +197,19 @@ dra_status dra_piece_read(dra_engine *e, dra_job *job, int64_t T, dra_error *err
 dra_status dra_batch_read(dra_engine *e, int64_t n, dra_job *const *jobs, dra_error *err);
 dra_status dra_engine_reader(dra_engine *e, dra_engine_view view, dra_reader **out, dra_error *err);
 
+/* ---- taking turns: pace.c -------------------------------------------------------------------- */
+
+/* Before a step reads prompts: how long its pieces may be. Returns how many tokens it reads. */
+int64_t dra_pace_step(dra_engine *e);
+/* Around the reading of a piece of T tokens. */
+void dra_pace_begin(dra_engine *e);
+void dra_pace_end(dra_engine *e, int64_t T);
+/* What a reader of pieces calls between instructions; `user` is the engine. */
+void dra_pace_pause(void *user);
+void dra_pace_wrote(dra_engine *e, double began); /* a batch has */
+/* step.c: one token of every sequence that has one to read. */
+dra_status dra_engine_write(dra_engine *e, dra_error *err);
+
 /* ---- writing: write.c, hand_out.c, finish.c -------------------------------------------------- */
 
 /* All its tokens are read, and its logits are there: picks the next one, or ends. */
@@ -211,6 +243,8 @@ size_t dra_rows_need(const dra_engine *e, int64_t tokens);
  * states where that helps. */
 bool   dra_rows_fit(dra_engine *e, size_t more);
 size_t dra_rows_bytes(const dra_engine *e);
+/* Whether n jobs can write a token each, keep states and end without more memory for the pool. */
+bool dra_rows_ready(const dra_engine *e, int64_t n);
 
 /* ---- kept states: prefix.c ------------------------------------------------------------------- */
 

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
+#include "sequence/module.h"
+#include "session/session.h"
 
 static int64_t power_of_two(int64_t n)
 {
@@ -26,6 +28,8 @@ dra_status dra_engine_reader(dra_engine *e, dra_engine_view view, dra_reader **o
     dra_reader              *r = e->reader[view];
     dra_status               st = r ? DRA_OK : dra_reader_create(c->device, &module, &r, err);
     if (st == DRA_OK && !e->reader[view]) {
+        if (view != DRA_VIEW_BATCH && e->pace.pauses)
+            dra_session_pause(dra_reader_session(r), dra_pace_pause, e);
         dra_reader_clamp(r, c->state_limit >= 0);
         dra_reader_clamp_limit(r, c->state_limit);
         st = dra_weights_bind(c->weights, r, err);
@@ -62,7 +66,7 @@ int64_t dra_piece_next(const dra_engine *e, const dra_job *job)
     const int64_t left = (int64_t)(job->ids.n - job->read), at = job->base + (int64_t)job->read;
     const int64_t n = alone || (e->cut != 1 && left > 1) ? left : left - 1;
     const int64_t to_cut = DRA_ENGINE_CUT - at % DRA_ENGINE_CUT;
-    const int64_t most = dra_imin(dra_imin(n, e->config.chunk),
+    const int64_t most = dra_imin(dra_imin(n, e->pace.most),
                                   DRA_ENGINE_KEPT - at % DRA_ENGINE_KEPT);
     if (to_cut < DRA_ENGINE_CUT || n < DRA_ENGINE_CUT) return dra_imin(n, to_cut);
     int64_t T = DRA_ENGINE_KEPT;
@@ -101,9 +105,20 @@ static void add_hidden(dra_engine *e, dra_job *job, int64_t T, const dra_real *x
             job->sum[c] = (mean ? job->sum[c] : 0) + (double)x[t * e->C + c];
 }
 
+/* What is wanted of a piece. Logits only where the text ends with it; rests are rare and short, and
+ * other devices would hold the weights once more. */
+static dra_engine_view view_of(const dra_engine *e, const dra_job *job, int64_t T)
+{
+    const dra_engine_view view = job->started ? DRA_VIEW_LAST : job->view;
+    const bool            ends = job->read + (size_t)T == job->ids.n;
+    const bool            plain = view == DRA_VIEW_LAST && e->pace.pauses;
+    return plain && !ends && T >= DRA_ENGINE_CUT ? DRA_VIEW_STATES : view;
+}
+
 static dra_status take_piece(dra_engine *e, dra_job *job, dra_engine_view view, int64_t T,
                              dra_error *err)
 {
+    if (view == DRA_VIEW_STATES) return DRA_OK;
     const bool      hidden = view == DRA_VIEW_HIDDEN;
     const dra_real *x = result(e->reader[view], hidden ? "hidden" : "logits", err);
     dra_status      st = x ? DRA_OK : DRA_ERR_MEMORY;
@@ -122,16 +137,18 @@ dra_status dra_piece_read(dra_engine *e, dra_job *job, int64_t T, dra_error *err
     const int32_t         last = (int32_t)T - 1;
     const dra_named       in[] = {{"ids", e->ids, (size_t)P * sizeof *e->ids},
                                   {"picks", &last, sizeof last}};
-    const dra_engine_view view = job->started ? DRA_VIEW_LAST : job->view;
+    const dra_engine_view view = view_of(e, job, T);
     dra_reader           *r = NULL;
     for (int64_t t = 0; t < P; t++) {
         e->ids[t] = t < T ? job->ids.data[job->read + (size_t)t] : 0;
         e->mark[t] = t < T ? 0 : DRA_MARK_PAD;
     }
     dra_status st = dra_engine_reader(e, view, &r, err);
+    dra_pace_begin(e);
     if (st == DRA_OK)
         st = dra_reader_read_rows(r, e->pool, 1, &job->row, P, T < DRA_ENGINE_CUT ? e->mark : NULL,
                                   view == DRA_VIEW_LAST ? 2 : 1, in, err);
+    dra_pace_end(e, P);
     if (st == DRA_OK) st = take_piece(e, job, view, T, err);
     if (st == DRA_OK) advance(job, (size_t)T);
     return st;
@@ -150,7 +167,7 @@ dra_status dra_batch_read(dra_engine *e, int64_t n, dra_job *const *jobs, dra_er
         e->rows[b] = b < n ? jobs[b]->row : -1;
         e->picks[b] = 0;
     }
-    dra_status st = dra_engine_reader(e, DRA_VIEW_LAST, &r, err);
+    dra_status st = dra_engine_reader(e, e->pace.pauses ? DRA_VIEW_BATCH : DRA_VIEW_LAST, &r, err);
     if (st == DRA_OK) st = dra_reader_read_rows(r, e->pool, B, e->rows, 1, NULL, 2, in, err);
     const dra_real *x = st == DRA_OK ? result(r, "logits", err) : NULL;
     if (st == DRA_OK && !x) st = DRA_ERR_MEMORY;

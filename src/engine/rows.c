@@ -5,10 +5,11 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "device/device.h"
 #include "engine/engine.h"
 #include "sequence/states.h"
 
-enum { ROWS = 256, PART = 16 };
+enum { ROWS = 256, PART = 16, LONG = 4096 /* tokens of a sequence */ };
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 
@@ -23,21 +24,32 @@ static dra_status make_lists(dra_engine *e, int64_t from, int64_t rows, dra_erro
     return DRA_OK;
 }
 
+/* Room for the items of `each` pages of every sequence, up to half of the memory where it costs
+ * nothing until it is used, and less where there is not as much. */
+static dra_status open_pages(dra_engine *e, dra_error *err)
+{
+    const bool    lazy = e->config.device->table->borrows;
+    const size_t  part = e->config.memory_limit / (lazy ? 2 : PART);
+    const size_t  page = dra_rows_need(e, DRA_ITEMS_STEP) - dra_rows_need(e, 0);
+    const int64_t tokens = lazy ? dra_imin(e->positions, LONG) : DRA_ENGINE_KEPT;
+    const int64_t each = dra_div_up(tokens, DRA_ITEMS_STEP);
+    int64_t       pages = page ? dra_imin(e->config.slots * each, (int64_t)(part / page)) : 0;
+    dra_status    st = pages ? dra_pool_room(e->pool, pages, each, err) : DRA_OK;
+    for (; st == DRA_ERR_MEMORY && pages > 1; pages /= 2)
+        st = dra_pool_room(e->pool, pages / 2, each, err);
+    return st;
+}
+
 /* Programs are compiled for the size of the pool, so it begins with room for what is usual: a row
- * and DRA_ENGINE_KEPT tokens of each sequence, and ROWS others, up to a part of the memory. */
+ * of each sequence and ROWS others, up to a part of the memory, and items. */
 dra_status dra_rows_create(dra_engine *e, dra_error *err)
 {
     const size_t  part = e->config.memory_limit / PART, fixed = dra_rows_need(e, 0);
-    const size_t  page = dra_rows_need(e, DRA_ITEMS_STEP) - fixed;
     const int64_t others = fixed ? (int64_t)(part / fixed) : ROWS;
     const int64_t rows = 2 * e->config.slots + dra_imin(ROWS, others);
-    const int64_t pages = dra_imin(e->config.slots * (DRA_ENGINE_KEPT / DRA_ITEMS_STEP),
-                                   page ? (int64_t)(part / page) : 0);
-    const int64_t tokens = pages * DRA_ITEMS_STEP;
     dra_status st = dra_states_create_pool(e->config.device, dra_model_state(e->config.model), rows,
                                            &e->pool, err);
-    if (st == DRA_OK && tokens > 0) st = dra_states_place(e->pool, 0, tokens, tokens, err);
-    if (st == DRA_OK) st = dra_states_reset(e->pool, 0, err);
+    if (st == DRA_OK) st = open_pages(e, err);
     return st == DRA_OK ? make_lists(e, 0, rows, err) : st;
 }
 
@@ -52,6 +64,18 @@ static dra_status grow(dra_engine *e, dra_error *err)
     const int64_t    rows = 2 * e->pool_rows;
     const dra_status st = dra_states_grow(e->pool, rows, err);
     return st == DRA_OK ? make_lists(e, e->pool_rows, rows, err) : st;
+}
+
+/* A job takes a row before a stop string and one to keep, a page and a copy of a shared one. */
+bool dra_rows_ready(const dra_engine *e, int64_t n)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    bool             ready = e->n_free >= 2 * n;
+    for (int i = 0; i < dra_specs_count(specs) && ready; i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (p->items) ready = dra_pool_pages(e->pool, p->limit)->n_free >= 2 * n;
+    }
+    return ready;
 }
 
 dra_status dra_rows_take(dra_engine *e, int64_t from, int64_t *row, dra_error *err)

@@ -105,7 +105,7 @@ static dra_status reserve(dra_engine *e, dra_error *err)
     if (e->n_names < e->names_room) return DRA_OK;
     const size_t room = e->names_room ? 2 * e->names_room : 16;
     pthread_mutex_lock(&e->lock);
-    dra_state_name *more = realloc(e->names, room * sizeof *more);
+    dra_saved_name *more = realloc(e->names, room * sizeof *more);
     if (more) e->names = more;
     if (more) e->names_room = room;
     pthread_mutex_unlock(&e->lock);
@@ -119,10 +119,10 @@ static dra_saved *put(dra_engine *e, const char *name, dra_saved *s)
     dra_saved *before = NULL;
     pthread_mutex_lock(&e->lock);
     const size_t    at = place_of(e, name, &there);
-    dra_state_name *n = &e->names[at];
+    dra_saved_name *n = &e->names[at];
     if (there) before = n->state;
     if (!there) memmove(n + 1, n, (e->n_names++ - at) * sizeof *n);
-    *n = (dra_state_name){.state = s, .created = dra_engine_now()};
+    *n = (dra_saved_name){.state = s, .created = dra_engine_now()};
     n->used = n->created;
     snprintf(n->name, sizeof n->name, "%s", name);
     pthread_mutex_unlock(&e->lock);
@@ -244,21 +244,30 @@ void dra_saved_free(dra_engine *e)
 
 /* ---- looking at them ------------------------------------------------------------------------- */
 
+/* The first name after this one; *state is what it stands for. */
+static bool next_name(dra_engine *e, dra_saved_name *name, dra_saved *state)
+{
+    pthread_mutex_lock(&e->lock);
+    size_t low = 0, high = e->n_names;
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if (strcmp(e->names[mid].name, name->name) > 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    const bool found = low < e->n_names;
+    if (found) *name = e->names[low], *state = *name->state;
+    pthread_mutex_unlock(&e->lock);
+    return found;
+}
+
+/* One after another, as `each` may call the engine, and a list of them might find no memory. */
 void dra_engine_states(dra_engine *e, void (*each)(void *user, const dra_state_info *state),
                        void       *user)
 {
-    pthread_mutex_lock(&e->lock); /* a copy, as `each` may call the engine */
-    const size_t    n = e->n_names;
-    dra_state_name *names = malloc((n + 1) * sizeof *names);
-    dra_state_info *infos = malloc((n + 1) * sizeof *infos);
-    for (size_t i = 0; i < n && names && infos; i++) {
-        const dra_saved *s = e->names[i].state;
-        names[i] = e->names[i];
-        infos[i] = (dra_state_info){names[i].name, s->tokens, s->bytes, names[i].created,
-                                    names[i].used};
-    }
-    pthread_mutex_unlock(&e->lock);
-    for (size_t i = 0; i < n && names && infos; i++) each(user, &infos[i]);
-    free(names);
-    free(infos);
+    dra_saved_name name = {.name = ""};
+    dra_saved      s;
+    while (next_name(e, &name, &s))
+        each(user, &(dra_state_info){name.name, s.tokens, s.bytes, name.created, name.used});
 }

@@ -1,5 +1,6 @@
 /* A step: who was cancelled leaves, who waits joins, prompts are read up to a chunk of tokens,
- * first come first served, then every sequence that writes reads one token, all at once. */
+ * first come first served, then every sequence that writes reads one token, all at once, and
+ * does so while a piece of a prompt pauses (pace.c). */
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
@@ -137,7 +138,7 @@ static dra_status read_prompt(dra_engine *e, dra_job *job, int64_t *budget, dra_
 
 static dra_status read_prompts(dra_engine *e, dra_error *err)
 {
-    int64_t    budget = e->config.chunk;
+    int64_t    budget = dra_pace_step(e);
     dra_status first = DRA_OK;
     for (int64_t i = 0; i < e->n_active; i++) {
         dra_error        why = {0};
@@ -145,13 +146,15 @@ static dra_status read_prompts(dra_engine *e, dra_error *err)
         if (st == DRA_ERR_DEVICE) note(st, &why, &first, err);
         if (st != DRA_OK) fail(e, e->active[i], &why);
     }
+    note(e->pace.status, &e->pace.error, &first, err);
     return first;
 }
 
-static dra_status write_tokens(dra_engine *e, dra_error *err)
+dra_status dra_engine_write(dra_engine *e, dra_error *err)
 {
-    int64_t   n = 0;
-    dra_error why = {0};
+    const double began = dra_engine_clock();
+    int64_t      n = 0;
+    dra_error    why = {0};
     for (int64_t i = 0; i < e->n_active; i++) {
         dra_job *job = e->active[i];
         if (!job->over && job->row >= 0 && job->ids.n == job->read + 1 &&
@@ -167,6 +170,7 @@ static dra_status write_tokens(dra_engine *e, dra_error *err)
         else if (go_on(e, e->batch[i], 1, &own) != DRA_OK)
             fail(e, e->batch[i], &own);
     }
+    dra_pace_wrote(e, began);
     if (st == DRA_ERR_DEVICE && err) *err = why;
     return st == DRA_ERR_DEVICE ? st : DRA_OK;
 }
@@ -201,7 +205,7 @@ dra_status dra_engine_step(dra_engine *e, bool *idle, dra_error *err)
     run_at_once(e);
     join(e);
     dra_status       first = read_prompts(e, err);
-    const dra_status st = write_tokens(e, &why);
+    const dra_status st = dra_engine_write(e, &why);
     note(st, &why, &first, err);
     leave(e);
     dra_saved_bury(e);

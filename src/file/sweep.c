@@ -36,9 +36,10 @@ static void remove_file(const char *path) { dra_sys_unlink(path); }
 
 void dra_remove(const char *path) { dra_remove_at(AT_FDCWD, path); }
 
-/* A link to a folder is a file. */
+/* A link to a folder is a file. An empty folder need not be opened, which might fail. */
 void dra_remove_at(int folder, const char *name)
 {
+    if (dra_sys_unlinkat(folder, name, AT_REMOVEDIR) == 0) return;
     DIR           *d = dra_sys_opendir_at(folder, name, O_NOFOLLOW);
     struct dirent *e;
     while (d && (e = dra_sys_readdir(d))) dra_sys_unlinkat(dirfd(d), e->d_name, 0);

@@ -86,6 +86,8 @@ size_t dra_workspace_bytes(const dra_program *p);
 dra_status dra_buffers_create_in(const dra_program *p, dra_array *workspace, dra_buffers **out,
                                  dra_error *err);
 void       dra_buffers_move(dra_buffers *b, dra_array *workspace);
+/* What its runs call between instructions, see dra_launch; NULL: nothing. */
+void       dra_buffers_pause(dra_buffers *b, void (*pause)(void *user), void *user);
 dra_span   dra_slot_memory(const dra_buffers *b, int slot); /* what is bound to it */
 dra_status dra_workspace_create(dra_device *d, size_t bytes, dra_array **out, dra_error *err);
 /* Waits; reads the fault record of a workspace and empties it, and `more` with it. */

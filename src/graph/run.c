@@ -308,6 +308,12 @@ static dra_status check_bindings(const dra_buffers *b, dra_error *err)
     return DRA_OK;
 }
 
+void dra_buffers_pause(dra_buffers *b, void (*pause)(void *user), void *user)
+{
+    b->launch.pause = pause;
+    b->launch.pause_user = user;
+}
+
 dra_status dra_run_start(dra_buffers *b, dra_error *err)
 {
     const dra_program *p = b->p;

@@ -3,7 +3,8 @@
  *   draw     the first i with w_1 + .. + w_i >= goal; top-k and top-p leave tokens in the order of
  *            z, the largest first, equal ones by id; else they are in the order of their ids
  * Few tokens are kept of many, so nothing sorts the vocabulary: a heap has the k best so far, and
- * top-p first finds out roughly, by sums over steps of z, how far down it has to look. */
+ * top-p first finds out roughly, by sums over steps of z, how far down it has to look. Where it is
+ * the only filter, two steps are put in order: the one it ends in, and that of the token. */
 #include "ops/sample_row.h"
 
 enum { BLOCK = 256 }; /* tokens at a time */
@@ -142,7 +143,7 @@ static int64_t take_all(const weighing *w, dra_choice *at)
         for (int64_t i = 0; i < n; i++) p[i] = dra_sample_clamp(y[i]);
         for (int64_t i = 0; i < n; i++) p[i] = dra_sample_exp_near(p[i]);
         for (int64_t i = 0; i < n; i++) {
-            at[kept] = (dra_choice){z[i], p[i], (int32_t)(first + i)};
+            at[kept] = (dra_choice){z[i], p[i], (int32_t)(first + i), 0};
             kept += y[i] >= DRA_SAMPLE_LEAST;
         }
     }
@@ -267,13 +268,63 @@ static int32_t draw(const dra_choice *at, int64_t n, double u, double unit)
     return at[i].id;
 }
 
+/* The tokens of one step come first, in order; returns how many. */
+static int64_t bring(dra_choice *at, int64_t n, int64_t step)
+{
+    int64_t k = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i].step != step) continue;
+        const dra_choice found = at[i];
+        at[i] = at[k];
+        at[k++] = found;
+    }
+    dra_choices_sort(at, k, k);
+    return k;
+}
+
+/* Goes on to the step in which `goal` is reached, `last` at most; *got: the sum before it. */
+static int64_t reach(const uint64_t *sum, int64_t last, uint64_t goal, uint64_t *got)
+{
+    int64_t step = 0;
+    for (*got = 0; step < last && *got + sum[step] < goal; step++) *got += sum[step];
+    return step;
+}
+
+/* As draw() of what keep_top_p() leaves. Sums of whole numbers are the same in any order. */
+static int32_t draw_top_p(const weighing *w, dra_choice *at, double u)
+{
+    const int64_t n = take_all(w, at);
+    uint64_t      sum[STEPS + 1] = {0}, total = 0, got;
+    for (int64_t i = 0; i < n; i++) {
+        at[i].step = (int32_t)step_of(w, &at[i]);
+        sum[at[i].step] += dra_sample_weight(at[i].p, w->unit);
+    }
+    for (int64_t i = 0; i <= STEPS; i++) total += sum[i];
+    const uint64_t share = dra_sample_share(w->how->top_p, total);
+    const int64_t  last = reach(sum, STEPS, share, &got), k = bring(at, n, last);
+    for (int64_t i = 0; i < k && got < share; i++) got += dra_sample_weight(at[i].p, w->unit);
+    const uint64_t goal = dra_sample_goal(u, got);
+    const int64_t  step = reach(sum, last, goal, &got);
+    if (step != last) bring(at, n, step);
+    int64_t i = 0;
+    while ((got += dra_sample_weight(at[i].p, w->unit)) < goal) i++;
+    return at[i].id;
+}
+
+static bool only_top_p(const dra_sample_row *how, int64_t V)
+{
+    return how->top_p > 0 && how->top_p < 1 && !(how->top_k > 0 && how->top_k < V) &&
+           !(how->top_a > 0) && !(how->min_p > 0) && !(how->options & DRA_SAMPLE_FILTER_FIRST);
+}
+
 int32_t dra_sample_choose(const dra_sample_row *how, const dra_sample_from *from, dra_choice *at)
 {
     double max;
     if (how->options & DRA_SAMPLE_NOTHING) return -1;
     const int32_t best = dra_sample_best(how, from, &max);
     if (best < 0 || how->temperature == 0) return best;
-    const int64_t n = dra_sample_weigh(how, from, max, at);
-    return draw(at, n, dra_sample_uniform(how->seed, how->position, 0, 0),
-                dra_sample_unit(from->V));
+    const double   u = dra_sample_uniform(how->seed, how->position, 0, 0);
+    const weighing w = {how, from, max, how->temperature, dra_sample_unit(from->V)};
+    if (only_top_p(how, from->V)) return draw_top_p(&w, at, u);
+    return draw(at, dra_sample_weigh(how, from, max, at), u, w.unit);
 }

@@ -7,6 +7,7 @@
 typedef struct dra_choice { /* a token that may be drawn */
     double  z, p;
     int32_t id;
+    int32_t step; /* where sums are made over steps of z: which of them */
 } dra_choice;
 
 typedef struct dra_sample_from { /* what a row chooses from */

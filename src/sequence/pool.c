@@ -65,7 +65,9 @@ static dra_span pages_of(const dra_held *h, dra_array *data, int64_t first, int6
     return (dra_span){data, (size_t)first * page, (size_t)count * page};
 }
 
-/* Memory of `count` pages with what is there; zeros, as find_room() of states.c says. */
+/* Memory of `count` pages with what is there. Pages become zeros when they are taken, as
+ * find_room() of states.c says; the first one at once, which lists of pages that have ended point
+ * at. */
 static dra_status enlarge(dra_states *s, int i, int64_t from, int64_t count, dra_error *err)
 {
     dra_held  *h = &s->at[i];
@@ -75,16 +77,16 @@ static dra_status enlarge(dra_states *s, int i, int64_t from, int64_t count, dra
     if (count * PAGE > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
         return out_of_memory(err);
     st = dra_array_create(s->device, bytes, &h->next, err);
-    if (st == DRA_OK) st = dra_array_fill(pages_of(h, h->next, from, count - from), 0, err);
+    if (st == DRA_OK && from == 0) st = dra_array_fill(pages_of(h, h->next, 0, 1), 0, err);
     if (st == DRA_OK && from > 0)
         st = dra_array_copy(pages_of(h, h->next, 0, from), pages_of(h, h->data, 0, from), err);
     return st;
 }
 
-/* Twice as many pages. After an error everything is as it was. */
-static dra_status more_pages(dra_states *s, dra_pages *p, dra_error *err)
+/* `count` pages in all. After an error everything is as it was. */
+static dra_status more_pages(dra_states *s, dra_pages *p, int64_t count, dra_error *err)
 {
-    const int64_t from = p->count, count = from > 0 ? 2 * from : FIRST;
+    const int64_t from = p->count;
     int32_t      *refs = realloc(p->refs, (size_t)count * sizeof *refs);
     if (refs) p->refs = refs;
     int32_t *free_ones = realloc(p->free, (size_t)count * sizeof *free_ones);
@@ -108,9 +110,23 @@ static dra_status more_pages(dra_states *s, dra_pages *p, dra_error *err)
     return DRA_OK;
 }
 
+/* Those that were never used are taken in their order. */
+static dra_status clear_fresh(dra_states *s, dra_pages *p, int32_t page, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (page < p->fresh) return DRA_OK;
+    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
+        if (holds(s, i, p))
+            st = dra_array_fill(pages_of(&s->at[i], s->at[i].data, page, 1), 0, err);
+    if (st == DRA_OK) p->fresh = page + 1;
+    return st;
+}
+
 static dra_status take_page(dra_states *s, dra_pages *p, int32_t *page, dra_error *err)
 {
-    const dra_status st = p->n_free > 0 ? DRA_OK : more_pages(s, p, err);
+    const int64_t count = p->count > 0 ? 2 * p->count : FIRST;
+    dra_status    st = p->n_free > 0 ? DRA_OK : more_pages(s, p, count, err);
+    if (st == DRA_OK) st = clear_fresh(s, p, p->free[p->n_free - 1], err);
     if (st != DRA_OK) return st;
     *page = p->free[--p->n_free];
     p->refs[*page] = 1;
@@ -174,6 +190,18 @@ static void move_up(dra_states *s, dra_pages *p, int64_t row)
     if (n > 0) memmove(l->at, l->at + n, (size_t)(l->n - n) * sizeof *l->at);
     l->n -= n;
     set_base(s, p, row, base);
+}
+
+dra_status dra_pool_room(dra_states *s, int64_t pages, int64_t each, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int k = 0; k < s->n_pages && st == DRA_OK; k++) {
+        dra_pages    *p = &s->pages[k];
+        const int64_t most = p->limit ? p->limit / PAGE + 2 : each; /* of a row */
+        const int64_t count = most < each ? dra_div_up(pages, each) * most : pages;
+        if (count > p->count) st = more_pages(s, p, count, err);
+    }
+    return st;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -26,7 +26,8 @@ typedef struct dra_pages { /* of all tensors that hold items of one limit */
     int32_t       *refs; /* (count): rows that have it; 0: it is free */
     int32_t       *free; /* a stack of those */
     int64_t        n_free;
-    dra_page_list *of; /* (B) */
+    int64_t        fresh; /* pages from this one on have never been used: they are no zeros yet */
+    dra_page_list *of;    /* (B) */
 } dra_pages;
 
 typedef struct dra_held { /* one tensor of the state */
@@ -86,6 +87,9 @@ dra_span dra_states_stretch(const dra_states *s, int i, int64_t row, int64_t ite
 /* ---- pools (pool.c) -------------------------------------------------------------------------- */
 
 void dra_pool_free(dra_states *s);
+/* Makes room for this many pages of every limit, `each` of them for a row, so that the pool grows
+ * later or never. Memory is not touched before a page is used. */
+dra_status dra_pool_room(dra_states *s, int64_t pages, int64_t each, dra_error *err);
 /* Releases the pages of a row. */
 void dra_pool_release(dra_states *s, int64_t row);
 /* Pages for the items that a row has by its numbers, all of its own, and its bases. */

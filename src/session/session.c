@@ -48,6 +48,8 @@ struct dra_session {
     uint64_t     version;
     dra_arena    arena;
     atomic_flag  busy;
+    void (*pause)(void *user); /* between instructions; NULL: nothing is called */
+    void *pause_user;
 };
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -101,6 +103,12 @@ void dra_session_destroy(dra_session *s)
 dra_device *dra_session_device(const dra_session *s) { return s->device; }
 void        dra_session_share(dra_session *s, dra_session *with) { s->home = with->home; }
 size_t      dra_session_programs(const dra_session *s) { return s->n; }
+
+void dra_session_pause(dra_session *s, void (*pause)(void *user), void *user)
+{
+    s->pause = pause;
+    s->pause_user = user;
+}
 
 static dra_status enter(dra_session *s, dra_error *err)
 {
@@ -342,6 +350,7 @@ static dra_status start(dra_session *s, dra_error *err)
     if (!s->now) return dra_fail(err, DRA_ERR_VALUE, "session: no program is selected");
     const dra_status st = bind_new(s, s->now, err);
     forget_inputs(s->now);
+    dra_buffers_pause(s->now->buffers, s->pause, s->pause_user);
     return st == DRA_OK ? dra_run_start(s->now->buffers, err) : st;
 }
 

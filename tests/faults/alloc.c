@@ -3,9 +3,10 @@
  *   DRA_FAULT_MODE=from   and so do all that follow; once (the default): only that one
  *   DRA_FAULT_COUNT=FILE  the number of allocations is written there at the end
  *   DRA_FAULT_TRACE=1     who asked for the one that fails is written to stderr
+ *   DRA_FAULT_CLOCK=goes  clocks are those of the system, for what waits
  * Allocations are those of the malloc family, anonymous mappings (the system's own are not seen)
- * and threads. Clocks stand still, so that output has no times that differ, and nothing is synced,
- * which would take longer than all the rest. */
+ * and threads. Clocks stand still, if nothing else is asked for, so that output has no times that
+ * differ, and nothing is synced, which would take longer than all the rest. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -31,6 +32,7 @@ static atomic_bool        counting;
 static long               fails_at;
 static bool               fails_from;
 static bool               traces;
+static bool               clock_goes;
 static _Thread_local bool within; /* what the calls below ask for themselves */
 
 /* ---- the functions that come next ------------------------------------------------------------ */
@@ -44,6 +46,7 @@ static struct {
     int (*posix_memalign)(void **, size_t, size_t);
     void *(*mmap)(void *, size_t, int, int, int, off_t);
     int (*pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    int (*clock_gettime)(clockid_t, struct timespec *);
 } next;
 
 /* dlsym() itself may ask for memory before there is any: it gets some of this, never freed. */
@@ -83,6 +86,7 @@ static bool found(void)
     find("posix_memalign", &next.posix_memalign);
     find("mmap", &next.mmap);
     find("pthread_create", &next.pthread_create);
+    find("clock_gettime", &next.clock_gettime);
     find("free", &next.free);
     looking = false;
     return true;
@@ -121,6 +125,7 @@ static int counted_main(int argc, char **argv, char **env)
     const char *mode = getenv("DRA_FAULT_MODE");
     fails_at = count_of("DRA_FAULT_AT");
     traces = count_of("DRA_FAULT_TRACE") != 0;
+    clock_goes = getenv("DRA_FAULT_CLOCK") != NULL;
     fails_from = mode && strcmp(mode, "from") == 0;
     if (traces) { /* its first call loads a library */
         void *frame;
@@ -217,7 +222,7 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 
 EXPORT int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    (void)clock;
+    if (clock_goes && found()) return next.clock_gettime(clock, now);
     *now = (struct timespec){.tv_sec = STILL};
     return 0;
 }

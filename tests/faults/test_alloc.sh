@@ -42,6 +42,9 @@ brief="--batch 2 --context 16 --log-every 1 --threads 1 --seed 3"
     "$dra" init --preset dra-gru-tiny $tiny --out in/m &&
         "$dra" init --preset gpt2-tiny $tiny --set context=16 --out in/gpt2 &&
         "$dra" init --preset rwkv4-tiny --set dim=8 --set depth=1 --out in/rwkv &&
+        "$dra" init --preset gpt2-tiny --set dim=32 --set heads=2 --set depth=1 --set context=16 \
+            --out in/wide &&
+        "$dra" convert --from in/wide --to in/wide.gguf &&
         "$dra" convert --from in/gpt2 --to in/hf --as hf &&
         "$dra" init --config in/xt.json --out in/xt &&
         "$dra" tokenizer train --data in/story.txt --vocab 270 --out in/words &&
@@ -126,6 +129,12 @@ all() {
     faults convert-rwkv.cpp none $quiet convert --from "$in/rwkv" --to r.bin --as rwkv.cpp
     faults convert-xt none $quiet convert --from "$in/xt" --to x --as x-transformers
     faults convert-pth none $quiet convert --from "$data/pth/rwkv.pth" --to m
+    faults convert-quantise none $quiet convert --from "$in/wide" --to q --quantise q8_0 --threads 1
+    faults convert-gguf none $quiet convert --from "$in/wide" --to q.gguf --quantise q4_0 \
+        --threads 1
+    faults convert-from-gguf none $quiet convert --from "$in/wide.gguf" --to m --threads 1
+    faults perplexity none $quiet perplexity --model "$in/m" --data "$in/story.txt" --context 16 \
+        --convention llama.cpp --threads 1
     faults report started $quiet report run "$in/probe.jsonl" --threads 1
     faults tokenizer none $quiet tokenizer train --data "$in/story.txt" --vocab 270 --out t.json \
         --threads $two
@@ -138,6 +147,39 @@ all() {
     faults bench none $quiet bench --list
 }
 
+# A server with faults, and a client with faults of one without.
+served() {
+    mkdir -p serving && cp -r in/m serving/m || return 1
+    said=$(cd serving && "$faults/served" alloc "$runs" "$faults/alloc.so" "$dra" m)
+    status=$?
+    printf '%-18s %s\n' serve "$(printf '%s\n' "$said" | tail -n 1)" >>"$scratch/counts"
+    printf '%s\n' "$said"
+    return $status
+}
+
+asks_a_server() {
+    "$dra" serve --model "$in/m" --port 0 --threads 1 2>serve.log &
+    server=$!
+    i=0
+    until "$dra" generate --server "$url" --prompt a --tokens 1 >said 2>&1 || [ $i -gt 400 ]; do
+        url=$(sed -n 's/.*\(http:.*\)/\1/p' serve.log)
+        i=$((i + 1))
+        sleep 0.05
+    done
+    faults generate-server none /dev/null generate --server "$url" --prompt ab --tokens 4 --seed 1
+    printf 'hi\n/reset\nagain\n/quit\n' >in/asked
+    faults chat-server none "$in/asked" chat --server "$url" --tokens 4 --seed 2
+    kill -TERM "$server"
+    wait "$server"
+}
+
 all
+url=http://127.0.0.1:1
+if [ -x "$faults/served" ]; then
+    if echo serve | grep -Eq "${DRA_FAULT_ONLY:-.}"; then check serve served; fi
+    if printf 'generate-server\nchat-server\n' | grep -Eq "${DRA_FAULT_ONLY:-.}"; then
+        asks_a_server
+    fi
+fi
 sed 's/^/# /' counts
 tap_end

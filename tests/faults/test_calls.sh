@@ -133,6 +133,42 @@ every cache 20 "$all" before '. "$functions"
     diff -r tokens ../made/tokens && cmp c/model.safetensors ../made/c/model.safetensors &&
         clean' "$dra" $cache
 
+# ---- blocks, GGUF and a server -------------------------------------------------------------------
+
+(
+    cd before && "$dra" init --preset gpt2-tiny --set dim=32 --set heads=2 --set depth=1 \
+        --set context=16 --out wide --seed 3
+) >out 2>err || { cat err; exit 1; }
+quantise="convert --from wide --to blocks --quantise q8_0 --threads 1"
+gguf="convert --from wide --to x.gguf --quantise q4_0 --threads 1"
+export quantise gguf
+cp -a before/wide made
+(cd made && "$dra" $quantise && "$dra" $gguf) >out 2>err || { cat err; exit 1; }
+every quantise 20 "$all" before '. "$functions"
+    [ "$STATUS" = 0 ] || [ ! -e blocks ] || diff -r blocks ../made/blocks || exit 1
+    [ -e blocks ] || "$dra" $quantise >../again.out || exit 1
+    diff -r blocks ../made/blocks && clean' "$dra" $quantise
+every gguf 20 "$all" before '. "$functions"
+    [ "$STATUS" = 0 ] || [ ! -e x.gguf ] || cmp x.gguf ../made/x.gguf || exit 1
+    # What a kill after the last rename leaves goes when the file is written again.
+    [ "$STATUS" != killed ] || rm -f x.gguf
+    [ -e x.gguf ] || "$dra" $gguf >../again.out || exit 1
+    cmp x.gguf ../made/x.gguf && clean' "$dra" $gguf
+
+# served: requests to a server whose calls fail; states are files that are old or new.
+serves() {
+    mkdir -p serving && cp -r before/m serving/m || return 1
+    [ -z "${DRA_TEST_FULL:-}" ] && most=6 || most=0
+    said=$(cd serving && "$(dirname "$calls")/served" calls "$most" "$calls" "$dra" m)
+    status=$?
+    printf '%s\n' "$said"
+    return $status
+}
+if [ -x "$(dirname "$calls")/served" ] && echo serve | grep -Eq "${DRA_FAULT_ONLY:-.}"; then
+    check "serve: any call may fail" serves
+    printf '%s\n' "$tap_said" | sed -n 's/\(.* calls, \)/# serve: \1/p'
+fi
+
 # ---- what is read by streams, and a sweep --------------------------------------------------------
 
 printf '{"prompt": "Once"}\n{"prompt": "Twice", "seed": 3}\n' >before/prompts.jsonl

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "ops/sample_math.h"
+#include "ops/sample_row.h"
 #include "run/sample.h"
 
 #ifdef DRA_REAL_DOUBLE
@@ -338,6 +338,32 @@ static void samplers_follow_the_formula(void **unused)
 }
 
 /* The own e^y against the library's. */
+/* Where top-p is the only filter not all that is kept is put in order; a min-p that drops nothing
+ * lets it be. */
+static void top_p_alone_draws_as_among_others(void **unused)
+{
+    enum { WIDEST = 20011 };
+    static const int64_t widths[] = {1, 2, 33, 1000, 1025, 5003, WIDEST};
+    static dra_real      x[WIDEST];
+    static dra_choice    at[WIDEST];
+    for (int k = 0; k < 700; k++) {
+        const int64_t         V = widths[k % 7];
+        const dra_sample_from from = {V, x, NULL, NULL, NULL};
+        dra_sample_row        how = {.temperature = k % 3 ? 1 : 0.3,
+                                     .top_p = k % 5 ? check_random(&seed) : 0.9999999,
+                                     .seed = (uint64_t)k,
+                                     .position = k % 11};
+        draw_logits(x, V);
+        if (k % 4 == 0) /* many alike */
+            for (int64_t i = 0; i < V; i++) x[i] = (dra_real)(double)(int64_t)x[i];
+        const int32_t alone = dra_sample_choose(&how, &from, at);
+        how.min_p = 1e-320;
+        const int32_t other = dra_sample_choose(&how, &from, at);
+        if (alone != other)
+            fail_msg("V %d, top_p %g: token %d, expected %d", (int)V, how.top_p, alone, other);
+    }
+}
+
 static void exponentials_are_right(void **unused)
 {
     double worst = 0;
@@ -413,6 +439,7 @@ int main(void)
         cmocka_unit_test(so_are_those_of_a_large_vocabulary),
         cmocka_unit_test(rows_are_alone),
         cmocka_unit_test(samplers_follow_the_formula),
+        cmocka_unit_test(top_p_alone_draws_as_among_others),
         cmocka_unit_test(exponentials_are_right),
         cmocka_unit_test(refuses),
         cmocka_unit_test(takes_no_rows),

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -20,7 +21,8 @@ typedef struct job {
     int32_t       *ids;
     char           state[STATE_NAME], save[STATE_NAME], path[4096];
     int64_t        at;
-    bool           cancelled, told;
+    bool           told;
+    atomic_bool    cancelled;
 } job;
 
 typedef struct named {
@@ -66,6 +68,13 @@ static void job_free(job *j)
     free(j);
 }
 
+static void count(dra_engine *e, int64_t *what, int64_t n)
+{
+    pthread_mutex_lock(&e->lock);
+    *what += n;
+    pthread_mutex_unlock(&e->lock);
+}
+
 static void end(dra_engine *e, job *j, dra_job_end how, dra_status code, const char *why)
 {
     dra_job_result r = {.end = how,
@@ -78,8 +87,8 @@ static void end(dra_engine *e, job *j, dra_job_end how, dra_status code, const c
         r.width = 2;
         r.vector = vector;
     }
-    e->stats.done += how == DRA_JOB_DONE;
-    e->stats.cancelled += how == DRA_JOB_CANCELLED;
+    count(e, &e->stats.done, how == DRA_JOB_DONE);
+    count(e, &e->stats.cancelled, how == DRA_JOB_CANCELLED);
     j->c.end(j->c.user, &r);
     job_free(j);
 }
@@ -203,7 +212,8 @@ dra_status dra_engine_submit(dra_engine *e, const dra_job_config *c, uint64_t *i
 void dra_engine_cancel(dra_engine *e, uint64_t id)
 {
     pthread_mutex_lock(&e->lock);
-    for (job *j = e->jobs; j; j = j->next) j->cancelled |= j->id == id;
+    for (job *j = e->jobs; j; j = j->next)
+        if (j->id == id) j->cancelled = true;
     pthread_mutex_unlock(&e->lock);
     if (e->wake) e->wake(e->user);
 }
@@ -238,12 +248,12 @@ static bool write_token(dra_engine *e, job *j)
 {
     if (j->c.echo && !j->told)
         for (size_t i = 0; i < j->c.n; i++) tell(e, j, j->ids[i], true, (int64_t)i);
-    if (!j->told) e->stats.tokens_read += (int64_t)j->c.n;
+    if (!j->told) count(e, &e->stats.tokens_read, (int64_t)j->c.n);
     j->told = true;
     if (j->c.kind == DRA_JOB_EMBED || j->at >= j->c.tokens) return false;
     if (begins(j, "slow")) nanosleep(&(struct timespec){0, 20000000}, NULL);
     tell(e, j, j->c.n ? j->ids[(size_t)j->at % j->c.n] : 'x', false, j->at);
-    e->stats.tokens_written++;
+    count(e, &e->stats.tokens_written, 1);
     j->at++;
     return true;
 }

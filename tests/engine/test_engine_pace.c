@@ -1,0 +1,116 @@
+/* Prompts that others do not wait for: they may be cut at any multiple of 64 tokens, and those that
+ * write go on between two instructions of a piece, with the bits that all have alone. */
+#include "presets.h"
+#include "serving.h"
+
+enum { LONG = 1030, WRITTEN = 60, STREAMS = 3, FEW = 5 };
+
+static dra_job_config job_of(size_t n, int32_t *ids, int which, int64_t tokens)
+{
+    dra_job_config c = {.n = n, .ids = ids, .tokens = tokens, .logprobs = 1, .ignore_end = true};
+    make_prompt(ids, n, which);
+    c.sampler = (dra_sampler_config){.temperature = 0.8, .seed = (uint64_t)which};
+    return c;
+}
+
+/* ---- cuts ------------------------------------------------------------------------------------ */
+
+static void cut_anywhere(const char *preset)
+{
+    static const int64_t chunks[] = {512, 64, 128, 192, 256};
+    static answer        first, other;
+    static int32_t       ids[LONG];
+    subject              s;
+    open_subject(&s, preset);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks && dra_model_cut(s.model) > 0; i++) {
+        dra_engine *e = open_engine(&s, &(dra_engine_config){.chunk = chunks[i]});
+        char        what[100];
+        snprintf(what, sizeof what, "%s, chunks of %d", preset, (int)chunks[i]);
+        run_one(e, job_of(LONG, ids, 3, FEW), i ? &other : &first);
+        if (i) expect_answer(what, &other, &first);
+        dra_engine_destroy(e);
+    }
+    close_subject(&s);
+}
+
+static void any_cut_gives_the_same_bits(void **state)
+{
+    for (size_t i = 0; dra_preset_at(i); i++)
+        if (preset_reads_in_parts(dra_preset_at(i)->name)) cut_anywhere(dra_preset_at(i)->name);
+}
+
+/* ---- taking turns ---------------------------------------------------------------------------- */
+
+static void lonely(const subject *s, answer *prompt, answer *stream)
+{
+    static int32_t ids[LONG];
+    dra_engine    *e = open_engine(s, NULL);
+    run_one(e, job_of(LONG, ids, 1, FEW), prompt);
+    dra_engine_destroy(e);
+    for (int k = 0; k < STREAMS; k++) {
+        e = open_engine(s, NULL);
+        run_one(e, job_of(2, ids, 10 + k, WRITTEN), &stream[k]);
+        dra_engine_destroy(e);
+    }
+}
+
+/* Streams write, a prompt comes. Returns how many tokens the first one got besides one a step. */
+static int64_t together(const subject *s, const dra_engine_config *settings, answer *prompt,
+                        answer *stream)
+{
+    static int32_t ids[LONG];
+    dra_engine    *e = open_engine(s, settings);
+    int64_t        steps = 0;
+    for (int k = 0; k < STREAMS; k++) submit(e, job_of(2, ids, 10 + k, WRITTEN), &stream[k]);
+    for (int k = 0; k < 6; k++) step(e);
+    const size_t before = stream[0].n;
+    submit(e, job_of(LONG, ids, 1, FEW), prompt);
+    for (; prompt->n == 0 && !stream[0].ends; steps++) step(e);
+    const int64_t more = (int64_t)(stream[0].n - before) - steps;
+    run(e);
+    dra_engine_destroy(e);
+    return more;
+}
+
+static void take_turns(const char *preset, const dra_engine_config *settings)
+{
+    static answer alone, prompt, single[STREAMS], many[STREAMS];
+    subject       s;
+    char          what[100];
+    open_subject(&s, preset);
+    lonely(&s, &alone, single);
+    const int64_t more = together(&s, settings, &prompt, many);
+    if (more < 2 && !check_cuda())
+        fail_msg("%s: %lld tokens while a prompt was read", preset, (long long)more);
+    snprintf(what, sizeof what, "%s, the prompt", preset);
+    expect_answer(what, &prompt, &alone);
+    for (int k = 0; k < STREAMS; k++) {
+        snprintf(what, sizeof what, "%s, stream %d", preset, k);
+        expect_answer(what, &many[k], &single[k]);
+    }
+    close_subject(&s);
+}
+
+static void others_write_while_a_prompt_is_read(void **state)
+{
+    for (size_t i = 0; dra_preset_at(i); i++)
+        if (preset_reads_in_parts(dra_preset_at(i)->name)) take_turns(dra_preset_at(i)->name, NULL);
+}
+
+/* A pool that has to grow: never in the middle of a piece. */
+static void also_when_the_pool_is_small(void **state)
+{
+    static const char *const presets[] = {"gpt2-tiny", "hybrid-tiny", "dra-gru-tiny"};
+    for (int i = 0; i < 3; i++)
+        take_turns(presets[i], &(dra_engine_config){.slots = 4, .memory_limit = 3 << 20});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_cut_gives_the_same_bits),
+        cmocka_unit_test(others_write_while_a_prompt_is_read),
+        cmocka_unit_test(also_when_the_pool_is_small),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
