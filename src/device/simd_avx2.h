@@ -19,6 +19,8 @@ static inline vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vu umax(vu a, vu b) { return (vu)_mm256_max_epu32((__m256i)a, (__m256i)b); }
 
+static inline vu masked_xor(vu x, uint32_t mask, vu y) { return (x & mask) ^ y; }
+
 static inline vmask less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 static inline vf    pick(vmask m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 static inline vmask not_a_number(vf x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }

@@ -19,6 +19,13 @@ static inline vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vu umax(vu a, vu b) { return (vu)_mm512_max_epu32((__m512i)a, (__m512i)b); }
 
+/* (x & mask) ^ y, over x: compilers choose y, which they have to copy first. */
+static inline vu masked_xor(vu x, uint32_t mask, vu y)
+{
+    const __m512i m = _mm512_set1_epi32((int)mask);
+    return (vu)_mm512_ternarylogic_epi32((__m512i)x, m, (__m512i)y, 0x6a);
+}
+
 static inline vmask less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline vf    pick(vmask m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 static inline vmask not_a_number(vf x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q); }

@@ -20,6 +20,8 @@ static inline vf vmin(vf a, vf b) { return vminq_f32(a, b); }
 static inline vf vmax(vf a, vf b) { return vmaxq_f32(a, b); }
 static inline vu umax(vu a, vu b) { return vmaxq_u32(a, b); }
 
+static inline vu masked_xor(vu x, uint32_t mask, vu y) { return (x & mask) ^ y; }
+
 static inline vmask less(vf a, vf b) { return vcltq_f32(a, b); }
 static inline vf    pick(vmask m, vf yes, vf no) { return vbslq_f32(m, yes, no); }
 static inline vmask not_a_number(vf x) { return vmvnq_u32(vceqq_f32(x, x)); }

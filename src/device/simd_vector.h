@@ -26,6 +26,7 @@
 
 /* Loops of constant length over arrays of vectors must disappear, or the arrays live in memory. */
 #define UNROLL _Pragma("GCC unroll 16")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 typedef int32_t vi __attribute__((vector_size(VBYTES)));

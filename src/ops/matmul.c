@@ -209,7 +209,8 @@ static sizes sizes_of(const dra_call *c)
     } else if (s.M <= FEW) {
         const bool many = s.batch * dra_div_up(s.N, COLUMNS) >= MANY;
         const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* columns run along k */
-        s.columns = along && !many ? SLIM : NARROW;
+        const bool wide = many || !along;
+        s.columns = wide ? NARROW : dra_is_quantised(c->in[1].dtype) ? 2 * SLIM : SLIM;
     } else {
         const dra_matmul_attr *attr = c->attr;
         const bool             bf16 = attr->precision == DRA_PRECISION_BF16;
