@@ -61,6 +61,19 @@ static void product_q4_0(bench_work *w, const int64_t *size) { product_with(w, s
 static void product_q5_1(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q5_1); }
 static void product_q6_k(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q6_K); }
 
+/* Activations in blocks of 8 bits too. */
+static void product_q8_q8_0(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_Q8);
+    product_with(w, size, DRA_Q8_0);
+}
+
+static void product_q8_q4_0(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_Q8);
+    product_with(w, size, DRA_Q4_0);
+}
+
 static void product_bf16(bench_work *w, const int64_t *size)
 {
     bench_precision(w, DRA_PRECISION_BF16);
@@ -421,6 +434,12 @@ const bench_case bench_cases[] = {
      product_q4_0, {512, 3072, 768}, LIMIT(60)},
     {"q6_k-512x3072x768", "quantised", "a prompt, blocks of 6 bits",
      product_q6_k, {512, 3072, 768}, LIMIT(60)},
+    {"q8-q8_0-1x50257x768", "quantised", "one row, activations in blocks of 8 bits too",
+     product_q8_q8_0, {1, 50257, 768}, LIMIT(80)},
+    {"q8-q4_0-1x50257x768", "quantised", "the same, weights in blocks of 4 bits",
+     product_q8_q4_0, {1, 50257, 768}, LIMIT(70)},
+    {"q8-q8_0-512x3072x768", "quantised", "a prompt, activations and weights in blocks of 8 bits",
+     product_q8_q8_0, {512, 3072, 768}, LIMIT(60)},
     {"bf16-1x3072x768", "bf16", "one row, stored in bf16",
      product_stored, {1, 3072, 768}, FULL(185, product)},
     {"bf16-1x50257x768", "bf16", "the same, GPT-2's head",

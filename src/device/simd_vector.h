@@ -29,8 +29,6 @@
 #define NO_UNROLL _Pragma("GCC unroll 1")
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-typedef int32_t vi __attribute__((vector_size(VBYTES)));
-
 static inline vf vset(float x) { return x - (vf){0}; } /* keeps the sign of -0 */
 
 static inline vf load(const float *p)

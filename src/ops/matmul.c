@@ -286,6 +286,7 @@ static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_
                         .c = (real *)y->data + (batch * s->M + row) * s->N + column,
                         .c_row = s->N,
                         .bf16 = attr->precision == DRA_PRECISION_BF16,
+                        .q8 = attr->precision == DRA_PRECISION_Q8,
                         .a_type = a->dtype,
                         .b_type = b->dtype};
     if (s->K > 0) { /* else a and b are empty and may have no memory */
