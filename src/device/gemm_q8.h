@@ -117,12 +117,14 @@ static ALWAYS_INLINE int zero_of(dra_dtype t)
     return t == DRA_Q8_0 ? 128 : t == DRA_Q5_0 ? 16 : t == DRA_Q4_0 ? 8 : 0;
 }
 
+/* `next`: what is fetched meanwhile, LANES lines as long; NULL: nothing. */
 static ALWAYS_INLINE vf chain_of_blocks(dra_dtype t, const q8_block *a, const q8_lines *b,
-                                        int64_t blocks)
+                                        int64_t blocks, const char *next)
 {
     vf sum = vset(0);
     for (int64_t k = 0; k < blocks; k++) {
         vi whole = (vi){0} - zero_of(t) * a[k].sum;
+        if (next) next = fetch_lines(next, LANES * block_bytes(t));
         UNROLL
         for (int w = 0; w < QUANT_BLOCK / 4; w++) {
             uint32_t four;
@@ -150,12 +152,14 @@ static ALWAYS_INLINE void multiply_q8_lines(dra_dtype t, const dra_gemm *g, cons
         const int64_t some = a->blocks - k < QUANT_BLOCKS ? a->blocks - k : QUANT_BLOCKS;
         const bool    add = g->accumulate || a->first + k > 0;
         q8_lines      b;
-        if (a->n <= Q8_FEW) next = fetch_lines(next, LANES * chain_bytes(t));
         read_q8_lines(t, &l, g->N - column, some, &b);
         next_chain(t, &l, some);
-        for (int64_t i = 0; i < a->n; i++)
+        for (int64_t i = 0; i < a->n; i++) {
+            const char *fetch = i == 0 && a->n <= Q8_FEW ? next : NULL;
             add_some(a->c + i * g->c_row + column, g->N - column, add,
-                     chain_of_blocks(t, a->at + i * a->step + k, &b, some));
+                     chain_of_blocks(t, a->at + i * a->step + k, &b, some, fetch));
+        }
+        next += LANES * chain_bytes(t);
     }
 }
 
