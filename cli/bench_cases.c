@@ -61,6 +61,19 @@ static void product_q4_0(bench_work *w, const int64_t *size) { product_with(w, s
 static void product_q5_1(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q5_1); }
 static void product_q6_k(bench_work *w, const int64_t *size) { product_with(w, size, DRA_Q6_K); }
 
+/* Activations in blocks of 8 bits too. */
+static void product_q8_q8_0(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_Q8);
+    product_with(w, size, DRA_Q8_0);
+}
+
+static void product_q8_q4_0(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_Q8);
+    product_with(w, size, DRA_Q4_0);
+}
+
 static void product_bf16(bench_work *w, const int64_t *size)
 {
     bench_precision(w, DRA_PRECISION_BF16);
@@ -421,6 +434,12 @@ const bench_case bench_cases[] = {
      product_q4_0, {512, 3072, 768}, LIMIT(60)},
     {"q6_k-512x3072x768", "quantised", "a prompt, blocks of 6 bits",
      product_q6_k, {512, 3072, 768}, LIMIT(60)},
+    {"q8-q8_0-1x50257x768", "quantised", "one row, activations in blocks of 8 bits too",
+     product_q8_q8_0, {1, 50257, 768}, LIMIT(80)},
+    {"q8-q4_0-1x50257x768", "quantised", "the same, weights in blocks of 4 bits",
+     product_q8_q4_0, {1, 50257, 768}, LIMIT(70)},
+    {"q8-q8_0-512x3072x768", "quantised", "a prompt, activations and weights in blocks of 8 bits",
+     product_q8_q8_0, {512, 3072, 768}, LIMIT(60)},
     {"bf16-1x3072x768", "bf16", "one row, stored in bf16",
      product_stored, {1, 3072, 768}, FULL(185, product)},
     {"bf16-1x50257x768", "bf16", "the same, GPT-2's head",
@@ -549,6 +568,12 @@ const bench_case bench_cases[] = {
      bench_read_gpt2, {512, 3}, LIMIT(60), .slow = true},
     {"prompt-gpt2-q4_0", "generate", "a prompt of 512, blocks of 4 bits",
      bench_read_gpt2, {512, 4}, LIMIT(60), .slow = true},
+    {"generate-gpt2-q8-q8_0", "generate", "activations in blocks of 8 bits too",
+     bench_read_gpt2, {1, 3, 0, 1}, LIMIT(80), .slow = true},
+    {"generate-gpt2-q8-q4_0", "generate", "the same, matrices in blocks of 4 bits",
+     bench_read_gpt2, {1, 4, 0, 1}, LIMIT(70), .slow = true},
+    {"prompt-gpt2-q8-q8_0", "generate", "a prompt of 512, all in blocks of 8 bits",
+     bench_read_gpt2, {512, 3, 0, 1}, LIMIT(60), .slow = true},
     {"generate-gpt2-file-bf16", "generate", "the same, stored in bf16",
      bench_read_gpt2, {1, 1, 1}, .slow = true},
     {"generate-gpt2-file-f16", "generate", "the same, stored in f16",
@@ -565,6 +590,10 @@ const bench_case bench_cases[] = {
      bench_read_rwkv, {1, 3}, LIMIT(80), .slow = true},
     {"generate-rwkv4-q4_0", "generate", "in blocks of 4 bits",
      bench_read_rwkv, {1, 4}, LIMIT(70), .slow = true},
+    {"generate-rwkv4-q8-q8_0", "generate", "activations in blocks of 8 bits too",
+     bench_read_rwkv, {1, 3, 0, 1}, LIMIT(80), .slow = true},
+    {"generate-rwkv4-q8-q4_0", "generate", "the same, matrices in blocks of 4 bits",
+     bench_read_rwkv, {1, 4, 0, 1}, LIMIT(70), .slow = true},
     {"generate-rwkv4-f16", "generate", "the same, matrices stored in f16",
      bench_read_rwkv, {1, 2}, LIMIT(85), .slow = true},
     {"prompt-rwkv4-7", "generate", "RWKV-4 169M, 7 tokens of a prompt",

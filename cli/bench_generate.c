@@ -111,10 +111,12 @@ static const dra_dtype stored[] = {DRA_REAL, DRA_BF16, DRA_F16, DRA_Q8_0, DRA_Q4
 
 void bench_read_gpt2(bench_work *w, const int64_t *size)
 {
+    if (size[3]) bench_precision(w, DRA_PRECISION_Q8);
     read_tokens(w, "gpt2", size[0], stored[size[1]], size[2] != 0);
 }
 
 void bench_read_rwkv(bench_work *w, const int64_t *size)
 {
+    if (size[3]) bench_precision(w, DRA_PRECISION_Q8);
     read_tokens(w, "rwkv4", size[0], stored[size[1]], false);
 }

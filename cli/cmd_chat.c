@@ -46,6 +46,7 @@ static const cli_option options[] = {
     CLI_SERVER_OPTION(struct args),
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
+    CLI_ACTIVATIONS_OPTION(struct args),
     CLI_DEVICE_OPTIONS(struct args),
 };
 

@@ -43,6 +43,7 @@ static const cli_option options[] = {
      "texts of similar length to read at a time; changes the speed, but no bit", .group = "Speed"},
     CLI_STATE_LIMIT_OPTION(args),
     CLI_DTYPE_OPTION(args),
+    CLI_ACTIVATIONS_OPTION(args),
     CLI_DEVICE_OPTIONS(args),
 };
 

@@ -48,6 +48,7 @@ static const cli_option options[] = {
     {"state-out", CLI_TEXT, offsetof(forward_args, state_out), 0, 0, "save the state afterwards",
      "FILE"},
     CLI_DTYPE_OPTION(forward_args),
+    CLI_ACTIVATIONS_OPTION(forward_args),
     CLI_DEVICE_OPTIONS(forward_args),
 };
 

@@ -57,6 +57,7 @@ static const cli_option options[] = {
      "seconds that answers have left after SIGTERM"},
     CLI_STATE_LIMIT_OPTION(serve_args),
     CLI_DTYPE_OPTION(serve_args),
+    CLI_ACTIVATIONS_OPTION(serve_args),
     CLI_DEVICE_OPTIONS(serve_args),
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 const char *const cli_dtypes[] = {"f32", "bf16", NULL};
+const char *const cli_activations[] = {"f32", "q8", NULL};
 
 enum { PATH = 4096, CONFIG_MOST = 1 << 20, LIST_MOST = 1 << 30 };
 
@@ -210,6 +211,13 @@ dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *er
     return DRA_OK;
 }
 
+static dra_status round_activations(dra_weights *w, dra_error *err)
+{
+    dra_error        why = {0};
+    const dra_status st = dra_weights_round_activations(w, &why);
+    return st == DRA_OK ? st : cli_error(err, st, "--activations q8: %.400s", why.text);
+}
+
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config config;
@@ -223,7 +231,8 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     const dra_weights_config weights = {s->model, s->skip_hash};
     st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
-    return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
+    if (st == DRA_OK && s->dtype == 1) st = dra_weights_shorten(m->weights, err);
+    return st == DRA_OK && s->activations ? round_activations(m->weights, err) : st;
 }
 
 dra_status cli_device_open(const cli_source *s, const char *level, dra_device **out, dra_error *err)

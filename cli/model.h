@@ -15,6 +15,7 @@ typedef struct cli_source {
     cli_list    set;
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
+    int         activations; /* of cli_activations */
     bool        skip_hash;   /* of weights */
     bool        maps;        /* layers shall show what they attend to */
     int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
@@ -22,6 +23,7 @@ typedef struct cli_source {
 } cli_source;
 
 extern const char *const cli_dtypes[];
+extern const char *const cli_activations[];
 extern const char *const cli_data_formats[];
 
 /* Rows of an option table, for a struct with a cli_source called `from`. */
@@ -84,6 +86,13 @@ extern const char *const cli_data_formats[];
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
             "bf16: round matrices to half the bytes; f32: as in the file", .choices = cli_dtypes,  \
                                                                            .group = "General"      \
+    }
+
+#define CLI_ACTIVATIONS_OPTION(type)                                                               \
+    {                                                                                              \
+        "activations", CLI_CHOICE, offsetof(type, from.activations), 0, 0,                         \
+            "q8: what quantised matrices multiply is rounded to blocks of 8 bits",                 \
+            .choices = cli_activations                                                             \
     }
 
 /* For a struct with an int called `format`. */

@@ -62,7 +62,9 @@ DRA_API void dra_scope_pop(dra_graph *g);
 typedef enum dra_precision {
     DRA_PRECISION_FULL,
     DRA_PRECISION_BF16,
-    DRA_PRECISION_TF32 /* f32 rounded to 10 bits of fraction, on GPUs; elsewhere full */
+    DRA_PRECISION_TF32, /* f32 rounded to 10 bits of fraction, on GPUs; elsewhere full */
+    DRA_PRECISION_Q8    /* full, but a factor whose other one is stored in blocks of 32 quantised
+                         * numbers is rounded to such blocks of 8 bits; on CPUs, elsewhere full */
 } dra_precision;
 
 /* Products (dra_matmul, dra_linear, dra_linear_cross_entropy) built from here on, and their

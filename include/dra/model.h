@@ -404,6 +404,10 @@ DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
 DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *form);
 /* The same as dra_weights_at to write to: a mapped tensor is copied first. NULL: out of memory. */
 DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
+/* In readers that they are bound to from now on, products with quantised matrices round their other
+ * factor to blocks of 8 bits (DRA_PRECISION_Q8): faster, less exact. Refused where no matrix is in
+ * blocks of 32 numbers. */
+DRA_API dra_status dra_weights_round_activations(dra_weights *w, dra_error *err);
 /* Binds all to a reader of a view of the model; they must outlive it. */
 DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err);
 

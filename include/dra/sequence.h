@@ -435,6 +435,8 @@ DRA_API dra_span dra_reader_result_span(const dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
 DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
+/* What products compute in, see dra_set_precision(); before the first read. */
+DRA_API void dra_reader_precision(dra_reader *r, dra_precision precision);
 /* The clamp of states, on unless switched off; and how many numbers it has changed so far. Where it
  * has changed any, reading in other chunks may give other results. */
 DRA_API void dra_reader_clamp(dra_reader *r, bool on);

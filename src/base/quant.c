@@ -272,6 +272,16 @@ void dra_dequantise(dra_dtype dtype, const void *blocks, int64_t first, int64_t 
     }
 }
 
+void dra_quantised_integers(dra_dtype dtype, const void *block, int *to)
+{
+    const byte *b = block;
+    const int   head = dtype == DRA_Q4_1 || dtype == DRA_Q5_1 ? 4 : 2;
+    const bool  five = dtype == DRA_Q5_0 || dtype == DRA_Q5_1;
+    const int   zero = dtype == DRA_Q4_0 ? 8 : dtype == DRA_Q5_0 ? 16 : 0;
+    if (dtype != DRA_Q8_0) unpack(b + head + (five ? 4 : 0), five ? word_at(b + head) : 0, to);
+    for (int e = 0; e < BLOCK; e++) to[e] = dtype == DRA_Q8_0 ? (int8_t)b[head + e] : to[e] - zero;
+}
+
 float dra_dequantised(dra_dtype dtype, const void *blocks, int64_t i)
 {
     float x;

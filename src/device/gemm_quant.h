@@ -1,63 +1,64 @@
 /* Quantised lines of B (base/quant.h) as numbers. Part of gemm_pack.h.
  *
- * A line is along k, its blocks of 32 elements follow each other. Of LANES lines the words of a
- * block are transposed, as everywhere: lane i has what is line i's. Elements of 4 bits are eight to
- * a word, those of 8 bits four, and are taken out of it where they stand: u 2^s is converted, and
- * multiplied by d 2^-s. These products are exact, so an element is rounded as dra_dequantise()
- * rounds it, and sums have the bits of a product with dequantised numbers.
+ * A line is along k. The bytes that hold a chain of LANES lines are transposed by words, so that
+ * lane i has what is line i's (quant_chain), and read in runs of 16 elements. An element is moved
+ * to bit s = 8 or 12 of its word and masked: u 2^s. The number is fma(u 2^s, d 2^-s, m), whose
+ * product is exact, so it is rounded as dra_dequantise() rounds it, and sums have the bits of a
+ * product with dequantised numbers.
  *
- * Types of larger blocks, lines with other strides and chains that are not whole are dequantised
- * into floats first, which are then packed like others. */
+ * Where numbers are d (u - zero), bits above u are set to those of the float 2^23, which saves the
+ * conversion: (2^23 + u 2^s) d 2^-s - (2^(23 - s) + zero) d is the same number, and as d has 11
+ * bits nothing is rounded. Where the minimum is a number of its own, u is converted.
+ *
+ * Lines with other strides and parts of blocks are dequantised into floats first, which are then
+ * packed like others. */
 #ifndef DRA_SRC_GEMM_QUANT_H
 #define DRA_SRC_GEMM_QUANT_H
 
-enum { QUANT_BLOCK = 32, QUANT_BLOCKS = DRA_CHAIN / QUANT_BLOCK, QUANT_WORDS = 8 };
+enum {
+    QUANT_BLOCK = 32, /* elements: a block, or a group of a block of 256 */
+    QUANT_BLOCKS = DRA_CHAIN / QUANT_BLOCK,
+    QUANT_RUN = 16, /* elements: a part of two of a block, in four words */
+    QUANT_WORDS = 34
+};
 
-typedef struct quant_heads { /* of the blocks of a chain of LANES lines, lane by lane */
-    uint16_t d[QUANT_BLOCKS][LANES], m[QUANT_BLOCKS][LANES];
-    uint32_t fifth[QUANT_BLOCKS][LANES];
-} quant_heads;
+typedef struct quant_chain { /* of LANES lines */
+    vu word[QUANT_WORDS];
+} quant_chain;
 
-typedef struct quant_block { /* one of each of LANES lines */
-    vu word[QUANT_WORDS], fifth;
-    vf d[4], m; /* d: times 2^-s for each of the places that an element has in a word */
-} quant_block;
+typedef struct quant_run { /* what is constant in a run of LANES lines */
+    vf d, m;
+    vu fifth; /* bits, that of its first element lowest */
+} quant_run;
+
+static ALWAYS_INLINE bool is_large(dra_dtype t) /* blocks of two chains, with groups */
+{
+    return t == DRA_Q4_K || t == DRA_Q5_K || t == DRA_Q6_K;
+}
 
 static ALWAYS_INLINE bool has_minimum(dra_dtype t) { return t == DRA_Q4_1 || t == DRA_Q5_1; }
 static ALWAYS_INLINE bool has_fifth(dra_dtype t) { return t == DRA_Q5_0 || t == DRA_Q5_1; }
+static ALWAYS_INLINE bool has_bytes(dra_dtype t) { return t == DRA_Q8_0; } /* else half bytes */
 
-static ALWAYS_INLINE int64_t head_bytes(dra_dtype t)
+static ALWAYS_INLINE int head_bytes(dra_dtype t)
 {
     return (has_minimum(t) ? 4 : 2) + (has_fifth(t) ? 4 : 0);
 }
 
-static ALWAYS_INLINE int64_t block_bytes(dra_dtype t)
+static ALWAYS_INLINE int block_bytes(dra_dtype t)
 {
-    return head_bytes(t) + (t == DRA_Q8_0 ? 32 : 16);
+    return t == DRA_Q4_K   ? 144
+           : t == DRA_Q5_K ? 176
+           : t == DRA_Q6_K ? 210
+                           : head_bytes(t) + (has_bytes(t) ? 32 : 16);
 }
 
-/* Scalars go through memory: other units do that, while vectors are at work. */
-static ALWAYS_INLINE void read_heads(dra_dtype t, const char *b, int64_t line, quant_heads *c)
+static ALWAYS_INLINE int64_t line_bytes(dra_dtype t, int64_t elements)
 {
-    for (int i = 0; i < LANES; i++, b += line) {
-        UNROLL
-        for (int k = 0; k < QUANT_BLOCKS; k++) {
-            const char *p = b + k * block_bytes(t);
-            memcpy(&c->d[k][i], p, sizeof c->d[k][i]);
-            if (has_minimum(t)) memcpy(&c->m[k][i], p + 2, sizeof c->m[k][i]);
-            if (has_fifth(t))
-                memcpy(&c->fifth[k][i], p + (has_minimum(t) ? 4 : 2), sizeof c->fifth[k][i]);
-        }
-    }
-    COMPILER_BARRIER;
+    return elements / (is_large(t) ? 2 * DRA_CHAIN : QUANT_BLOCK) * block_bytes(t);
 }
 
-static ALWAYS_INLINE vf halves_at(const uint16_t *p)
-{
-    vh x;
-    memcpy(&x, p, sizeof x);
-    return from_f16(x);
-}
+/* ---- bytes to words -------------------------------------------------------------------------- */
 
 /* Four words of LANES lines, from `b` on. */
 static ALWAYS_INLINE void transpose_words(const char *b, int64_t line, vu *word)
@@ -73,65 +74,149 @@ static ALWAYS_INLINE void transpose_words(const char *b, int64_t line, vu *word)
     word[3] = (vu)pair_high(high01, high23);
 }
 
-/* Block k of a chain at `b`. */
-static ALWAYS_INLINE void read_block(dra_dtype t, const char *b, int64_t line, const quant_heads *c,
-                                     int k, quant_block *out)
+/* The last four perhaps twice. */
+static ALWAYS_INLINE void read_words(const char *b, int64_t line, int64_t words, vu *to)
 {
-    const vf    d = halves_at(c->d[k]);
-    const char *words = b + k * block_bytes(t) + head_bytes(t);
-    if (has_fifth(t)) memcpy(&out->fifth, c->fifth[k], sizeof out->fifth);
-    out->m = has_minimum(t)  ? halves_at(c->m[k])
-             : t == DRA_Q8_0 ? d * -128
-             : t == DRA_Q5_0 ? d * -16
-                             : d * -8;
-    UNROLL
-    for (int i = 0; i < 4; i++) out->d[i] = has_fifth(t) ? d : d * (1.0f / (float)(1 << 8 * i));
-    if (t == DRA_Q8_0) out->d[3] = d; /* shifted down: its highest bit is no sign */
-    transpose_words(words, line, out->word);
-    if (t != DRA_Q8_0) return;
-    transpose_words(words + 16, line, out->word + 4);
-    UNROLL
-    for (int i = 0; i < QUANT_WORDS; i++) out->word[i] ^= 0x80808080u; /* u + 128 */
+    for (int64_t i = 0; i < words; i += 4) {
+        const int64_t at = i < words - 4 ? i : words - 4;
+        transpose_words(b + 4 * at, line, to + at);
+    }
 }
 
-/* Element e of the block. */
-static ALWAYS_INLINE vf number_of(dra_dtype t, const quant_block *b, int e)
+#include "device/gemm_quant_k.h"
+
+typedef struct quant_lines { /* where chains are read */
+    const char *at;
+    int64_t     line; /* bytes from line to line */
+    int         half; /* of a large block */
+} quant_lines;
+
+static ALWAYS_INLINE quant_lines lines_of(dra_dtype t, const operand *o)
 {
-    const int place = e % 4, s = 8 * place;
-    const vu  word = b->word[(t == DRA_Q8_0 ? e : e % 16) / 4];
-    vu        u;
-    if (t == DRA_Q8_0)
-        u = place == 3 ? word >> 24 : word & (0xffu << s);
-    else if (has_fifth(t)) {
-        const vu high = e < 4 ? b->fifth << (4 - e) : b->fifth >> (e - 4);
-        u = (word >> (e < 16 ? s : s + 4) & 15u) | (high & 16u);
-    } else
-        u = (e < 16 ? word : word >> 4) & (15u << s);
-    return vfma(__builtin_convertvector((vi)u, vf), b->d[place], b->m);
+    return (quant_lines){o->at, line_bytes(t, o->line), (int)(o->first / DRA_CHAIN)};
 }
+
+/* The chain of LANES lines, an even number of blocks, from line `first` on. */
+static ALWAYS_INLINE void read_chain(dra_dtype t, const quant_lines *l, int first, int64_t blocks,
+                                     quant_chain *c)
+{
+    const char *b = l->at + first * l->line;
+    if (is_large(t))
+        read_large_chain(t, b, l->line, l->half, c);
+    else
+        read_words(b, l->line, blocks * block_bytes(t) / 4, c->word);
+}
+
+static ALWAYS_INLINE void next_chain(dra_dtype t, quant_lines *l, int64_t blocks)
+{
+    l->at += is_large(t) ? l->half * block_bytes(t) : blocks * block_bytes(t);
+    l->half = is_large(t) ? 1 - l->half : 0;
+}
+
+/* ---- words to numbers ------------------------------------------------------------------------ */
+
+enum { FLOAT_2_23 = 0x4b000000 };
+
+static ALWAYS_INLINE vu all_lanes(uint32_t x) { return x + (vu){0}; }
+static ALWAYS_INLINE vu shifted(vu x, int left) { return left >= 0 ? x << left : x >> -left; }
+
+/* Which half of their bytes the elements of a part of block k are in. */
+static ALWAYS_INLINE int upper_half(dra_dtype t, int k, int part)
+{
+    return has_bytes(t) ? 0 : t == DRA_Q6_K ? k / 2 : is_large(t) ? k % 2 : part;
+}
+
+/* The bit that elements are moved to. */
+static ALWAYS_INLINE int place_of(dra_dtype t, int k, int part)
+{
+    return upper_half(t, k, part) ? 12 : 8;
+}
+
+/* The byte of a chain at which a part of block k begins. */
+static ALWAYS_INLINE int run_byte(dra_dtype t, int k, int part)
+{
+    if (is_large(t)) return large_run_byte(t, k, part);
+    return k * block_bytes(t) + head_bytes(t) + (has_bytes(t) ? QUANT_RUN * part : 0);
+}
+
+/* A word that begins at a byte, which is even. */
+static ALWAYS_INLINE vu word_at(const quant_chain *c, int byte)
+{
+    const vu x = c->word[byte / 4];
+    return byte % 4 ? x >> 16 | c->word[byte / 4 + 1] << 16 : x;
+}
+
+static ALWAYS_INLINE quant_run read_run(dra_dtype t, const quant_chain *c, int k, int part)
+{
+    const int   s = place_of(t, k, part), at = k * block_bytes(t);
+    const float zero = t == DRA_Q8_0 ? 128 : t == DRA_Q5_0 ? 16 : 8;
+    quant_run   run;
+    if (is_large(t)) {
+        run.d = large_scale(t, c, k, part, &run.m);
+    } else {
+        run.d = half_float(c->word[at / 4], at % 4);
+        run.m = has_minimum(t) ? half_float(c->word[at / 4], true)
+                               : run.d * -((float)(1 << (23 - s)) + zero);
+    }
+    run.d *= 1.0f / (float)(1 << s);
+    if (has_fifth(t)) run.fifth = word_at(c, at + head_bytes(t) - 4) >> QUANT_RUN * part;
+    return run;
+}
+
+/* Element e of word w of a run: where it is in the chain, which of its bits are elsewhere. */
+static ALWAYS_INLINE vf number_of(dra_dtype t, int k, int part, const quant_run *run,
+                                  const quant_chain *c, int64_t w, int e)
+{
+    const int      first = run_byte(t, k, part), byte = first % 4 + e, s = place_of(t, k, part);
+    const uint32_t mask = has_bytes(t) ? 255u << s : 15u << s;
+    const bool     convert = has_minimum(t) || is_large(t);
+    vu             u = shifted(c->word[first / 4 + w + byte / 4], 8 - 8 * (byte % 4));
+    if (convert)
+        u &= mask;
+    else
+        u = masked_xor(u, mask, all_lanes(FLOAT_2_23 | (t == DRA_Q8_0 ? 128u << s : 0)));
+    if (has_fifth(t)) u = masked_xor(shifted(run->fifth, s + 4 - e), 16u << s, u);
+    if (t == DRA_Q5_K || t == DRA_Q6_K)
+        u = masked_xor(shifted(c->word[LARGE_HIGH + 4 * part + w], s + 4 - 8 * e - high_bit(t, k)),
+                       (t == DRA_Q5_K ? 16u : 48u) << s, u);
+    return vfma(convert ? __builtin_convertvector((vi)u, vf) : (vf)u, run->d, run->m);
+}
+
+/* ---- panels ---------------------------------------------------------------------------------- */
 
 /* Whether LANES lines of this depth can be read by the above. */
 static inline bool has_chains(const operand *o, int64_t depth)
 {
-    return o->dtype >= DRA_Q4_0 && o->dtype <= DRA_Q8_0 && o->form == FLOATS && o->k == 1 &&
-           o->first == 0 && o->line % QUANT_BLOCK == 0 && depth % DRA_CHAIN == 0;
+    const int64_t chain = is_large(o->dtype) ? DRA_CHAIN : 2 * QUANT_BLOCK;
+    const int64_t each = is_large(o->dtype) ? 2 * DRA_CHAIN : QUANT_BLOCK;
+    return o->form == FLOATS && o->k == 1 && o->first % DRA_CHAIN == 0 && o->line % each == 0 &&
+           depth % chain == 0;
 }
 
-/* to[k PANEL + i] = element k of line i, LANES lines, whole chains. */
-static ALWAYS_INLINE void pack_chains(const operand *o, dra_dtype type, int64_t depth, float *to)
+/* to[k PANEL + i] = element k of line i, LANES lines. */
+static ALWAYS_INLINE void pack_run(dra_dtype t, int k, int part, const quant_chain *c, float *to)
 {
-    const int64_t line = o->line / QUANT_BLOCK * block_bytes(type);
-    const char   *b = o->at;
-    for (; depth > 0; depth -= DRA_CHAIN, b += QUANT_BLOCKS * block_bytes(type)) {
-        quant_heads heads;
-        read_heads(type, b, line, &heads);
+    quant_run run = read_run(t, c, k, part);
+    UNROLL
+    for (int i = 0; i < QUANT_RUN; i++) {
+        store(to + i * PANEL, number_of(t, k, part, &run, c, i / 4, i % 4));
+        if (i % 4 == 3 && has_fifth(t)) run.fifth >>= 4;
+    }
+}
+
+static ALWAYS_INLINE void pack_chains(const operand *o, dra_dtype t, int64_t depth, float *to)
+{
+    quant_lines lines = lines_of(t, o);
+    for (; depth > 0; depth -= DRA_CHAIN, to += DRA_CHAIN * PANEL) {
+        const int64_t blocks = depth < DRA_CHAIN ? depth / QUANT_BLOCK : QUANT_BLOCKS;
+        quant_chain   c;
+        read_chain(t, &lines, 0, blocks, &c);
+        next_chain(t, &lines, blocks);
+        UNROLL
         for (int k = 0; k < QUANT_BLOCKS; k++) {
-            quant_block block;
-            read_block(type, b, line, &heads, k, &block);
-            UNROLL
-            for (int half = 0; half < QUANT_BLOCK; half += 16) UNROLL
-            for (int e = half; e < half + 16; e++, to += PANEL)
-                store(to, number_of(type, &block, e));
+            if (k >= blocks) break;
+            pack_run(t, k, 0, &c, to + k * QUANT_BLOCK * PANEL);
+            pack_run(t, k, 1, &c, to + (k * QUANT_BLOCK + QUANT_RUN) * PANEL);
         }
     }
 }
@@ -143,6 +228,9 @@ static void pack_quantised(const operand *o, int64_t depth, float *to)
     case DRA_Q4_1: pack_chains(o, DRA_Q4_1, depth, to); break;
     case DRA_Q5_0: pack_chains(o, DRA_Q5_0, depth, to); break;
     case DRA_Q5_1: pack_chains(o, DRA_Q5_1, depth, to); break;
+    case DRA_Q4_K: pack_chains(o, DRA_Q4_K, depth, to); break;
+    case DRA_Q5_K: pack_chains(o, DRA_Q5_K, depth, to); break;
+    case DRA_Q6_K: pack_chains(o, DRA_Q6_K, depth, to); break;
     default: pack_chains(o, DRA_Q8_0, depth, to); break;
     }
 }

@@ -4,59 +4,141 @@
 #ifndef DRA_SRC_GEMM_QUANT_ROWS_H
 #define DRA_SRC_GEMM_QUANT_ROWS_H
 
-/* What is read next: lines that follow each other, in the order of memory. */
-static ALWAYS_INLINE void fetch_chain(const char *at, int64_t bytes)
+/* Groups of LANES columns, whose chains of sums take turns: a multiply-add takes four cycles, and
+ * two begin in each. Two groups where fewer columns are left. */
+enum { QUANT_GROUPS = 4, QUANT_AGAIN = 4096 };
+
+static ALWAYS_INLINE int chain_bytes(dra_dtype t)
 {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    return is_large(t) ? block_bytes(t) / 2 : QUANT_BLOCKS * block_bytes(t);
 }
 
-/* Two groups of LANES columns: one chain of sums would wait for itself. */
-enum { QUANT_GROUPS = 2 };
-
-static ALWAYS_INLINE void add_block(const float *a, const quant_block *b, dra_dtype type, vf *sum)
+/* What is read next, lines that follow each other, in the order of memory: little at a time, and
+ * twice at a distance, since the processor drops what it has no room to remember. */
+static ALWAYS_INLINE const char *fetch_lines(const char *next, int64_t bytes)
 {
     UNROLL
-    for (int n = 0; n < QUANT_BLOCK; n += 8) /* as far as unrolling goes */
+    for (int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(next + i, 0, 2);
+        __builtin_prefetch(next + QUANT_AGAIN + i, 0, 2);
+    }
+    return next + bytes;
+}
+
+/* The next chain, of which four words are transposed at a time while this one is multiplied: what
+ * shuffles is idle then. Not of large blocks. */
+typedef struct quant_ahead {
+    const char  *at; /* of a group of lines */
+    quant_chain *to;
+    int64_t      line, words, word; /* the word of the group that is next */
+    int          groups;            /* left */
+} quant_ahead;
+
+static ALWAYS_INLINE void read_ahead(quant_ahead *r)
+{
+    if (r->groups == 0) return;
+    const int64_t at = r->word < r->words - 4 ? r->word : r->words - 4;
+    transpose_words(r->at + 4 * at, r->line, r->to->word + at);
+    r->word += 4;
+    if (r->word < r->words) return;
+    r->word = 0;
+    r->at += LANES * r->line;
+    r->to++;
+    r->groups--;
+}
+
+/* sum[g] += 16 elements of the row times those of group g. The loop stays a loop: unrolled,
+ * compilers prepare so much at once that the sums go through memory. */
+static ALWAYS_INLINE const char *add_run(dra_dtype t, int k, int part, int groups, const float *a,
+                                         const quant_chain *c, vf *sum, const char *next,
+                                         quant_ahead *ahead)
+{
+    quant_run run[QUANT_GROUPS];
+    UNROLL
+    for (int g = 0; g < groups; g++) run[g] = read_run(t, &c[g], k, part);
+    NO_UNROLL
+    for (int64_t w = 0; w < QUANT_RUN / 4; w++, a += 4) {
+        if (!is_large(t)) read_ahead(ahead);
+        next = fetch_lines(next, groups * LANES * chain_bytes(t) / (DRA_CHAIN / 4));
         UNROLL
-    for (int k = 0; k < 8 * QUANT_GROUPS; k++) {
-        const int g = k % QUANT_GROUPS, e = n + k / QUANT_GROUPS;
-        sum[g] = vfma(vset(a[e]), number_of(type, &b[g], e), sum[g]);
+        for (int e = 0; e < 4; e++) {
+            const vf y = vset(a[e]);
+            UNROLL
+            for (int g = 0; g < groups; g++)
+                sum[g] = vfma(y, number_of(t, k, part, &run[g], &c[g], w, e), sum[g]);
+        }
+        UNROLL
+        for (int g = 0; g < groups; g++)
+            if (has_fifth(t)) run[g].fifth >>= 4;
+    }
+    return next;
+}
+
+/* The chain that is next is read: all of it, or where it was begun ahead the rest. */
+static ALWAYS_INLINE void read_groups(dra_dtype t, const quant_lines *l, int groups, int64_t blocks,
+                                      bool begun, quant_ahead *ahead, quant_chain *c)
+{
+    while (ahead->groups > 0) read_ahead(ahead);
+    if (begun) return;
+    NO_UNROLL
+    for (int g = 0; g < groups; g++) read_chain(t, l, g * LANES, blocks, &c[g]);
+}
+
+static ALWAYS_INLINE int64_t blocks_of(int64_t left)
+{
+    return left < DEPTH ? left / QUANT_BLOCK : QUANT_BLOCKS;
+}
+
+/* Some groups of LANES columns, all of k; elements of the row are contiguous. */
+static ALWAYS_INLINE void multiply_blocks_of(product t, const operand *o, dra_dtype type,
+                                             int groups)
+{
+    quant_lines lines = lines_of(type, o);
+    const char *next = lines.at + groups * LANES * lines.line;
+    quant_chain two[2][QUANT_GROUPS];
+    quant_ahead ahead = {0};
+    int         turn = 0;
+    for (int64_t left = t.depth; left > 0; left -= DEPTH, t.add = true, turn ^= 1) {
+        const int64_t blocks = blocks_of(left);
+        quant_chain  *c = two[turn];
+        vf            sum[QUANT_GROUPS];
+        read_groups(type, &lines, groups, blocks, left < t.depth && !is_large(type), &ahead, c);
+        next_chain(type, &lines, blocks);
+        if (left > DEPTH && !is_large(type))
+            ahead = (quant_ahead){lines.at,   two[turn ^ 1],
+                                  lines.line, blocks_of(left - DEPTH) * block_bytes(type) / 4,
+                                  0,          groups};
+        UNROLL
+        for (int g = 0; g < groups; g++) sum[g] = vset(0);
+        UNROLL
+        for (int k = 0; k < QUANT_BLOCKS; k++, t.a += QUANT_BLOCK) {
+            if (k >= blocks) break;
+            next = add_run(type, k, 0, groups, t.a, c, sum, next, &ahead);
+            next = add_run(type, k, 1, groups, t.a + QUANT_RUN, c, sum, next, &ahead);
+        }
+        store_row(&t, t.c, groups, sum);
     }
 }
 
-/* QUANT_GROUPS times LANES columns, whole chains; elements of the row are contiguous. */
-static ALWAYS_INLINE void multiply_blocks_of(product t, const operand *o, dra_dtype type)
+static ALWAYS_INLINE void multiply_groups(const product *t, const operand *b, dra_dtype type)
 {
-    const int64_t line = o->line / QUANT_BLOCK * block_bytes(type);
-    const int64_t chain = QUANT_BLOCKS * block_bytes(type), lines = QUANT_GROUPS * LANES;
-    const char   *b = o->at, *next = b + lines * line;
-    for (int64_t left = t.depth; left > 0; left -= DEPTH, t.add = true, b += chain) {
-        quant_heads heads[QUANT_GROUPS];
-        vf          sum[QUANT_GROUPS] = {vset(0), vset(0)};
-        fetch_chain(next, lines * chain);
-        next += lines * chain;
-        UNROLL
-        for (int g = 0; g < QUANT_GROUPS; g++)
-            read_heads(type, b + g * LANES * line, line, &heads[g]);
-        for (int k = 0; k < QUANT_BLOCKS; k++, t.a += QUANT_BLOCK) {
-            quant_block block[QUANT_GROUPS];
-            UNROLL
-            for (int g = 0; g < QUANT_GROUPS; g++)
-                read_block(type, b + g * LANES * line, line, &heads[g], k, &block[g]);
-            add_block(t.a, block, type, sum);
-        }
-        store_row(&t, t.c, QUANT_GROUPS, sum);
-    }
+    if (t->columns == QUANT_GROUPS * LANES)
+        multiply_blocks_of(*t, b, type, QUANT_GROUPS);
+    else
+        multiply_blocks_of(*t, b, type, 2);
 }
 
 static void multiply_quantised(const product *t, const operand *b)
 {
     switch (b->dtype) {
-    case DRA_Q4_0: multiply_blocks_of(*t, b, DRA_Q4_0); break;
-    case DRA_Q4_1: multiply_blocks_of(*t, b, DRA_Q4_1); break;
-    case DRA_Q5_0: multiply_blocks_of(*t, b, DRA_Q5_0); break;
-    case DRA_Q5_1: multiply_blocks_of(*t, b, DRA_Q5_1); break;
-    default: multiply_blocks_of(*t, b, DRA_Q8_0); break;
+    case DRA_Q4_0: multiply_groups(t, b, DRA_Q4_0); break;
+    case DRA_Q4_1: multiply_groups(t, b, DRA_Q4_1); break;
+    case DRA_Q5_0: multiply_groups(t, b, DRA_Q5_0); break;
+    case DRA_Q5_1: multiply_groups(t, b, DRA_Q5_1); break;
+    case DRA_Q4_K: multiply_groups(t, b, DRA_Q4_K); break;
+    case DRA_Q5_K: multiply_groups(t, b, DRA_Q5_K); break;
+    case DRA_Q6_K: multiply_groups(t, b, DRA_Q6_K); break;
+    default: multiply_groups(t, b, DRA_Q8_0); break;
     }
 }
 

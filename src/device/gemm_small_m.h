@@ -182,7 +182,6 @@ static void multiply_small_m(const dra_gemm *g, const operand *A, const operand 
                            .a_row = A->line,
                            .a_col = A->k,
                            .c_row = g->c_row,
-                           .columns = width,
                            .add = g->accumulate || k > 0};
         const operand a = part_of(A, 0, k);
         t.a = a.at;
@@ -195,8 +194,9 @@ static void multiply_small_m(const dra_gemm *g, const operand *A, const operand 
                 pack_line(&row, t.depth, rows + i * CHUNK);
             }
         }
-        for (int64_t j = 0; j < columns; j += width) {
+        for (int64_t j = 0; j < columns; j += t.columns) {
             const operand b = part_of(B, j, k);
+            t.columns = columns - j < width ? PANEL : width;
             t.c = g->c + j;
             multiply_lines(&t, &b, g->M);
         }

@@ -38,7 +38,8 @@ const dra_simd *const *dra_simd_levels(void)
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (!wide) return levels + 3;
-    if (!__builtin_cpu_supports("avx512bf16")) return levels + 2;
+    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
+        return levels + 2;
     return has_tiles() ? levels : pairs_are_slow() ? levels + 2 : levels + 1;
 }
 

@@ -35,7 +35,17 @@ typedef struct dra_gemm {
     dra_dtype   a_type, b_type; /* bf16, f16, b also quantised, or else (also 0) real */
     int64_t     b_first;        /* quantised: b is the start of a block, this the element of it */
     dra_packed  a_packed, b_packed;
+    bool q8; /* a is rounded to blocks of 8 bits where b is quantised, see dra_gemm_rounds() */
 } dra_gemm;
+
+/* Whether rows of A are rounded: B has blocks of 32 along its lines, and nothing else of it is
+ * asked for. It does not depend on M or N. */
+static inline bool dra_gemm_rounds(const dra_gemm *g)
+{
+    return g->q8 && g->b_type >= DRA_Q4_0 && g->b_type <= DRA_Q8_0 && g->b_row == 1 &&
+           g->b_col % 32 == 0 && g->b_first == 0 && g->K > 0 && g->K % 32 == 0 &&
+           (g->a_type == 0 || g->a_type == DRA_REAL);
+}
 
 /* Pointwise functions a level may have as one fast pass; the formulas are those of
  * src/ops/unary.c. A result depends on its element alone, never on its place in the row. */

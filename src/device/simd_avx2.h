@@ -8,6 +8,7 @@ enum { VBYTES = 32, LANES = VBYTES / 4, ROWS = 6 }; /* 12 sums in the 16 registe
 
 typedef float    vf __attribute__((vector_size(VBYTES)));
 typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef int32_t  vi __attribute__((vector_size(VBYTES)));
 typedef vf       vmask;
 typedef uint16_t vh __attribute__((vector_size(VBYTES / 2)));
 
@@ -18,6 +19,17 @@ static inline vf vsqrt(vf x) { return _mm256_sqrt_ps(x); }
 static inline vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
 static inline vu umax(vu a, vu b) { return (vu)_mm256_max_epu32((__m256i)a, (__m256i)b); }
+
+static inline vu masked_xor(vu x, uint32_t mask, vu y) { return (x & mask) ^ y; }
+
+/* sum + u[0] a[0] + ... + u[3] a[3] in each lane: bytes of u without, of a with sign. */
+static inline vi dot4(vu u, vu a, vi sum)
+{
+    const __m256i even = (__m256i)(u & 0x00ff00ffu), odd = _mm256_srli_epi16((__m256i)u, 8);
+    const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)a, 8), 8);
+    const __m256i high = _mm256_srai_epi16((__m256i)a, 8);
+    return sum + (vi)_mm256_madd_epi16(even, low) + (vi)_mm256_madd_epi16(odd, high);
+}
 
 static inline vmask less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 static inline vf    pick(vmask m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }

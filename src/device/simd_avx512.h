@@ -8,6 +8,7 @@ enum { VBYTES = 64, LANES = VBYTES / 4, ROWS = 8 }; /* 16 sums in registers: FMA
 
 typedef float     vf __attribute__((vector_size(VBYTES)));
 typedef uint32_t  vu __attribute__((vector_size(VBYTES)));
+typedef int32_t   vi __attribute__((vector_size(VBYTES)));
 typedef __mmask16 vmask;
 typedef uint16_t  vh __attribute__((vector_size(VBYTES / 2)));
 
@@ -18,6 +19,26 @@ static inline vf vsqrt(vf x) { return _mm512_sqrt_ps(x); }
 static inline vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vu umax(vu a, vu b) { return (vu)_mm512_max_epu32((__m512i)a, (__m512i)b); }
+
+/* (x & mask) ^ y, over x: compilers choose y, which they have to copy first. */
+static inline vu masked_xor(vu x, uint32_t mask, vu y)
+{
+    const __m512i m = _mm512_set1_epi32((int)mask);
+    return (vu)_mm512_ternarylogic_epi32((__m512i)x, m, (__m512i)y, 0x6a);
+}
+
+/* sum + u[0] a[0] + ... + u[3] a[3] in each lane: bytes of u without, of a with sign. */
+static inline vi dot4(vu u, vu a, vi sum)
+{
+#ifdef __AVX512VNNI__
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)u, (__m512i)a);
+#else
+    const __m512i even = (__m512i)(u & 0x00ff00ffu), odd = _mm512_srli_epi16((__m512i)u, 8);
+    const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)a, 8), 8);
+    const __m512i high = _mm512_srai_epi16((__m512i)a, 8);
+    return sum + (vi)_mm512_madd_epi16(even, low) + (vi)_mm512_madd_epi16(odd, high);
+#endif
+}
 
 static inline vmask less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline vf    pick(vmask m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }

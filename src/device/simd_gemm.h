@@ -105,6 +105,7 @@ static void multiply_rows(const product *t, int64_t rows)
 }
 
 #include "device/gemm_small_m.h"
+#include "device/gemm_q8.h"
 #include "device/gemm_tiles.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -218,6 +219,10 @@ static void gemm(const dra_gemm *g)
     if (g->K == 0 && !g->accumulate)
         for (int64_t i = 0; i < g->M; i++)
             for (int64_t j = 0; j < g->N; j++) g->c[i * g->c_row + j] = 0;
+    if (dra_gemm_rounds(g)) {
+        multiply_q8(g);
+        return;
+    }
     if (LEVEL_TILES && g->bf16) {
         multiply_by_tiles(g, &A, &B);
         return;

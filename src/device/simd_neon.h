@@ -9,6 +9,7 @@ enum { VBYTES = 16, LANES = VBYTES / 4, ROWS = 8 }; /* 16 sums in the 32 registe
 
 typedef float    vf __attribute__((vector_size(VBYTES)));
 typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef int32_t  vi __attribute__((vector_size(VBYTES)));
 typedef vu       vmask;
 typedef uint16_t vh __attribute__((vector_size(VBYTES / 2)));
 
@@ -19,6 +20,15 @@ static inline vf vsqrt(vf x) { return vsqrtq_f32(x); }
 static inline vf vmin(vf a, vf b) { return vminq_f32(a, b); }
 static inline vf vmax(vf a, vf b) { return vmaxq_f32(a, b); }
 static inline vu umax(vu a, vu b) { return vmaxq_u32(a, b); }
+
+static inline vu masked_xor(vu x, uint32_t mask, vu y) { return (x & mask) ^ y; }
+
+/* sum + u[0] a[0] + ... + u[3] a[3] in each lane: bytes of u without, of a with sign. */
+static inline vi dot4(vu u, vu a, vi sum)
+{
+    for (int i = 0; i < 4; i++) sum += (vi)(u >> 8 * i & 255u) * ((vi)(a << (24 - 8 * i)) >> 24);
+    return sum;
+}
 
 static inline vmask less(vf a, vf b) { return vcltq_f32(a, b); }
 static inline vf    pick(vmask m, vf yes, vf no) { return vbslq_f32(m, yes, no); }

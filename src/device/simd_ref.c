@@ -1,6 +1,8 @@
 /* Micro-kernels in plain C: the oracle of every faster level. */
 #include "device/simd.h"
 
+#include <float.h>
+
 #include "base/quant.h"
 #include "device/simd_plain.h"
 
@@ -179,8 +181,67 @@ static void gemm_block(const dra_gemm *g, int64_t col, int64_t cols, int64_t k0,
     }
 }
 
+/* ---- activations in blocks of 8 bits: the formulas of gemm_q8.h ------------------------------ */
+
+enum { BLOCK = 32 };
+
+typedef struct rounded { /* 32 activations: d q */
+    int      q[BLOCK];
+    dra_real d;
+} rounded;
+
+static rounded round_block(const dra_real *x, int64_t step)
+{
+    rounded  r;
+    dra_real most = 0, not_finite = 0;
+    for (int e = 0; e < BLOCK; e++) {
+        most = fabs(x[e * step]) > most ? fabs(x[e * step]) : most;
+        not_finite += x[e * step] * 0;
+    }
+    r.d = most / 127 + not_finite;
+    for (int e = 0; e < BLOCK; e++)
+        r.q[e] = r.d >= (dra_real)FLT_MIN ? (int)rint(x[e * step] / r.d) : 0;
+    return r;
+}
+
+/* Of numbers u d + m: d (sum of q u) and m (sum of q), both times the scale of the activations. */
+static dra_real block_product(const rounded *a, dra_dtype t, const unsigned char *b)
+{
+    const bool minimum = t == DRA_Q4_1 || t == DRA_Q5_1;
+    int        x[BLOCK];
+    uint16_t   head[2] = {0};
+    int        dot = 0, sum = 0;
+    memcpy(head, b, minimum ? 4 : 2);
+    const float d = dra_f16_to_f32(head[0]), m = minimum ? dra_f16_to_f32(head[1]) : 0;
+    dra_quantised_integers(t, b, x);
+    for (int e = 0; e < BLOCK; e++) {
+        dot += a->q[e] * x[e];
+        sum += a->q[e];
+    }
+    return a->d * (dra_real)d * (dra_real)dot + (dra_real)m * (a->d * (dra_real)sum);
+}
+
+static void gemm_q8(const dra_gemm *g)
+{
+    for (int64_t i = 0; i < g->M; i++)
+        for (int64_t j = 0; j < g->N; j++) {
+            dra_real *c = g->c + i * g->c_row + j, sum = 0;
+            for (int64_t k = 0; k < g->K; k += BLOCK) {
+                const dra_real *x = (const dra_real *)g->a + i * g->a_row + k * g->a_col;
+                const rounded   a = round_block(x, g->a_col);
+                const size_t    at = (size_t)dra_elements_bytes(g->b_type, j * g->b_col + k);
+                sum += block_product(&a, g->b_type, (const unsigned char *)g->b + at);
+            }
+            *c = g->accumulate ? *c + sum : sum;
+        }
+}
+
 static void gemm(const dra_gemm *g)
 {
+    if (dra_gemm_rounds(g)) {
+        gemm_q8(g);
+        return;
+    }
     if (g->K == 0 && !g->accumulate)
         for (int64_t i = 0; i < g->M; i++)
             for (int64_t j = 0; j < g->N; j++) g->c[i * g->c_row + j] = 0;

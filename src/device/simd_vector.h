@@ -26,9 +26,8 @@
 
 /* Loops of constant length over arrays of vectors must disappear, or the arrays live in memory. */
 #define UNROLL _Pragma("GCC unroll 16")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-
-typedef int32_t vi __attribute__((vector_size(VBYTES)));
 
 static inline vf vset(float x) { return x - (vf){0}; } /* keeps the sign of -0 */
 

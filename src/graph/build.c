@@ -345,7 +345,7 @@ uint64_t dra_scope_hash(const dra_graph *g, const char *name)
 void dra_set_precision(dra_graph *g, dra_precision precision)
 {
     if (precision != DRA_PRECISION_FULL && precision != DRA_PRECISION_BF16 &&
-        precision != DRA_PRECISION_TF32)
+        precision != DRA_PRECISION_TF32 && precision != DRA_PRECISION_Q8)
         dra_build_fail(g, "precision", DRA_ERR_VALUE, "no precision number %d", (int)precision);
     else
         g->precision = precision;

@@ -39,6 +39,7 @@ struct dra_weights {
     /* Of dra_weights_fingerprint(): */
     uint64_t         model;
     bool             shortened, edited; /* since they were drawn or loaded */
+    bool             rounds;            /* see dra_weights_round_activations() */
     _Atomic bool     known;
     _Atomic uint64_t fingerprint;
 };
@@ -453,9 +454,27 @@ static bool reads_blocks(const dra_device *device, dra_dtype dtype)
     return true;
 }
 
+dra_status dra_weights_round_activations(dra_weights *w, dra_error *err)
+{
+    dra_param_layout layout;
+    for (int i = 0; i < w->n && !w->rounds; i++) {
+        dra_weights_stored(w, i, &layout);
+        w->rounds = layout.dtype >= DRA_Q4_0 && layout.dtype <= DRA_Q8_0;
+    }
+    if (w->rounds) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "activations are rounded where matrices are q8_0, q5_1, q5_0, q4_1 or q4_0; "
+                    "none of the %d tensors of this model is",
+                    w->n);
+}
+
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
+    if (w->rounds && !computes_here(dra_reader_device(r)))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "activations are rounded to 8 bits on the CPU alone, not on this device");
+    if (w->rounds) dra_reader_precision(r, DRA_PRECISION_Q8);
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
         const dra_spec  *p = dra_specs_at(w->specs, i);
         dra_param_layout layout;

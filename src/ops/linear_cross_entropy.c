@@ -169,6 +169,7 @@ static void run_product(const dra_call *c, dra_gemm m, int64_t i)
         m.b_first = column * m.b_col % (int64_t)dra_dtype_get(m.b_type)->block_elements;
     }
     m.bf16 = in_bf16(c);
+    m.q8 = ((const dra_linear_cross_entropy_attr *)c->attr)->precision == DRA_PRECISION_Q8;
     dra_simd_of(c)->gemm(&m);
 }
 

@@ -209,7 +209,8 @@ static sizes sizes_of(const dra_call *c)
     } else if (s.M <= FEW) {
         const bool many = s.batch * dra_div_up(s.N, COLUMNS) >= MANY;
         const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* columns run along k */
-        s.columns = along && !many ? SLIM : NARROW;
+        const bool wide = many || !along;
+        s.columns = wide ? NARROW : dra_is_quantised(c->in[1].dtype) ? 2 * SLIM : SLIM;
     } else {
         const dra_matmul_attr *attr = c->attr;
         const bool             bf16 = attr->precision == DRA_PRECISION_BF16;
@@ -285,6 +286,7 @@ static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_
                         .c = (real *)y->data + (batch * s->M + row) * s->N + column,
                         .c_row = s->N,
                         .bf16 = attr->precision == DRA_PRECISION_BF16,
+                        .q8 = attr->precision == DRA_PRECISION_Q8,
                         .a_type = a->dtype,
                         .b_type = b->dtype};
     if (s->K > 0) { /* else a and b are empty and may have no memory */

@@ -35,8 +35,9 @@ struct dra_reader {
     dra_extents         extents;
     dra_context_extents context_extents;
     bool                unclamped;
-    double              limit;   /* of the clamp, see dra_reader_clamp_limit() */
-    dra_array          *clamped; /* i32: numbers of states changed so far */
+    dra_precision       precision; /* of products */
+    double              limit;     /* of the clamp, see dra_reader_clamp_limit() */
+    dra_array          *clamped;   /* i32: numbers of states changed so far */
     int64_t             reads;
     bool                valid;  /* the last one went well */
     bool                defers; /* reads are not waited for */
@@ -85,6 +86,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                          .pool = key[0].dim[2] & POOL ? key[0].dim[5] : 0,
                                          .spans = spans,
                                          .context = reads ? &context : NULL};
+        dra_set_precision(g, r->precision);
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n && !m->whole; i++)
             if (reads || !dra_specs_at(m->state, i)->context)
@@ -655,6 +657,7 @@ dra_status dra_reader_finish(dra_reader *r, dra_error *err)
     return dra_reader_fetch(r, NULL, 0, err);
 }
 
+void dra_reader_precision(dra_reader *r, dra_precision precision) { r->precision = precision; }
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
 void dra_reader_clamp_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
