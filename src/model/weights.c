@@ -471,7 +471,7 @@ dra_status dra_weights_round_activations(dra_weights *w, dra_error *err)
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
-    if (w->rounds && !computes_here(dra_reader_device(r)))
+    if (w->rounds && !dra_reader_device(r)->table->borrows)
         return dra_fail(err, DRA_ERR_VALUE,
                         "activations are rounded to 8 bits on the CPU alone, not on this device");
     if (w->rounds) dra_reader_precision(r, DRA_PRECISION_Q8);
