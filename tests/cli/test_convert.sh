@@ -370,7 +370,7 @@ rounds_activations() {
     awk -v a="$full" -v b="$(sed -n 's/^loss *//p' "$out")" \
         'BEGIN { d = a - b; exit !(d * d < 1e-4 && d != 0) }' &&
         run 0 generate --model wide-q4 --prompt abc --tokens 3 --activations q8 &&
-        run 0 forward --model wide-q4 --prompt abc --activations q8
+        run 0 forward --model wide-q4 --tokens 1,2 --out rounded.safetensors --activations q8
 }
 run 0 init --preset gpt2 --set vocab=256 --set dim=64 --set heads=2 --set depth=1 \
     --set context=32 --out wide
