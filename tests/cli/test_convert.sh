@@ -353,9 +353,9 @@ check "a file has no shards" misused \
 # Folders and GGUF of quantised weights give the same text; both say what was lost.
 quantises() {
     run 0 convert --from wide --to wide-q4 --quantise q4_0 --keep emb &&
-        has "$out" "perplexity " "each alone " "layers.0 " &&
+        has "$out" "perplexity " "activations q8 " "each alone " "layers.0 " &&
         run 0 convert --from wide --to wide.gguf --quantise q4_0 --keep emb --json &&
-        has "$out" "\"perplexity\": [" "\"parts\": [{\"part\": \"layers." &&
+        has "$out" "\"perplexity\": [" "\"activations_q8\": " "\"parts\": [{\"part\": \"layers." &&
         run 0 generate --model wide-q4 --prompt abc --tokens 8 --temperature 0 || return 1
     text=$(cat "$out")
     run 0 generate --model wide.gguf --tokenizer bytes --prompt abc --tokens 8 --temperature 0 &&
