@@ -262,6 +262,11 @@ dra_status cli_quant_measure(const cli_quant_config *c, cli_quant_report *out, d
         st = loss_of(&w, &w.old, w.n, &out->before, err);
     }
     if (st == DRA_OK && out->language) st = loss_of(&w, &w.new, w.n, &out->after, err);
+    if (st == DRA_OK && out->language &&
+        dra_weights_round_activations(w.new.weights, NULL) == DRA_OK) {
+        out->rounds = true;
+        st = loss_of(&w, &w.new, w.n, &out->rounded, err);
+    }
     if (st == DRA_OK) st = measure_parts(&w, out, err);
     free(w.ids);
     free(w.targets);
@@ -279,7 +284,10 @@ void cli_quant_print(const cli_quant_report *r)
     if (r->language)
         printf("perplexity         %.6g -> %.6g (%+.2f %%), %lld tokens\n", exp(r->before),
                exp(r->after), 100 * (exp(r->after - r->before) - 1), (long long)r->tokens);
-    else
+    if (r->rounds)
+        printf("activations q8     %.6g (%+.2f %%)\n", exp(r->rounded),
+               100 * (exp(r->rounded - r->before) - 1));
+    if (!r->language)
         puts("perplexity         - (no text for it: no language model, or no tokenizer)");
     if (r->parts) puts("each alone         loss, nats   its worst tensor, relative error");
     for (int i = 0; i < r->parts; i++)
@@ -296,6 +304,7 @@ void cli_quant_json(const cli_quant_report *r)
                (long long)r->tokens, cli_json_number(exp(r->before), 9, room[0]),
                cli_json_number(exp(r->after), 9, room[1]), cli_json_number(r->before, 9, room[2]),
                cli_json_number(r->after, 9, room[3]));
+    if (r->rounds) printf(", \"activations_q8\": %s", cli_json_number(exp(r->rounded), 9, room[0]));
     printf(", \"parts\": [");
     for (int i = 0; i < r->parts; i++) {
         fputs(i ? ", {\"part\": " : "{\"part\": ", stdout);

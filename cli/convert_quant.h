@@ -22,6 +22,8 @@ typedef struct cli_quant_report {
     bool           language; /* else only errors are known */
     int64_t        tokens;
     double         before, after; /* losses, nats a token */
+    bool           rounds;        /* there is one with activations in 8 bits, too */
+    double         rounded;
     double         bytes_before, bytes_after;
     int            parts; /* those that lose most come first */
     cli_quant_part part[CLI_QUANT_PARTS];

@@ -353,17 +353,32 @@ check "a file has no shards" misused \
 # Folders and GGUF of quantised weights give the same text; both say what was lost.
 quantises() {
     run 0 convert --from wide --to wide-q4 --quantise q4_0 --keep emb &&
-        has "$out" "perplexity " "each alone " "layers.0 " &&
+        has "$out" "perplexity " "activations q8 " "each alone " "layers.0 " &&
         run 0 convert --from wide --to wide.gguf --quantise q4_0 --keep emb --json &&
-        has "$out" "\"perplexity\": [" "\"parts\": [{\"part\": \"layers." &&
+        has "$out" "\"perplexity\": [" "\"activations_q8\": " "\"parts\": [{\"part\": \"layers." &&
         run 0 generate --model wide-q4 --prompt abc --tokens 8 --temperature 0 || return 1
     text=$(cat "$out")
     run 0 generate --model wide.gguf --tokenizer bytes --prompt abc --tokens 8 --temperature 0 &&
         [ "$text" = "$(cat "$out")" ]
 }
+# Activations in 8 bits: near the full ones, and not the same.
+rounds_activations() {
+    printf 'one two three four five six seven eight nine ten' >numbers.txt
+    run 0 perplexity --model wide-q4 --data numbers.txt || return 1
+    full=$(sed -n 's/^loss *//p' "$out")
+    run 0 perplexity --model wide-q4 --data numbers.txt --activations q8 || return 1
+    awk -v a="$full" -v b="$(sed -n 's/^loss *//p' "$out")" \
+        'BEGIN { d = a - b; exit !(d * d < 1e-4 && d != 0) }' &&
+        run 0 generate --model wide-q4 --prompt abc --tokens 3 --activations q8 &&
+        run 0 forward --model wide-q4 --tokens 1,2 --out rounded.safetensors --activations q8
+}
 run 0 init --preset gpt2 --set vocab=256 --set dim=64 --set heads=2 --set depth=1 \
     --set context=32 --out wide
 check "quantised" quantises
+check "rounded activations" rounds_activations
+check "nothing to round" failed \
+    "dra: --activations q8: activations are rounded where matrices are q8_0, q5_1, q5_0" \
+    eval --model wide --data numbers.txt --activations q8
 check "quantised weights do not learn" failed \
     "is q4_0, expected f32, f16 or bf16 to train: convert the model with --dtype f32 first" \
     train --model wide-q4 --data text --steps 1 --out no-run

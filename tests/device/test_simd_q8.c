@@ -50,21 +50,36 @@ static dra_gemm product(dra_dtype t, int64_t rows, int64_t columns, int64_t dept
                       .q8 = true};
 }
 
+/* 32 weights, which dra_dequantise() rounds to f32. */
+static void weights_of(dra_dtype t, int64_t first, double *w)
+{
+    const unsigned char *b = blocks + dra_elements_bytes(t, first);
+    const bool           minimum = t == DRA_Q4_1 || t == DRA_Q5_1;
+    uint16_t             head[2];
+    int                  u[32];
+    memcpy(head, b, sizeof head);
+    dra_quantised_integers(t, b, u);
+    for (int e = 0; e < 32; e++) {
+        const double least = minimum ? (double)dra_f16_to_f32(head[1]) : 0;
+        w[e] = (double)dra_f16_to_f32(head[0]) * u[e] + least;
+        assert_true((float)w[e] == dra_dequantised(t, blocks, first + e));
+    }
+}
+
 /* Row i times column j in double; how far each activation may be rounded, times weights. */
 static double exact(dra_dtype t, int64_t i, int64_t j, int64_t depth, double *size, double *lost)
 {
     double sum = 0;
     *size = *lost = 0;
     for (int64_t k = 0; k < depth; k += 32) {
-        float  w[32];
-        double most = 0, weights = 0;
-        dra_dequantise(t, blocks, j * K + k, 32, w);
+        double w[32], most = 0, weights = 0;
+        weights_of(t, j * K + k, w);
         for (int e = 0; e < 32; e++) {
             const double x = (double)a[i * K + k + e];
-            sum += x * (double)w[e];
-            *size += fabs(x * (double)w[e]);
+            sum += x * w[e];
+            *size += fabs(x * w[e]);
             most = fmax(most, fabs(x));
-            weights += fabs((double)w[e]);
+            weights += fabs(w[e]);
         }
         *lost += most / 127 * 0.501 * weights;
         *size += most * weights; /* Q*_1: of the minimum */
