@@ -31,7 +31,8 @@ static void *take(size_t bytes)
 static void *reserve_malloc(size_t bytes)
 {
     void *p = malloc(bytes);
-    return p ? p : take(bytes);
+    if (p) return p;
+    return take(bytes);
 }
 
 static void reserve_free(void *p)

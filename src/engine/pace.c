@@ -27,7 +27,7 @@ static int by_size(const void *a, const void *b)
 /* Seconds of a batch: the median of the last ones, as one that was compiled tells nothing. */
 static double usual_batch(const dra_pace *p)
 {
-    double        x[DRA_PACE_BATCHES];
+    double        x[DRA_PACE_BATCHES] = {0};
     const int64_t n = p->batches < DRA_PACE_BATCHES ? p->batches : DRA_PACE_BATCHES;
     for (int64_t i = 0; i < n; i++) x[i] = p->batch[i];
     qsort(x, (size_t)n, sizeof *x, by_size);
