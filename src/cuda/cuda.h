@@ -208,9 +208,13 @@ __device__ static inline float dra_block_max(float x) { return dra_block_join<dr
 struct dra_fault_place {
     dra_fault  *record;
     const char *op;
+    const void *call;
 };
 
-static inline dra_fault_place dra_fault_of(const dra_call *c) { return {c->fault, c->op}; }
+static inline dra_fault_place dra_fault_of(const dra_call *c)
+{
+    return {c->fault, c->op, c->in};
+}
 
 /* Of all faults of a launch, the one with the lowest `tile`; of several launches, the first. */
 __device__ static inline void dra_fault_raise(dra_fault_place f, int64_t tile, dra_fault_kind kind,
@@ -222,10 +226,11 @@ __device__ static inline void dra_fault_raise(dra_fault_place f, int64_t tile, d
         mine = atomicCAS(&f.record->lock, 0, 1) == 0;
         if (!mine) continue;
         volatile dra_fault *r = f.record;
-        if (r->kind == DRA_FAULT_NONE || (r->op == f.op && tile < r->tile)) {
+        if (r->kind == DRA_FAULT_NONE || (r->call == f.call && tile < r->tile)) {
             r->number[0] = a, r->number[1] = b, r->number[2] = c, r->number[3] = d;
             r->tile = tile;
             r->op = f.op;
+            r->call = f.call;
             r->kind = kind;
         }
         __threadfence();

@@ -41,7 +41,8 @@ enum { DRA_FAULT_NUMBERS = 4 };
 typedef struct dra_fault {
     dra_atomic_int lock, kind;
     int64_t        tile;
-    const char    *op; /* the host's pointer; a device never follows it */
+    const char    *op;   /* the host's pointer; a device never follows it */
+    const void    *call; /* the same: of its tensors. Set by devices that do not stop at a fault */
     int64_t        number[DRA_FAULT_NUMBERS];
 } dra_fault;
 

@@ -18,11 +18,12 @@
 #include "run/grammar.h"
 
 enum {
-    ACCEPT = -1,            /* the place that the whole text returns to */
-    UNKNOWN = -3,           /* not computed yet */
-    STATES = 1 << 15,       /* more are forgotten before the next text */
-    CONTENTS = 1 << 21,     /* the same for what they are made of */
-    CONTENTS_MOST = 1 << 25 /* more than that is refused */
+    ACCEPT = -1,             /* the place that the whole text returns to */
+    UNKNOWN = -3,            /* not computed yet */
+    STATES = 1 << 15,        /* more are forgotten before the next text */
+    CONTENTS = 1 << 21,      /* the same for what they are made of */
+    CONTENTS_MOST = 1 << 25, /* more than that is refused */
+    FEW = 16                 /* items that are looked through; a power of two */
 };
 
 typedef struct item {
@@ -40,9 +41,15 @@ typedef struct table { /* by content */
     int32_t  n, room, slots;
 } table;
 
+typedef struct set { /* of items, each once, in the order they came */
+    item    *at;
+    int32_t  n, room;
+    int32_t *slot; /* (slots), of more than FEW: a place in `at` + 1; 0: free */
+    int32_t  slots;
+} set;
+
 typedef struct frame { /* of this step: it may still get returns */
-    item   *to;
-    int32_t n, room;
+    set     to;
     bool    ended;  /* it has returned at this step already */
     int32_t number; /* among all frames, once that is known; -1 before */
 } frame;
@@ -59,10 +66,7 @@ struct dra_matcher {
     int32_t    n_fresh, fresh_room;
     int32_t   *called; /* (rules): the frame of this step, if called_at is this step */
     uint32_t  *called_at, step;
-    item      *work; /* all that was reached; what reads bytes moves to the front */
-    int32_t    n_work, work_room;
-    int32_t   *seen; /* (seen_slots): places in work + 1 */
-    int32_t    seen_slots;
+    set        work; /* all that was reached; what reads bytes moves to the front */
     bool       accept;
     dra_status failed;
 };
@@ -173,49 +177,70 @@ static int32_t add_state(dra_matcher *m, item *at, int32_t n, bool accept)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static bool widen_seen(dra_matcher *m)
+static void put_slot(set *s, int32_t i)
 {
-    const int32_t slots = m->seen_slots ? 2 * m->seen_slots : 64;
-    int32_t      *seen = calloc((size_t)slots, sizeof *seen);
-    if (!seen) {
+    uint32_t k = hash(&s->at[i], 1);
+    while (s->slot[k & (uint32_t)(s->slots - 1)]) k++;
+    s->slot[k & (uint32_t)(s->slots - 1)] = i + 1;
+}
+
+/* Finds all items by their content, a power of two of them, with room for twice as many. */
+static bool index_set(dra_matcher *m, set *s)
+{
+    const int32_t slots = 4 * s->n;
+    int32_t      *slot = realloc(s->slot, (size_t)slots * sizeof *slot);
+    if (!slot) {
         m->failed = DRA_ERR_MEMORY;
         return false;
     }
-    for (int32_t i = 0; i < m->n_work; i++) {
-        uint32_t k = hash(&m->work[i], 1);
-        while (seen[k & (uint32_t)(slots - 1)]) k++;
-        seen[k & (uint32_t)(slots - 1)] = i + 1;
-    }
-    free(m->seen);
-    m->seen = seen;
-    m->seen_slots = slots;
+    memset(slot, 0, (size_t)slots * sizeof *slot);
+    s->slot = slot;
+    s->slots = slots;
+    for (int32_t i = 0; i < s->n; i++) put_slot(s, i);
     return true;
+}
+
+static bool has(const set *s, item x)
+{
+    if (s->n < FEW) {
+        int32_t i = 0;
+        while (i < s->n && (s->at[i].place != x.place || s->at[i].frame != x.frame)) i++;
+        return i < s->n;
+    }
+    uint32_t k = hash(&x, 1);
+    for (int32_t i; (i = s->slot[k & (uint32_t)(s->slots - 1)]) != 0; k++)
+        if (s->at[i - 1].place == x.place && s->at[i - 1].frame == x.frame) return true;
+    return false;
+}
+
+/* Whether x is new and now there. */
+static bool add(dra_matcher *m, set *s, item x)
+{
+    if (m->failed || has(s, x) || !grow(m, &s->at, s->n, &s->room, sizeof *s->at)) return false;
+    s->at[s->n++] = x;
+    if (s->n == FEW || (s->n > FEW && 2 * s->n == s->slots)) return index_set(m, s);
+    if (s->n > FEW) put_slot(s, s->n - 1);
+    return true;
+}
+
+static void free_set(set *s)
+{
+    free(s->at);
+    free(s->slot);
 }
 
 /* A place that is reached; nothing, if it was before. */
 static void push(dra_matcher *m, int32_t place, int32_t in)
 {
-    const item at = {place, in};
-    if (place == ACCEPT) {
+    if (place == ACCEPT)
         m->accept = true;
-        return;
-    }
-    if (m->failed || (2 * m->n_work >= m->seen_slots && !widen_seen(m))) return;
-    uint32_t k = hash(&at, 1);
-    for (int32_t i; (i = m->seen[k & (uint32_t)(m->seen_slots - 1)]) != 0; k++)
-        if (m->work[i - 1].place == place && m->work[i - 1].frame == in) return;
-    if (!grow(m, &m->work, m->n_work, &m->work_room, sizeof *m->work)) return;
-    m->seen[k & (uint32_t)(m->seen_slots - 1)] = m->n_work + 1;
-    m->work[m->n_work++] = at;
+    else
+        add(m, &m->work, (item){place, in});
 }
 
 static void add_return(dra_matcher *m, frame *f, item to)
 {
-    for (int32_t i = 0; i < f->n; i++)
-        if (f->to[i].place == to.place && f->to[i].frame == to.frame) return;
-    if (!grow(m, &f->to, f->n, &f->room, sizeof *f->to)) return;
-    f->to[f->n++] = to;
-    if (f->ended) push(m, to.place, to.frame);
+    if (add(m, &f->to, to) && f->ended) push(m, to.place, to.frame);
 }
 
 /* The frame of a rule at this step; -1: failed. */
@@ -227,7 +252,7 @@ static int32_t frame_of(dra_matcher *m, int32_t rule)
     if (m->fresh_room > before)
         memset(m->fresh + before, 0, (size_t)(m->fresh_room - before) * sizeof *m->fresh);
     frame *f = &m->fresh[m->n_fresh];
-    f->n = 0;
+    f->to.n = 0;
     f->ended = false;
     f->number = -1;
     m->called_at[rule] = m->step;
@@ -259,7 +284,7 @@ static void end_rule(dra_matcher *m, int32_t in)
     }
     frame *f = &m->fresh[~in];
     f->ended = true;
-    for (int32_t k = 0; k < f->n; k++) push(m, f->to[k].place, f->to[k].frame);
+    for (int32_t k = 0; k < f->to.n; k++) push(m, f->to.at[k].place, f->to.at[k].frame);
 }
 
 /* The number of a frame of this step, after those it returns to. A rule that calls itself before
@@ -268,17 +293,16 @@ static int32_t settle(dra_matcher *m, int32_t i)
 {
     frame *f = &m->fresh[i];
     if (f->number >= 0 || m->failed) return f->number;
-    for (int32_t k = 0; k < f->n && !m->failed; k++)
-        if (f->to[k].frame < 0) f->to[k].frame = settle(m, ~f->to[k].frame);
-    f->n = arrange(f->to, f->n);
-    if (!m->failed) f->number = number_of(m, &m->frames, f->to, f->n, false);
+    for (int32_t k = 0; k < f->to.n && !m->failed; k++)
+        if (f->to.at[k].frame < 0) f->to.at[k].frame = settle(m, ~f->to.at[k].frame);
+    f->to.n = arrange(f->to.at, f->to.n);
+    if (!m->failed) f->number = number_of(m, &m->frames, f->to.at, f->to.n, false);
     return f->number;
 }
 
 static void begin_step(dra_matcher *m)
 {
-    if (m->seen) memset(m->seen, 0, (size_t)m->seen_slots * sizeof *m->seen);
-    m->n_work = m->n_fresh = 0;
+    m->work.n = m->n_fresh = 0;
     m->accept = false;
     if (++m->step == 0) { /* after 2^32 of them */
         memset(m->called_at, 0, (size_t)m->g->rules * sizeof *m->called_at);
@@ -290,8 +314,8 @@ static void begin_step(dra_matcher *m)
 static int32_t end_step(dra_matcher *m)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < m->n_work && !m->failed; i++) {
-        const item               at = m->work[i];
+    for (int32_t i = 0; i < m->work.n && !m->failed; i++) {
+        const item               at = m->work.at[i];
         const dra_grammar_place *p = &m->g->place[at.place];
         switch ((dra_grammar_place_kind)p->kind) {
         case DRA_AT_END: end_rule(m, at.frame); break;
@@ -303,14 +327,14 @@ static int32_t end_step(dra_matcher *m)
             break;
         }
     }
-    for (int32_t i = 0; i < m->n_work && !m->failed; i++) {
-        item at = m->work[i];
+    for (int32_t i = 0; i < m->work.n && !m->failed; i++) {
+        item at = m->work.at[i];
         if (m->g->place[at.place].kind != DRA_AT_BYTE) continue;
         if (at.frame < 0) at.frame = settle(m, ~at.frame);
-        m->work[n++] = at;
+        m->work.at[n++] = at;
     }
     if (m->failed) return DRA_MATCH_FAILED;
-    return add_state(m, m->work, arrange(m->work, n), m->accept);
+    return add_state(m, m->work.at, arrange(m->work.at, n), m->accept);
 }
 
 int32_t dra_matcher_step(dra_matcher *m, int32_t state, unsigned char byte)
@@ -374,7 +398,7 @@ dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error
 void dra_matcher_destroy(dra_matcher *m)
 {
     if (!m) return;
-    for (int32_t i = 0; i < m->fresh_room; i++) free(m->fresh[i].to);
+    for (int32_t i = 0; i < m->fresh_room; i++) free_set(&m->fresh[i].to);
     free(m->fresh);
     free(m->content);
     free(m->frames.at);
@@ -384,8 +408,7 @@ void dra_matcher_destroy(dra_matcher *m)
     free(m->next);
     free(m->called);
     free(m->called_at);
-    free(m->work);
-    free(m->seen);
+    free_set(&m->work);
     free(m);
 }
 

@@ -11,6 +11,8 @@ static const char *const files[] = {GGUF_DATA "gpt2-Q4_0.gguf", GGUF_DATA "gpt2-
 
 enum { TOKENS = 12, BATCH = 3 };
 
+static bool elsewhere(void) { return check_cuda() || check_apart(); }
+
 static loaded load(const char *path, bool rounds)
 {
     loaded    m = {0};
@@ -48,6 +50,7 @@ static void expect_same(const char *what, const loaded *m, int64_t B, int64_t pa
 /* Cut in the same way, since chunks of later versions of RWKV are sums of their own. */
 static void rows_have_the_bits_of_one(void **unused)
 {
+    if (elsewhere()) skip();
     static const int64_t parts[] = {TOKENS, 5, 1};
     for (size_t i = 0; i < COUNT(files); i++) {
         loaded m = load(files[i], true);
@@ -73,6 +76,7 @@ static void expect_any_cut(const char *path)
 
 static void parts_have_the_bits_of_the_whole(void **unused)
 {
+    if (elsewhere()) skip();
     char      from[600];
     dra_error err = {0};
     expect_any_cut(GGUF_DATA "gpt2-Q4_0.gguf");
@@ -87,6 +91,7 @@ static void parts_have_the_bits_of_the_whole(void **unused)
 
 static void near_full_activations(void **unused)
 {
+    if (elsewhere()) skip();
     for (size_t i = 0; i < COUNT(files); i++) {
         loaded       full = load(files[i], false), rounded = load(files[i], true);
         const size_t n = TOKENS * words_of(&full);
@@ -109,6 +114,26 @@ static void nothing_to_round(void **unused)
     load_free(&m);
 }
 
+/* Binding says so, before anything is read. */
+static void only_on_the_cpu(void **unused)
+{
+    loaded           m = load(files[0], true);
+    const dra_view   view = {.model = m.model, .logits = true};
+    const dra_module module = dra_view_module(&view);
+    dra_reader      *r = NULL;
+    dra_error        err = {0};
+    dra_device      *device = check_device(2, dra_device_level_at(0));
+    expect_ok(dra_reader_create(device, &module, &r, &err), &err);
+    if (elsewhere()) {
+        assert_int_equal(dra_weights_bind(m.weights, r, &err), DRA_ERR_VALUE);
+        assert_non_null(strstr(err.text, "on the CPU alone"));
+    } else {
+        expect_ok(dra_weights_bind(m.weights, r, &err), &err);
+    }
+    dra_reader_destroy(r);
+    load_free(&m);
+}
+
 static int remove_all(void **unused)
 {
     fixture_remove();
@@ -122,6 +147,7 @@ int main(void)
         cmocka_unit_test(parts_have_the_bits_of_the_whole),
         cmocka_unit_test(near_full_activations),
         cmocka_unit_test(nothing_to_round),
+        cmocka_unit_test(only_on_the_cpu),
     };
     return cmocka_run_group_tests_name("activations", tests, folder_make, remove_all);
 }
