@@ -142,6 +142,14 @@ static void serve(const char *path, const scores *own)
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
+/* What folder and file hold means the same numbers. In the double build folders keep what is not
+ * quantised as doubles, which GGUF does not. */
+static void expect_same(const scores *a, const scores *b)
+{
+    const double most = sizeof(dra_real) == sizeof(double) ? 1e-6 : 0;
+    for (int i = 1; i < LETTERS; i++) assert_true(fabs(a->of[i] - b->of[i]) <= most);
+}
+
 static void try_dtype(const char *dtype)
 {
     char folder[PATH], file[PATH], name[32];
@@ -151,7 +159,7 @@ static void try_dtype(const char *dtype)
     quantise(dtype, folder);
     quantise(dtype, file);
     const scores a = evaluate(folder), b = evaluate(file), whole = evaluate(model);
-    assert_memory_equal(&a, &b, sizeof a); /* what is written means the same numbers */
+    expect_same(&a, &b);
     assert_memory_not_equal(&a, &whole, sizeof a);
     serve(folder, &a);
     serve(file, &b);
