@@ -211,10 +211,7 @@ struct dra_fault_place {
     const void *call;
 };
 
-static inline dra_fault_place dra_fault_of(const dra_call *c)
-{
-    return {c->fault, c->op, c->in};
-}
+static inline dra_fault_place dra_fault_of(const dra_call *c) { return {c->fault, c->op, c->in}; }
 
 /* Of all faults of a launch, the one with the lowest `tile`; of several launches, the first. */
 __device__ static inline void dra_fault_raise(dra_fault_place f, int64_t tile, dra_fault_kind kind,
