@@ -375,8 +375,8 @@ static void launch(const dra_call *c)
         launch_tiles<wide, false>(c, a);
 }
 
-const dra_cuda_kernel dra_cuda_attend = {{"attend",
-                                          DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-                                          DRA_LAYOUT_ANY, 0, false, scratch, nullptr},
-                                         launch,
-                                         false};
+const dra_cuda_kernel dra_cuda_attend = {
+    {"attend", DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY, 0, false, scratch,
+     nullptr, dra_attend_mma_rounds, nullptr, false},
+    launch,
+    false};

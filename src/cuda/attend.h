@@ -17,6 +17,7 @@ enum { DRA_ATTEND_SPREAD = 4 };
 struct dra_attend_tensor { /* data is NULL where there is none */
     const void *data;
     int64_t     stride[4];
+    bool        bf16; /* stored so: in attend_mma.cu and attend_mma_back.cu */
 };
 
 template <typename T>
@@ -45,6 +46,7 @@ static inline dra_attend_tensor dra_attend_tensor_of(const dra_tensor *t)
 {
     dra_attend_tensor x = {};
     x.data = t->data;
+    x.bf16 = t->dtype == DRA_BF16;
     for (int32_t i = 0; i < t->shape.rank; i++) x.stride[i] = t->stride[i];
     return x;
 }
@@ -331,13 +333,20 @@ struct dra_attend_rows {
     const int   *pages; /* where DRA_ATTEND_PAGE rows each begin; NULL: they follow each other */
     int64_t      last;  /* where they may begin at most */
 
-    __device__ const float *operator()(int r) const
+    __device__ bool there(int r) const
+    {
+        return first + r < always || (from <= first + r && first + r < to);
+    }
+    __device__ int64_t offset(int r) const /* in elements from `start` on */
     {
         const int i = first + r;
-        if (i >= always && !(from <= i && i < to)) return nullptr;
-        if (!pages) return start + i * stride;
+        if (!pages) return i * stride;
         const int64_t page = dra_imax(0, dra_imin(pages[i / DRA_ATTEND_PAGE], last));
-        return start + (page + i % DRA_ATTEND_PAGE) * stride;
+        return (page + i % DRA_ATTEND_PAGE) * stride;
+    }
+    __device__ const float *operator()(int r) const
+    {
+        return there(r) ? start + offset(r) : nullptr;
     }
 };
 
@@ -361,10 +370,14 @@ __device__ static inline dra_attend_rows dra_attend_keys_of(const dra_attend_cal
 
 /* ---- by tensor cores ------------------------------------------------------------------------- */
 
-/* Whether attend_mma.cu and attend_mma_back.cu have the case: bf16 precision, no options but
- * intervals and heads, D = E = 64 or 128, not few queries. */
+/* Whether attend_mma.cu and attend_mma_back.cu have the case, which follows from shapes and
+ * attributes: bf16 precision, no options but intervals and heads, D = E = 64 or 128, not few
+ * queries. */
 bool dra_attend_mma_fits(const dra_call *c, const dra_attend_call &a);
 void dra_attend_mma(const dra_call *c, const dra_attend_call &a);
 void dra_attend_mma_back(const dra_call *c, const dra_attend_call &a);
+/* Whether they round input i, and would read it as well in bf16; bits of those among q, k, v. */
+bool     dra_attend_mma_rounds_input(const dra_call *c, int i);
+uint32_t dra_attend_mma_rounds(const dra_call *c);
 
 #endif

@@ -481,7 +481,7 @@ static void launch(const dra_call *c)
     const dra_attend_call a = dra_attend_call_of(c);
     const dra_tensor     *dy = &c->in[c->n_in - 3];
     backward              g = {};
-    if (dra_attend_mma_fits(c, a) && dra_attend_by_four(dy)) {
+    if (dra_attend_mma_fits(c, a)) {
         dra_attend_mma_back(c, a);
         return;
     }
@@ -505,8 +505,20 @@ static void launch(const dra_call *c)
         a.plain ? start<wide, true>(c, a, g) : start<wide, false>(c, a, g);
 }
 
-const dra_cuda_kernel dra_cuda_attend_back = {{"attend_back",
-                                               DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-                                               DRA_LAYOUT_ANY, 0, false, scratch, nullptr},
-                                              launch,
-                                              false};
+static uint32_t rounds(const dra_call *c)
+{
+    const int dy = c->n_in - 3;
+    return dra_attend_mma_rounds(c) | (dra_attend_mma_rounds_input(c, dy) ? 1u << dy : 0);
+}
+
+static uint32_t narrows(const dra_call *c)
+{
+    const uint32_t all = 1u << DRA_ATTEND_DQ | 1u << DRA_ATTEND_DK | 1u << DRA_ATTEND_DV;
+    return dra_attend_mma_fits(c, dra_attend_call_of(c)) ? all : 0;
+}
+
+const dra_cuda_kernel dra_cuda_attend_back = {
+    {"attend_back", DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY, 0, false,
+     scratch, nullptr, rounds, narrows, false},
+    launch,
+    false};

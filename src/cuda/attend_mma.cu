@@ -114,30 +114,39 @@ __global__ static void __launch_bounds__(THREADS, 2)
     const int   kv = dra_attend_key_head(a, h), own = (int)threadIdx.x / 32 * 16 * M;
     const float c = a.scale / DRA_LN2;
     __shared__ dra_attend_query q[ROWS];
-    DRA_SHARED(uint16_t, room_k);
-    uint16_t *const room_v = room_k + KEYS * dra_mma_row<W>::STEP;
+    DRA_SHARED(uint16_t, room); /* two, in turns: keys, then values */
     dra_attend_open_queries<ROWS>(a, b, h, tile * ROWS, q);
     __syncthreads();
     const dra_attend_seen seen = dra_attend_seen_of<ROWS>(a, q);
-    dra_attend_rows       rows_q = dra_attend_rows_of(a.q, b, h, a.T);
-    dra_attend_rows       rows_k = dra_attend_keys_of(a, a.k, b, kv, seen.end, seen.first, 0);
-    dra_attend_rows       rows_v = dra_attend_keys_of(a, a.v, b, kv, seen.end, seen.first, 0);
-    uint32_t              held[M][W / 16][4];
-    sums<M, W>            sum;
+    dra_attend_source     query = dra_attend_source_of(a.q, a.q_by_four, b, h, a.T);
+    dra_attend_source key = dra_attend_key_source(a, a.k, a.k_by_four, b, kv, seen.end, seen.first);
+    dra_attend_source value = dra_attend_key_source(a, a.v, a.v_by_four, b, kv, seen.end,
+                                                    seen.first);
+    uint32_t          held[M][W / 16][4];
+    sums<M, W>        sum;
     sum.clear();
     DRA_UNROLL
     for (int m = 0; m < M; m++) {
-        rows_q.first = tile * ROWS + own + 16 * m;
-        dra_mma_rows<W>(held[m], rows_q);
+        query.rows.first = tile * ROWS + own + 16 * m;
+        dra_mma_rows<W>(held[m], query);
     }
+    const auto fill =
+        [&](int j) { /* keys j .. j + KEYS-1 */
+                     uint16_t *const to = room + j / KEYS % 2 * 2 * KEYS * dra_mma_row<W>::STEP;
+                     key.rows.first = value.rows.first = j;
+                     if (j < seen.end) dra_mma_fill<KEYS, W, THREADS>(to, key);
+                     if (j < seen.end)
+                         dra_mma_fill<KEYS, W, THREADS>(to + KEYS * dra_mma_row<W>::STEP, value);
+        };
+    fill(seen.first / KEYS * KEYS);
     for (int j0 = seen.first / KEYS * KEYS; j0 < seen.end; j0 += KEYS) {
-        float    s[M][KEYS / 8][4] = {};
-        uint32_t p[M][KEYS / 16][4];
-        rows_k.first = rows_v.first = j0;
-        __syncthreads(); /* all are through with the rooms */
-        dra_mma_fill<KEYS, W, THREADS>(room_k, rows_k);
-        dra_mma_fill<KEYS, W, THREADS>(room_v, rows_v);
-        __syncthreads();
+        float                 s[M][KEYS / 8][4] = {};
+        uint32_t              p[M][KEYS / 16][4];
+        const uint16_t *const room_k = room + j0 / KEYS % 2 * 2 * KEYS * dra_mma_row<W>::STEP;
+        const uint16_t *const room_v = room_k + KEYS * dra_mma_row<W>::STEP;
+        dra_mma_wait();
+        __syncthreads(); /* these are there, and all are through with the others */
+        fill(j0 + KEYS);
         dra_mma_dots<M, KEYS / 8, W>(s, held, room_k);
         if (j0 < seen.most_lo || j0 + KEYS > seen.least_hi) hide<M>(q + own, j0, s);
         DRA_UNROLL
@@ -154,7 +163,25 @@ bool dra_attend_mma_fits(const dra_call *c, const dra_attend_call &a)
 {
     const dra_attend_attr *k = static_cast<const dra_attend_attr *>(c->attr);
     return k->precision == DRA_PRECISION_BF16 && a.plain && !dra_attend_is_few(a) && a.D == a.E &&
-           (a.D == 64 || a.D == 128) && a.scale > 0 && a.q_by_four && a.k_by_four && a.v_by_four;
+           (a.D == 64 || a.D == 128) && a.scale > 0;
+}
+
+/* Copies are of 16 bytes. */
+bool dra_attend_mma_rounds_input(const dra_call *c, int i)
+{
+    const dra_tensor *t = &c->in[i];
+    bool              even = t->dtype == DRA_F32 && t->stride[3] == 1;
+    for (int k = 0; k < 3; k++) even = even && t->stride[k] % 8 == 0;
+    return even && dra_attend_mma_fits(c, dra_attend_call_of(c));
+}
+
+uint32_t dra_attend_mma_rounds(const dra_call *c)
+{
+    const dra_attend_attr *k = static_cast<const dra_attend_attr *>(c->attr);
+    const int n = k->at[DRA_ATTEND_PAGES] >= 0 ? 1 : 3; /* what is in pages is floats */
+    uint32_t  bits = 0;
+    for (int i = 0; i < n; i++) bits |= dra_attend_mma_rounds_input(c, i) ? 1u << i : 0;
+    return bits;
 }
 
 template <int W> static void start(const dra_call *c, const dra_attend_call &a)
@@ -162,8 +189,9 @@ template <int W> static void start(const dra_call *c, const dra_attend_call &a)
     const outputs  out = {static_cast<float *>(c->out[0].data),
                           static_cast<float *>(c->out[1].data)};
     const int64_t  tiles = dra_div_up(a.T, shape<W>::ROWS);
-    const size_t   bytes = 2 * KEYS * dra_mma_row<W>::STEP * sizeof(uint16_t);
+    const size_t   bytes = 4 * KEYS * dra_mma_row<W>::STEP * sizeof(uint16_t);
     const unsigned grid = (unsigned)(tiles * a.B * a.H);
+    cudaFuncSetAttribute(mma_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     DRA_LAUNCH(c, mma_kernel<W>, grid, THREADS, bytes, a, out);
 }
 

@@ -15,9 +15,18 @@ template <int W> struct shape {
     enum { N = W == 64 ? 4 : 2, RESIDENT = W == 64 ? 3 : 2 };
 };
 
+struct result { /* NULL: not wanted */
+    void *data;
+    bool  bf16;
+};
+
+/* Elements of two tiles of the other side in shared memory. */
+template <int W> static constexpr int PAIR = 2 * OTHERS *dra_mma_row<W>::STEP;
+
 struct backward {
     dra_attend_tensor dy, lse, delta; /* (B, H, T, E), (B, H, T), (B, H, T, 1) */
-    float            *dq, *dk, *dv;
+    bool              dy_by_four;
+    result            dq, dk, dv;
 };
 
 template <int N> struct queries {
@@ -59,17 +68,26 @@ __device__ static void hide(float (&s)[1][N][4], Q query, K key)
     }
 }
 
-/* A warp's rows of a result, W wide, times `by`; row(r): where row r goes, or NULL. */
-template <int W, typename F>
-__device__ static void store(const float (&y)[1][W / 8][4], float by, F row)
+/* A warp's 16 rows of a result, W wide, times `by`, from row `first` on, as far as there are
+ * `rows`. */
+template <int W>
+__device__ static void store(const float (&y)[1][W / 8][4], float by, const result &to,
+                             int64_t first, int rows)
 {
     DRA_UNROLL
     for (int half = 0; half < 2; half++) {
-        float *to = row(dra_mma_g() + 8 * half);
+        const int     r = dra_mma_g() + 8 * half;
+        const int64_t at = (first + r) * W + 2 * dra_mma_t();
         DRA_UNROLL
-        for (int n = 0; to && n < W / 8; n++)
-            *reinterpret_cast<float2 *>(to + 8 * n + 2 * dra_mma_t()) = make_float2(
-                y[0][n][2 * half] * by, y[0][n][2 * half + 1] * by);
+        for (int n = 0; to.data && r < rows && n < W / 8; n++) {
+            const float x = y[0][n][2 * half] * by, z = y[0][n][2 * half + 1] * by;
+            if (to.bf16)
+                *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(to.data) + at +
+                                              8 * n) = dra_pack_bf16(x, z);
+            else
+                *reinterpret_cast<float2 *>(static_cast<float *>(to.data) + at +
+                                            8 * n) = make_float2(x, z);
+        }
     }
 }
 
@@ -112,35 +130,38 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     const int   kv = dra_attend_key_head(a, h), own = (int)threadIdx.x / 32 * 16;
     const float c = a.scale / DRA_LN2;
     __shared__ queries<ROWS> u;
-    DRA_SHARED(uint16_t, room_k);
-    uint16_t *const room_v = room_k + OTHERS * dra_mma_row<W>::STEP;
+    DRA_SHARED(uint16_t, room); /* two, in turns: keys, then values */
     open_queries<ROWS>(a, g, b, h, t0, &u);
     __syncthreads();
     const dra_attend_seen seen = dra_attend_seen_of<ROWS>(a, u.q);
-    dra_attend_rows       rows_q = dra_attend_rows_of(a.q, b, h, a.T);
-    dra_attend_rows       rows_dy = dra_attend_rows_of(g.dy, b, h, a.T);
-    dra_attend_rows       rows_k = dra_attend_rows_of(a.k, b, kv, seen.end, seen.first);
-    dra_attend_rows       rows_v = dra_attend_rows_of(a.v, b, kv, seen.end, seen.first);
-    uint32_t              q[1][W / 16][4], dy[1][W / 16][4];
-    float                 dq[1][W / 8][4] = {};
-    rows_q.first = rows_dy.first = t0 + own;
-    dra_mma_rows<W>(q[0], rows_q);
-    dra_mma_rows<W>(dy[0], rows_dy);
+    dra_attend_source     from_q = dra_attend_source_of(a.q, a.q_by_four, b, h, a.T);
+    dra_attend_source     from_dy = dra_attend_source_of(g.dy, g.dy_by_four, b, h, a.T);
+    dra_attend_source from_k = dra_attend_source_of(a.k, a.k_by_four, b, kv, seen.end, seen.first);
+    dra_attend_source from_v = dra_attend_source_of(a.v, a.v_by_four, b, kv, seen.end, seen.first);
+    uint32_t          q[1][W / 16][4], dy[1][W / 16][4];
+    float             dq[1][W / 8][4] = {};
+    from_q.rows.first = from_dy.rows.first = t0 + own;
+    dra_mma_rows<W>(q[0], from_q);
+    dra_mma_rows<W>(dy[0], from_dy);
+    const auto fill = [&](int j) { /* keys j .. j + OTHERS-1 */
+                                   uint16_t *const to = room + j / OTHERS % 2 * PAIR<W>;
+                                   from_k.rows.first = from_v.rows.first = j;
+                                   if (j < seen.end) dra_mma_fill<OTHERS, W, THREADS>(to, from_k);
+                                   if (j < seen.end)
+                                       dra_mma_fill<OTHERS, W, THREADS>(to + PAIR<W> / 2, from_v);
+    };
+    fill(seen.first / OTHERS * OTHERS);
     for (int j0 = seen.first / OTHERS * OTHERS; j0 < seen.end; j0 += OTHERS) {
-        const bool all = j0 >= seen.most_lo && j0 + OTHERS <= seen.least_hi;
-        rows_k.first = rows_v.first = j0;
-        __syncthreads(); /* all are through with the rooms */
-        dra_mma_fill<OTHERS, W, THREADS>(room_k, rows_k);
-        dra_mma_fill<OTHERS, W, THREADS>(room_v, rows_v);
-        __syncthreads();
+        const bool            all = j0 >= seen.most_lo && j0 + OTHERS <= seen.least_hi;
+        const uint16_t *const k = room + j0 / OTHERS % 2 * PAIR<W>, *const v = k + PAIR<W> / 2;
+        dra_mma_wait();
+        __syncthreads(); /* these are there, and all are through with the others */
+        fill(j0 + OTHERS);
         for (int n = 0; n < OTHERS; n += 8 * N)
-            add_keys<W, N>(c, u, own, all, j0 + n, q, dy, room_k + n * dra_mma_row<W>::STEP,
-                           room_v + n * dra_mma_row<W>::STEP, dq);
+            add_keys<W, N>(c, u, own, all, j0 + n, q, dy, k + n * dra_mma_row<W>::STEP,
+                           v + n * dra_mma_row<W>::STEP, dq);
     }
-    store<W>(dq, a.scale, [&](int r) {
-        const int t = t0 + own + r;
-        return t < a.T ? g.dq + (((int64_t)b * a.H + h) * a.T + t) * W : nullptr;
-    });
+    store<W>(dq, a.scale, g.dq, ((int64_t)b * a.H + h) * a.T + t0 + own, a.T - t0 - own);
 }
 
 /* ---- dk, dv ---------------------------------------------------------------------------------- */
@@ -182,42 +203,46 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     const int   kv = (int)(blockIdx.x / tiles) % a.K, b = (int)(blockIdx.x / tiles) / a.K;
     const int   own = (int)threadIdx.x / 32 * 16;
     const float c = a.scale / DRA_LN2;
-    __shared__ queries<OTHERS> u;
-    DRA_SHARED(uint16_t, room_q);
-    uint16_t *const room_dy = room_q + OTHERS * dra_mma_row<W>::STEP;
-    dra_attend_rows rows_k = dra_attend_rows_of(a.k, b, kv, a.J);
-    dra_attend_rows rows_v = dra_attend_rows_of(a.v, b, kv, a.J);
-    uint32_t        k[1][W / 16][4], v[1][W / 16][4];
-    float           dk[1][W / 8][4] = {}, dv[1][W / 8][4] = {};
-    rows_k.first = rows_v.first = j0 + own;
-    dra_mma_rows<W>(k[0], rows_k);
-    dra_mma_rows<W>(v[0], rows_v);
+    __shared__ queries<OTHERS> u[2];
+    DRA_SHARED(uint16_t, room); /* two, in turns: q, then dy */
+    dra_attend_source from_k = dra_attend_source_of(a.k, a.k_by_four, b, kv, a.J);
+    dra_attend_source from_v = dra_attend_source_of(a.v, a.v_by_four, b, kv, a.J);
+    uint32_t          k[1][W / 16][4], v[1][W / 16][4];
+    float             dk[1][W / 8][4] = {}, dv[1][W / 8][4] = {};
+    from_k.rows.first = from_v.rows.first = j0 + own;
+    dra_mma_rows<W>(k[0], from_k);
+    dra_mma_rows<W>(v[0], from_v);
     const dra_attend_span readers = dra_attend_readers(a, b, j0, ROWS);
-    for (int i = 0; i < a.G; i++) {
-        const int       h = dra_attend_head(a, kv, i);
-        dra_attend_rows rows_q = dra_attend_rows_of(a.q, b, h, a.T);
-        dra_attend_rows rows_dy = dra_attend_rows_of(g.dy, b, h, a.T);
-        for (int t0 = readers.first / OTHERS * OTHERS; t0 < readers.end; t0 += OTHERS) {
-            rows_q.first = rows_dy.first = t0;
-            __syncthreads(); /* all are through with the rooms */
-            open_queries<OTHERS>(a, g, b, h, t0, &u);
-            dra_mma_fill<OTHERS, W, THREADS>(room_q, rows_q);
-            dra_mma_fill<OTHERS, W, THREADS>(room_dy, rows_dy);
-            __syncthreads();
-            const dra_attend_seen seen = dra_attend_seen_of<OTHERS>(a, u.q);
-            if (!seen.any(a, j0, ROWS)) continue;
-            const bool all = j0 >= seen.most_lo && j0 + ROWS <= seen.least_hi;
-            for (int n = 0; n < OTHERS; n += 8 * N)
-                add_queries<W, N>(c, u, n, all, j0 + own, k, v, room_q + n * dra_mma_row<W>::STEP,
-                                  room_dy + n * dra_mma_row<W>::STEP, dk, dv);
-        }
-    }
-    const auto row_of = [&](float *x, int r) {
-        const int j = j0 + own + r;
-        return x && j < a.J ? x + (((int64_t)b * a.K + kv) * a.J + j) * W : nullptr;
+    const int             first = readers.first / OTHERS * OTHERS;
+    const int  each = readers.end > first ? (readers.end - first + OTHERS - 1) / OTHERS : 0;
+    const int  all_tiles = each * a.G; /* of queries: those of one head after the other */
+    const auto fill = [&](int i) {
+        if (i >= all_tiles) return;
+        const int         h = dra_attend_head(a, kv, i / each), t0 = first + i % each * OTHERS;
+        uint16_t *const   to = room + i % 2 * PAIR<W>;
+        dra_attend_source q = dra_attend_source_of(a.q, a.q_by_four, b, h, a.T);
+        dra_attend_source dy = dra_attend_source_of(g.dy, g.dy_by_four, b, h, a.T);
+        q.rows.first = dy.rows.first = t0;
+        dra_mma_fill<OTHERS, W, THREADS>(to, q);
+        dra_mma_fill<OTHERS, W, THREADS>(to + PAIR<W> / 2, dy);
+        open_queries<OTHERS>(a, g, b, h, t0, &u[i % 2]);
     };
-    store<W>(dk, a.scale, [&](int r) { return row_of(g.dk, r); });
-    store<W>(dv, 1, [&](int r) { return row_of(g.dv, r); });
+    fill(0);
+    for (int i = 0; i < all_tiles; i++) {
+        const uint16_t *const q = room + i % 2 * PAIR<W>, *const dy = q + PAIR<W> / 2;
+        dra_mma_wait();
+        __syncthreads(); /* these are there, and all are through with the others */
+        fill(i + 1);
+        const dra_attend_seen seen = dra_attend_seen_of<OTHERS>(a, u[i % 2].q);
+        if (!seen.any(a, j0, ROWS)) continue;
+        const bool all = j0 >= seen.most_lo && j0 + ROWS <= seen.least_hi;
+        for (int n = 0; n < OTHERS; n += 8 * N)
+            add_queries<W, N>(c, u[i % 2], n, all, j0 + own, k, v, q + n * dra_mma_row<W>::STEP,
+                              dy + n * dra_mma_row<W>::STEP, dk, dv);
+    }
+    const int64_t row = ((int64_t)b * a.K + kv) * a.J + j0 + own;
+    store<W>(dk, a.scale, g.dk, row, a.J - j0 - own);
+    store<W>(dv, 1, g.dv, row, a.J - j0 - own);
 }
 
 /* ---- launch ---------------------------------------------------------------------------------- */
@@ -226,10 +251,18 @@ template <int W> static void start(const dra_call *c, const dra_attend_call &a, 
 {
     const int64_t q_tiles = a.B * a.H * dra_div_up(a.T, ROWS);
     const int64_t k_tiles = a.B * a.K * dra_div_up(a.J, ROWS);
-    const size_t  bytes = 2 * OTHERS * dra_mma_row<W>::STEP * sizeof(uint16_t);
-    if (g.dq && q_tiles) DRA_LAUNCH(c, query_kernel<W>, (unsigned)q_tiles, THREADS, bytes, a, g);
-    if ((g.dk || g.dv) && k_tiles)
+    const size_t  bytes = 2 * PAIR<W> * sizeof(uint16_t);
+    cudaFuncSetAttribute(query_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaFuncSetAttribute(key_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (g.dq.data && q_tiles)
+        DRA_LAUNCH(c, query_kernel<W>, (unsigned)q_tiles, THREADS, bytes, a, g);
+    if ((g.dk.data || g.dv.data) && k_tiles)
         DRA_LAUNCH(c, key_kernel<W>, (unsigned)k_tiles, THREADS, bytes, a, g);
+}
+
+static result result_of(const dra_call *c, int i)
+{
+    return {c->out[i].data, c->out[i].dtype == DRA_BF16};
 }
 
 void dra_attend_mma_back(const dra_call *c, const dra_attend_call &a)
@@ -239,8 +272,9 @@ void dra_attend_mma_back(const dra_call *c, const dra_attend_call &a)
     g.dy = dra_attend_tensor_of(dy);
     g.lse = dra_attend_tensor_of(dy + 1);
     g.delta = dra_attend_tensor_of(dy + 2);
-    g.dq = static_cast<float *>(c->out[DRA_ATTEND_DQ].data);
-    g.dk = static_cast<float *>(c->out[DRA_ATTEND_DK].data);
-    g.dv = static_cast<float *>(c->out[DRA_ATTEND_DV].data);
+    g.dy_by_four = dra_attend_by_four(dy);
+    g.dq = result_of(c, DRA_ATTEND_DQ);
+    g.dk = result_of(c, DRA_ATTEND_DK);
+    g.dv = result_of(c, DRA_ATTEND_DV);
     a.D == 64 ? start<64>(c, a, g) : start<128>(c, a, g);
 }

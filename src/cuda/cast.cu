@@ -1,6 +1,7 @@
 /* cast: y = x in another dtype, as the CPU rounds. Numbers pass through double, which holds those
- * of every dtype; between f32 and the 16-bit floats, in dense memory, four of them at a time. */
-#include "cuda/cuda.h"
+ * of every dtype; between f32 and the 16-bit floats, where four are neighbours, four of them at a
+ * time. */
+#include "cuda/move.h"
 
 /* ---- stored numbers -------------------------------------------------------------------------- */
 
@@ -79,57 +80,60 @@ struct f16 {
     static __device__ uint16_t round(float x) { return round_f16(x); }
 };
 
-template <typename Half> __global__ static void widen_kernel(const halves *x, float4 *y, int64_t n)
+/* x: a view of fours. */
+template <typename Half>
+__global__ static void widen_kernel(const __grid_constant__ dra_view x, float4 *y, int64_t n)
 {
     DRA_EACH(i, n)
     {
-        const halves h = x[i];
+        const halves h = dra_data<const halves>(x)[dra_offset(x, i)];
         y[i] = make_float4(Half::widen(h.x), Half::widen(h.y), Half::widen(h.z), Half::widen(h.w));
     }
 }
 
-template <typename Half> __global__ static void narrow_kernel(const float4 *x, halves *y, int64_t n)
+template <typename Half>
+__global__ static void narrow_kernel(const __grid_constant__ dra_view x, halves *y, int64_t n)
 {
     DRA_EACH(i, n)
     {
-        const float4 f = x[i];
+        const float4 f = dra_data<const float4>(x)[dra_offset(x, i)];
         y[i] = {Half::round(f.x), Half::round(f.y), Half::round(f.z), Half::round(f.w)};
     }
 }
 
-template <typename Half> static void launch_fours(const dra_call *c, int64_t n)
+template <typename Half> static void launch_fours(const dra_call *c, const dra_view &x, int64_t n)
 {
-    const void *x = c->in[0].data;
-    void       *y = c->out[0].data;
+    const unsigned grid = dra_grid(c, n, DRA_THREADS);
+    void          *y = c->out[0].data;
     if (c->in[0].dtype == DRA_F32)
-        DRA_LAUNCH(c, narrow_kernel<Half>, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0,
-                   static_cast<const float4 *>(x), static_cast<halves *>(y), n);
+        DRA_LAUNCH(c, narrow_kernel<Half>, grid, DRA_THREADS, 0, x, static_cast<halves *>(y), n);
     else
-        DRA_LAUNCH(c, widen_kernel<Half>, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0,
-                   static_cast<const halves *>(x), static_cast<float4 *>(y), n);
+        DRA_LAUNCH(c, widen_kernel<Half>, grid, DRA_THREADS, 0, x, static_cast<float4 *>(y), n);
 }
 
-static bool in_fours(const dra_tensor *x, const dra_tensor *y, int64_t n)
+/* *v: x in fours, if it can be read so. */
+static bool in_fours(const dra_tensor *x, const dra_tensor *y, dra_view *v)
 {
-    const uintptr_t from = reinterpret_cast<uintptr_t>(x->data);
-    const uintptr_t to = reinterpret_cast<uintptr_t>(y->data);
     const dra_dtype other = x->dtype == DRA_F32 ? y->dtype : x->dtype;
+    int64_t         n = dra_shape_count(&y->shape);
+    *v = dra_view_of(x);
     return (x->dtype == DRA_F32 || y->dtype == DRA_F32) &&
-           (other == DRA_BF16 || other == DRA_F16) && dra_tensor_is_dense(x) && n % 4 == 0 &&
-           from % 16 == 0 && to % 16 == 0;
+           (other == DRA_BF16 || other == DRA_F16) &&
+           reinterpret_cast<uintptr_t>(y->data) % 16 == 0 && dra_cuda_by_four(v, &n);
 }
 
 static void launch(const dra_call *c)
 {
     const dra_tensor *x = &c->in[0], *y = &c->out[0];
     const int64_t     n = dra_shape_count(&y->shape);
-    if (!in_fours(x, y, n))
+    dra_view          v;
+    if (!in_fours(x, y, &v))
         DRA_LAUNCH(c, cast_kernel, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, dra_view_of(x),
                    x->dtype, y->data, y->dtype, n);
     else if (x->dtype == DRA_BF16 || y->dtype == DRA_BF16)
-        launch_fours<bf16>(c, n / 4);
+        launch_fours<bf16>(c, v, n / 4);
     else
-        launch_fours<f16>(c, n / 4);
+        launch_fours<f16>(c, v, n / 4);
 }
 
 const dra_cuda_kernel dra_cuda_cast = {

@@ -37,6 +37,14 @@ int dra_cuda_widen(int bytes, int views, dra_view *const *v, int64_t *n)
     return bytes;
 }
 
+bool dra_cuda_by_four(dra_view *v, int64_t *n)
+{
+    if (!widens(v, *n, 4, 16)) return false;
+    widen(v, 4);
+    *n /= 4;
+    return true;
+}
+
 /* ---- moves ----------------------------------------------------------------------------------- */
 
 enum { PARTS = 8 }; /* of one launch: they are its arguments */
@@ -167,12 +175,23 @@ void dra_cuda_move(const dra_call *c, int n, const dra_cuda_part *part, const vo
     }
 }
 
+/* Where others have made its output narrow, it rounds; rounded before, it is a copy again. */
 static void launch(const dra_call *c)
 {
+    if (c->in[0].dtype != c->out[0].dtype) {
+        dra_cuda_cast.launch(c);
+        return;
+    }
     if (c->in[0].data == c->out[0].data && dra_tensor_is_dense(&c->in[0])) return; /* donated */
     const dra_cuda_part part = {c->out[0], c->in[0]};
     dra_cuda_move(c, 1, &part, nullptr);
 }
 
+static uint32_t rounds(const dra_call *c) { return c->out[0].dtype == DRA_BF16; }
+
+static uint32_t narrows(const dra_call *) { return 1; }
+
 const dra_cuda_kernel dra_cuda_copy = {
-    {"copy", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, nullptr, nullptr}, launch, false};
+    {"copy", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, nullptr, nullptr, rounds, narrows, true},
+    launch,
+    false};

@@ -20,7 +20,7 @@ static const size_t workspace_bytes = (size_t)32 << 20; /* as recommended for Ho
 /* All that a choice may depend on, without gaps: it is compared and hashed as bytes. */
 struct problem {
     int64_t M, N, K, batch, a_line, b_line, y_line, a_next, b_next, y_next;
-    int32_t dtype, precision, a_transposed, b_transposed, bias, add;
+    int32_t dtype, y_dtype, precision, a_transposed, b_transposed, bias, add, gap;
     int32_t a_align, b_align, y_align, bias_align; /* bytes, up to 256 */
 };
 
@@ -67,12 +67,13 @@ static problem problem_of(const dra_cuda_gemm *g)
     p.y_line = g->M == 1 ? g->N : g->y_row;
     if (g->batch > 1) p.a_next = g->a_next, p.b_next = g->b_next, p.y_next = g->y_next;
     p.dtype = g->a_dtype;
+    p.y_dtype = g->y_bf16 ? DRA_BF16 : DRA_F32;
     p.precision = g->precision;
     p.bias = g->bias != nullptr;
     p.add = g->add;
     p.a_align = alignment(g->a, p.a_next, bytes);
     p.b_align = alignment(g->b, p.b_next, bytes);
-    p.y_align = alignment(g->y, p.y_next, sizeof(float));
+    p.y_align = alignment(g->y, p.y_next, dra_dtype_bytes((dra_dtype)p.y_dtype));
     p.bias_align = g->bias ? alignment(g->bias, 0, 0) : 0;
     return p;
 }
@@ -112,7 +113,7 @@ static cublasStatus_t make_layouts(planned *e)
         st = make_layout(&e->a, dtype, p->a_transposed ? p->M : p->K, p->a_transposed ? p->K : p->M,
                          p->a_line, p->batch, p->a_next);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = make_layout(&e->y, DRA_F32, p->N, p->M, p->y_line, p->batch, p->y_next);
+        st = make_layout(&e->y, (dra_dtype)p->y_dtype, p->N, p->M, p->y_line, p->batch, p->y_next);
     return st;
 }
 

@@ -14,13 +14,20 @@ struct dra_cuda_gemm {
     dra_dtype    a_dtype, b_dtype; /* f32, bf16, f16; of b also quantised ones */
     int64_t      a_row, a_column, b_row, b_column, y_row;
     int64_t      a_next, b_next, y_next; /* from one matrix of the batch to the next; 0: the same */
-    float       *y;
-    const float *bias; /* (N), adjacent; or NULL */
-    bool         add;  /* to what is in y */
+    void        *y;
+    bool         y_bf16; /* y is rounded to bf16, else f32; then there is no bias and no add */
+    const float *bias;   /* (N), adjacent; or NULL */
+    bool         add;    /* to what is in y */
     dra_precision precision;
     void         *scratch; /* on 64 bytes, dra_cuda_gemm_scratch() of them; NULL: none is there, and
                               what has to be packed is multiplied slowly */
 };
+
+/* Element i of y. */
+__host__ __device__ static inline void *dra_cuda_gemm_y(const dra_cuda_gemm &g, int64_t i)
+{
+    return static_cast<char *>(g.y) + i * (g.y_bf16 ? 2 : 4);
+}
 
 dra_status dra_cuda_gemm_open(dra_cuda_gemm_state **out, dra_error *err);
 void       dra_cuda_gemm_close(dra_cuda_gemm_state *s);

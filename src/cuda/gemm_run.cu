@@ -217,7 +217,8 @@ __global__ static void add_bias(const __grid_constant__ dra_cuda_gemm g)
     DRA_EACH(i, g.batch * g.M * g.N)
     {
         const int64_t row = i / g.N, column = i - row * g.N, matrix = row / g.M;
-        g.y[matrix * g.y_next + (row - matrix * g.M) * g.y_row + column] += g.bias[column];
+        static_cast<float *>(
+            g.y)[matrix * g.y_next + (row - matrix * g.M) * g.y_row + column] += g.bias[column];
     }
 }
 
@@ -232,7 +233,7 @@ static void run_batches(const dra_call *c, const dra_cuda_gemm *g)
         part.batch = dra_imin(MOST, g->batch - first);
         part.a = static_cast<const char *>(g->a) + first * g->a_next * a_bytes;
         part.b = static_cast<const char *>(g->b) + first * g->b_next * b_bytes;
-        part.y = g->y + first * g->y_next;
+        part.y = dra_cuda_gemm_y(*g, first * g->y_next);
         if (!dra_cuda_gemm_library(c, &part)) dra_cuda_gemm_small_m(c, &part);
     }
 }

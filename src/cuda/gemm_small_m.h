@@ -65,10 +65,12 @@ __device__ static void widen_b(const typename Stored::raw &from, float *v)
 __device__ static void give(const dra_cuda_gemm &g, int64_t matrix, int64_t row, int64_t column,
                             float sum)
 {
-    float *y = g.y + matrix * g.y_next + row * g.y_row + column;
+    void  *at = dra_cuda_gemm_y(g, matrix * g.y_next + row * g.y_row + column);
+    float *y = static_cast<float *>(at);
     if (row >= g.M || column >= g.N) return;
     if (g.add) sum += *y;
-    *y = g.bias ? sum + g.bias[column] : sum;
+    if (g.bias) sum += g.bias[column];
+    dra_store_real<1>(at, g.y_bf16, 0, &sum);
 }
 
 /* for (matrix, first row : rows of this block) */

@@ -239,8 +239,15 @@ static void launch(const dra_call *c)
 
 enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_QUANTISED };
 
-const dra_cuda_kernel dra_cuda_linear_cross_entropy = {{"linear_cross_entropy",
-                                                        FACTORS | DRA_BIT(DRA_I32), DRA_LAYOUT_ANY,
-                                                        0, false, scratch, nullptr},
-                                                       launch,
-                                                       false};
+static uint32_t rounds(const dra_call *c)
+{
+    const bool bf16 = static_cast<const dra_linear_cross_entropy_attr *>(c->attr)->precision ==
+                      DRA_PRECISION_BF16;
+    return bf16 && dra_even_lines(&c->in[0]);
+}
+
+const dra_cuda_kernel dra_cuda_linear_cross_entropy = {
+    {"linear_cross_entropy", FACTORS | DRA_BIT(DRA_I32), DRA_LAYOUT_ANY, 0, false, scratch, nullptr,
+     rounds, nullptr, true},
+    launch,
+    false};

@@ -2,6 +2,7 @@
  * pointwise program on its elements, and matmuls, several products of one a. See ops/matmul.c. */
 #include "cuda/gemm.h"
 #include "cuda/pointwise.h"
+#include "cuda/stored.h"
 
 /* ---- one product ----------------------------------------------------------------------------- */
 
@@ -85,7 +86,8 @@ static product product_of(const dra_call *c)
     g->a_row = a->stride[a->shape.rank - 2], g->a_column = a->stride[a->shape.rank - 1];
     g->b = b->data, g->b_dtype = b->dtype;
     g->b_row = b->stride[b->shape.rank - 2], g->b_column = b->stride[b->shape.rank - 1];
-    g->y = static_cast<float *>(y->data);
+    g->y = y->data;
+    g->y_bf16 = y->dtype == DRA_BF16;
     g->y_row = g->N;
     g->precision = static_cast<const dra_matmul_attr *>(c->attr)->precision;
     g->scratch = c->scratch;
@@ -125,7 +127,7 @@ static void run_product(const dra_call *c, const product *p)
             rest /= p->axis[k].n;
             a += at * p->axis[k].a;
             b += at * p->axis[k].b;
-            g.y += at * p->axis[k].y;
+            g.y = dra_cuda_gemm_y(g, at * p->axis[k].y);
         }
         if (g.K > 0) { /* else they may have no memory */
             g.a = static_cast<const char *>(g.a) + a * a_bytes;
@@ -148,10 +150,30 @@ static size_t scratch(const dra_call *c)
     return dra_cuda_gemm_scratch(&p.g);
 }
 
+/* ---- what is rounded to bf16, see graph/narrow.c ---------------------------------------------- */
+
+static bool is_rounded(const dra_call *c)
+{
+    return static_cast<const dra_matmul_attr *>(c->attr)->precision == DRA_PRECISION_BF16;
+}
+
+/* Input i, if it then can be read as it is. */
+static uint32_t factor_bit(const dra_call *c, int i)
+{
+    return is_rounded(c) && dra_even_lines(&c->in[i]) ? 1u << i : 0;
+}
+
+static uint32_t rounds(const dra_call *c) { return factor_bit(c, 0) | factor_bit(c, 1); }
+
+/* The library rounds results by itself, but not with a bias of floats. */
+static uint32_t narrows(const dra_call *c) { return is_rounded(c) && c->n_in == 2; }
+
 enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_QUANTISED };
 
 const dra_cuda_kernel dra_cuda_matmul = {
-    {"matmul", FACTORS, DRA_LAYOUT_ANY, 0, false, scratch, nullptr}, launch, false};
+    {"matmul", FACTORS, DRA_LAYOUT_ANY, 0, false, scratch, nullptr, rounds, narrows, true},
+    launch,
+    false};
 
 /* ---- a product, then a pointwise program ----------------------------------------------------- */
 
@@ -165,16 +187,26 @@ static const dra_then_attr *then_of(const dra_call *c)
     return &static_cast<const then_attr *>(c->attr)->then;
 }
 
-/* The product alone, into *y, in the memory of one of the outputs. */
+/* Bytes of the product, where the output whose memory was meant for it is stored in bf16: then it
+ * is in scratch memory, behind that of the product. */
+static size_t apart_bytes(const dra_call *c)
+{
+    const dra_then_attr *a = then_of(c);
+    return c->out[a->home].dtype == DRA_F32 ? 0 : (size_t)dra_shape_count(&a->shape) * 4;
+}
+
+/* The product alone, into *y, in the memory of one of the outputs, or in scratch memory. */
 static dra_call before_program(const dra_call *c, dra_tensor *y)
 {
     const dra_then_attr *a = then_of(c);
     dra_call             call = *c;
     *y = {};
-    y->data = c->out[a->home].data;
     y->dtype = DRA_F32;
     y->shape = a->shape;
     dra_tensor_make_dense(y);
+    y->data = c->out[a->home].data;
+    if (apart_bytes(c) && c->scratch)
+        y->data = c->scratch, call.scratch = static_cast<char *>(c->scratch) + apart_bytes(c);
     call.n_in = a->inputs;
     call.out = y;
     call.n_out = 1;
@@ -185,8 +217,10 @@ static size_t then_scratch(const dra_call *c)
 {
     dra_tensor     y;
     const dra_call call = before_program(c, &y);
-    return scratch(&call);
+    return scratch(&call) + apart_bytes(c);
 }
+
+static uint32_t then_narrows(const dra_call *) { return ~0u; } /* the program writes them */
 
 static void then_launch(const dra_call *c)
 {
@@ -200,10 +234,11 @@ static void then_launch(const dra_call *c)
                          a->program.step, dra_shape_count(&y.shape));
 }
 
-const dra_cuda_kernel dra_cuda_matmul_then = {
-    {"matmul_then", DRA_ANY_DTYPE | DRA_QUANTISED, DRA_LAYOUT_ANY, 0, false, then_scratch, nullptr},
-    then_launch,
-    false};
+const dra_cuda_kernel dra_cuda_matmul_then = {{"matmul_then", DRA_ANY_DTYPE | DRA_QUANTISED,
+                                               DRA_LAYOUT_ANY, 0, false, then_scratch, nullptr,
+                                               rounds, then_narrows, true},
+                                              then_launch,
+                                              false};
 
 /* ---- several products of one a --------------------------------------------------------------- */
 
@@ -288,7 +323,26 @@ static void several_launch(const dra_call *c)
     }
 }
 
-const dra_cuda_kernel dra_cuda_matmuls = {
-    {"matmuls", FACTORS, DRA_LAYOUT_ANY, 0, false, several_scratch, nullptr},
-    several_launch,
-    false};
+static uint32_t several_rounds(const dra_call *c)
+{
+    uint32_t bits = factor_bit(c, 0);
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        bits |= factor_bit(c, at);
+        at += static_cast<const several_attr *>(c->attr)->several.inputs[k] - 1;
+    }
+    return bits;
+}
+
+static uint32_t several_narrows(const dra_call *c)
+{
+    uint32_t bits = 0;
+    for (int k = 0; k < several_of(c) && is_rounded(c); k++)
+        if (static_cast<const several_attr *>(c->attr)->several.inputs[k] == 2) bits |= 1u << k;
+    return bits;
+}
+
+const dra_cuda_kernel dra_cuda_matmuls = {{"matmuls", FACTORS, DRA_LAYOUT_ANY, 0, false,
+                                           several_scratch, nullptr, several_rounds,
+                                           several_narrows, true},
+                                          several_launch,
+                                          false};

@@ -56,7 +56,25 @@ __device__ static inline void dra_mma_load_turned(uint32_t r[4], const uint16_t 
                  : "r"((unsigned)__cvta_generic_to_shared(row)));
 }
 
+/* Copies 16 bytes to shared memory; the thread goes on meanwhile, see dra_mma_wait(). */
+__device__ static inline void dra_mma_copy(uint16_t *to, const uint16_t *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+
+/* All copies that this thread began are done. */
+__device__ static inline void dra_mma_wait(void)
+{
+    asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
 #else
+
+static inline void dra_mma_copy(uint16_t *to, const uint16_t *from) { memcpy(to, from, 16); }
+static inline void dra_mma_wait(void) {}
 
 static inline uint32_t dra_pack_bf16(float low, float high)
 {
@@ -130,36 +148,59 @@ template <int W> struct dra_mma_row {
     enum { STEP = W + 8 };
 };
 
-/* Fragments a of `rows` of the warp: 16 x W, from f32 in memory. row(r): where row r starts, or
- * NULL: zeros. */
-template <int W, typename F>
-__device__ static inline void dra_mma_rows(uint32_t (&a)[W / 16][4], F row)
+/* Where rows of W numbers come from: there(r) or zeros; halves(r), if they are stored in bf16, on 16
+ * bytes; floats(r), `step` apart, or adjacent and on 16 bytes: by_four. */
+
+/* Numbers c and c+1 of row r, two to a word. */
+template <typename Source>
+__device__ static inline uint32_t dra_mma_pair(const Source &s, int r, int c)
 {
-    const float *at[2] = {row(dra_mma_g()), row(dra_mma_g() + 8)};
+    if (!s.there(r)) return 0;
+    if (s.bf16) return *reinterpret_cast<const uint32_t *>(s.halves(r) + c);
+    const float *x = s.floats(r);
+    if (!s.by_four) return dra_pack_bf16(x[c * s.step], x[(c + 1) * s.step]);
+    const float2 two = *reinterpret_cast<const float2 *>(x + c);
+    return dra_pack_bf16(two.x, two.y);
+}
+
+/* Fragments a of 16 rows of the warp: 16 x W. */
+template <int W, typename Source>
+__device__ static inline void dra_mma_rows(uint32_t (&a)[W / 16][4], const Source &s)
+{
     DRA_UNROLL
     for (int k = 0; k < W / 16; k++) {
         DRA_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const int c = 16 * k + i / 2 * 8 + 2 * dra_mma_t();
-            float2    x = make_float2(0, 0);
-            if (at[i % 2]) x = *reinterpret_cast<const float2 *>(at[i % 2] + c);
-            a[k][i] = dra_pack_bf16(x.x, x.y);
-        }
+        for (int i = 0; i < 4; i++)
+            a[k][i] = dra_mma_pair(s, dra_mma_g() + i % 2 * 8,
+                                   16 * k + i / 2 * 8 + 2 * dra_mma_t());
     }
 }
 
-/* to (N, W) = N rows of f32 in memory, rounded. A block of THREADS. */
-template <int N, int W, int THREADS, typename F>
-__device__ static inline void dra_mma_fill(uint16_t *to, F row)
+/* to (N, W) = N rows. What is stored in bf16 is copied while the threads go on, until dra_mma_wait()
+ * and a __syncthreads(); the rest is there after the latter. A block of THREADS. */
+template <int N, int W, int THREADS, typename Source>
+__device__ static inline void dra_mma_fill(uint16_t *to, const Source &s)
 {
+    enum { SOME = 8 }; /* 16 bytes of bf16 */
     DRA_UNROLL
-    for (int i = (int)threadIdx.x; i < N * (W / 4); i += THREADS) {
-        const int    r = i / (W / 4), c = i % (W / 4) * 4;
-        const float *from = row(r);
-        float4       x = make_float4(0, 0, 0, 0);
-        if (from) x = *reinterpret_cast<const float4 *>(from + c);
-        *reinterpret_cast<uint2 *>(to + r * dra_mma_row<W>::STEP + c) = make_uint2(
-            dra_pack_bf16(x.x, x.y), dra_pack_bf16(x.z, x.w));
+    for (int i = (int)threadIdx.x; i < N * (W / SOME); i += THREADS) {
+        const int r = i / (W / SOME), c = i % (W / SOME) * SOME;
+        uint16_t *at = to + r * dra_mma_row<W>::STEP + c;
+        if (s.bf16 && s.there(r)) {
+            dra_mma_copy(at, s.halves(r) + c);
+            continue;
+        }
+        DRA_UNROLL
+        for (int k = 0; k < SOME; k += 4) {
+            uint2 x = make_uint2(0, 0);
+            if (s.there(r) && s.by_four) {
+                const float4 v = *reinterpret_cast<const float4 *>(s.floats(r) + c + k);
+                x = make_uint2(dra_pack_bf16(v.x, v.y), dra_pack_bf16(v.z, v.w));
+            } else if (s.there(r)) {
+                x = make_uint2(dra_mma_pair(s, r, c + k), dra_mma_pair(s, r, c + k + 2));
+            }
+            *reinterpret_cast<uint2 *>(at + k) = x;
+        }
     }
 }
 

@@ -25,4 +25,7 @@ int dra_cuda_widen(int bytes, int views, dra_view *const *v, int64_t *n);
      : (bytes) == 2 ? f<uint16_t>(__VA_ARGS__)                                                     \
                     : f<uint8_t>(__VA_ARGS__))
 
+/* The same for fours, of 16 bytes at most; false: they are not neighbours. */
+bool dra_cuda_by_four(dra_view *v, int64_t *n);
+
 #endif

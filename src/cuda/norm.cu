@@ -4,7 +4,9 @@
 struct norm_call {
     dra_rows_view x, dy;  /* y and dy of the gradient */
     dra_view      factor; /* r of the gradient */
-    float        *y, *r;
+    void         *y;      /* floats; of norm also bf16 */
+    bool          y_bf16;
+    float        *r;
     int64_t       rows, n;
     dra_row_norm  kind;
     float         eps;
@@ -15,7 +17,8 @@ static norm_call call_of(const dra_call *c)
     const dra_norm_attr *k = static_cast<const dra_norm_attr *>(c->attr);
     norm_call            a = {};
     a.x = dra_rows_of(&c->in[0]);
-    a.y = static_cast<float *>(c->out[0].data);
+    a.y = c->out[0].data;
+    a.y_bf16 = c->out[0].dtype == DRA_BF16;
     a.n = a.x.length;
     a.rows = dra_shape_count(&c->in[0].shape) / a.n;
     a.kind = k->kind;
@@ -38,7 +41,7 @@ template <typename Team, int W, int HELD> __global__ static void norm_kernel(con
             float y[W];
             DRA_UNROLL
             for (int j = 0; j < W; j++) y[j] = (v[j] - m.c - m.rest) * m.r;
-            dra_store_some<W>(a.y + r * a.n + i, y);
+            dra_store_real<W>(a.y, a.y_bf16, r * a.n + i, y);
         });
     }
 }
@@ -51,8 +54,10 @@ static void norm_launch(const dra_call *c)
     DRA_LAUNCH_ROWS(c, norm_kernel, a.rows, a.n, by_four, a);
 }
 
-const dra_cuda_kernel dra_cuda_norm = {
-    {"norm", DRA_REALS, DRA_LAYOUT_ROWS, 1, false, nullptr, nullptr}, norm_launch, false};
+const dra_cuda_kernel dra_cuda_norm = {{"norm", DRA_REALS, DRA_LAYOUT_ROWS, 1, false, nullptr,
+                                        nullptr, nullptr, dra_narrows_first, false},
+                                       norm_launch,
+                                       false};
 
 /* ---- (y, r, dy) -> dx = r (dy - [layer: mean(dy)] - y k sum(dy y)) --------------------------- */
 
@@ -79,7 +84,7 @@ template <typename Team, int W, int HELD> __global__ static void back_kernel(con
             float dx[W];
             DRA_UNROLL
             for (int j = 0; j < W; j++) dx[j] = r * (u[j] - mean - slope * v[j]);
-            dra_store_some<W>(a.y + row * a.n + i, dx);
+            dra_store_real<W>(a.y, a.y_bf16, row * a.n + i, dx);
         });
     }
 }
@@ -94,5 +99,7 @@ static void back_launch(const dra_call *c)
     DRA_LAUNCH_ROWS(c, back_kernel, a.rows, a.n, by_four, a);
 }
 
-const dra_cuda_kernel dra_cuda_norm_back = {
-    {"norm_back", DRA_REALS, DRA_LAYOUT_ROWS, 1 | 4, false, nullptr, nullptr}, back_launch, false};
+const dra_cuda_kernel dra_cuda_norm_back = {{"norm_back", DRA_REALS, DRA_LAYOUT_ROWS, 1 | 4, false,
+                                             nullptr, nullptr, nullptr, dra_narrows_first, false},
+                                            back_launch,
+                                            false};

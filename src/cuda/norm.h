@@ -2,7 +2,7 @@
 #ifndef DRA_SRC_CUDA_NORM_H
 #define DRA_SRC_CUDA_NORM_H
 
-#include "cuda/rows.h"
+#include "cuda/stored.h"
 
 struct dra_norm_moments { /* of a row: its mean is c + rest, y = (x - c - rest) r */
     float c, rest, r;

@@ -13,7 +13,9 @@ enum { MEAN = 2 }; /* numbers that say the mean of a row: c and rest */
 struct gain_call {
     dra_rows_view x;
     const float  *w, *b;
-    float        *y, *r, *mean;
+    void         *y; /* floats or bf16 */
+    bool          y_bf16;
+    float        *r, *mean;
     int64_t       rows, n;
     dra_row_norm  kind;
     float         eps;
@@ -35,7 +37,7 @@ template <typename Team, int W, int HELD> __global__ static void gain_kernel(con
             if (a.b) dra_load_some<W>(a.b + i, b);
             DRA_UNROLL
             for (int j = 0; j < W; j++) y[j] = (v[j] - m.c - m.rest) * m.r * w[j] + b[j];
-            dra_store_some<W>(a.y + r * a.n + i, y);
+            dra_store_real<W>(a.y, a.y_bf16, r * a.n + i, y);
         });
     }
 }
@@ -49,7 +51,8 @@ static void gain_launch(const dra_call *c)
     a.x = dra_rows_of(&c->in[0]);
     a.w = static_cast<const float *>(c->in[1].data);
     a.b = c->n_in > 2 ? static_cast<const float *>(c->in[2].data) : nullptr;
-    a.y = static_cast<float *>(c->out[0].data);
+    a.y = c->out[0].data;
+    a.y_bf16 = c->out[0].dtype == DRA_BF16;
     a.r = static_cast<float *>(c->out[1].data);
     a.mean = static_cast<float *>(c->out[2].data);
     a.n = a.x.length;
@@ -59,8 +62,10 @@ static void gain_launch(const dra_call *c)
     DRA_LAUNCH_ROWS(c, gain_kernel, a.rows, a.n, by_four, a);
 }
 
-const dra_cuda_kernel dra_cuda_norm_gain = {
-    {"norm_gain", DRA_REALS, DRA_LAYOUT_ROWS, 0, false, nullptr, nullptr}, gain_launch, false};
+const dra_cuda_kernel dra_cuda_norm_gain = {{"norm_gain", DRA_REALS, DRA_LAYOUT_ROWS, 0, false,
+                                             nullptr, nullptr, nullptr, dra_narrows_first, false},
+                                            gain_launch,
+                                            false};
 
 /* ---- (x, w, r, mean, dy) -> dx, dw, db ------------------------------------------------------- */
 

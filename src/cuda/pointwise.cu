@@ -1,15 +1,18 @@
 /* Pointwise functions and programs: one thread computes all steps of an element, or of four
  * neighbours where memory allows, after it has read all their operands, so an output may take the
- * memory of an input. */
+ * memory of an input. Its values are in shared memory, as many as the program has: registers cannot
+ * be counted through, and memory of a thread's own would be too large for the first cache. */
 #include "cuda/pointwise.h"
 
 #include "cuda/functions.h"
+#include "cuda/stored.h"
 
 struct program {
     int32_t            inputs, steps;
     int64_t            n;
     dra_view           in[DRA_POINTWISE_INPUTS];
     uint8_t            in_bytes[DRA_POINTWISE_INPUTS], out_bytes[DRA_POINTWISE_OUTPUTS];
+    bool               rounds[DRA_POINTWISE_OUTPUTS]; /* floats, stored in bf16 */
     void              *out[DRA_POINTWISE_OUTPUTS];
     dra_pointwise_step step[DRA_POINTWISE_STEPS];
 };
@@ -48,6 +51,13 @@ template <int W> __device__ static void load_words(const program &p, int k, int6
 template <int W>
 __device__ static void store_words(const program &p, int k, int64_t i, const dra_word *from)
 {
+    if (p.rounds[k]) {
+        float x[W];
+        DRA_UNROLL
+        for (int j = 0; j < W; j++) x[j] = from[j].real;
+        dra_store_real<W>(p.out[k], true, i, x);
+        return;
+    }
     if (W == 4 && p.out_bytes[k] == 4) {
         static_cast<float4 *>(p.out[k])[i / 4] = *reinterpret_cast<const float4 *>(from);
         return;
@@ -56,19 +66,31 @@ __device__ static void store_words(const program &p, int k, int64_t i, const dra
     for (int j = 0; j < W; j++) store_word(p.out[k], p.out_bytes[k], i + j, from[j]);
 }
 
+template <int W> __device__ static void take_words(const dra_word *from, dra_word *to)
+{
+    if (W == 4)
+        *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
+    else
+        to[0] = from[0];
+}
+
 template <int W> __global__ static void run_program(const __grid_constant__ program p)
 {
-    alignas(16) dra_word value[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS][W];
+    DRA_SHARED(dra_word, room);
+    const auto value = [&](int k) { return room + (k * blockDim.x + threadIdx.x) * W; };
     DRA_EACH(at, p.n / W)
     {
         const int64_t i = at * W;
-        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value[k]);
+        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value(k));
         for (int k = 0; k < p.steps; k++) {
             const dra_pointwise_step &s = p.step[k];
             const int                 operands = dra_function_operands(s.function);
-            dra_word                 *r = value[p.inputs + k];
-            dra_function_apply<W>(s, value[s.x[0]], value[s.x[operands > 1 ? 1 : 0]],
-                                  value[s.x[operands > 2 ? 2 : 0]], r);
+            alignas(16) dra_word      x[3][W], r[W];
+            take_words<W>(value(s.x[0]), x[0]);
+            if (operands > 1) take_words<W>(value(s.x[1]), x[1]);
+            if (operands > 2) take_words<W>(value(s.x[2]), x[2]);
+            dra_function_apply<W>(s, x[0], x[1], x[2], r);
+            if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k));
             if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, i, r);
         }
     }
@@ -81,8 +103,20 @@ static bool by_four(const program &p, int outputs)
     for (int k = 0; k < p.inputs; k++)
         if (p.in[k].rank == 0 && p.in_bytes[k] == 4) yes = yes && (uintptr_t)p.in[k].data % 16 == 0;
     for (int k = 0; k < outputs; k++)
-        if (p.out_bytes[k] == 4) yes = yes && (uintptr_t)p.out[k] % 16 == 0;
+        if (p.out_bytes[k] == 4 || p.rounds[k]) yes = yes && (uintptr_t)p.out[k] % 16 == 0;
     return yes;
+}
+
+template <int W> static void start(const dra_call *c, const program &p)
+{
+    enum { FEW = 20 }; /* values for which whole blocks have room */
+    const int      values = p.inputs + p.steps, threads = values <= FEW ? DRA_THREADS : 128;
+    const size_t   bytes = (size_t)(values * threads * W) * sizeof(dra_word);
+    const unsigned grid = dra_grid(c, p.n / W, threads);
+    cudaFuncSetAttribute(run_program<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
+                             (int)sizeof(dra_word));
+    DRA_LAUNCH(c, run_program<W>, grid, threads, bytes, p);
 }
 
 void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,
@@ -101,11 +135,12 @@ void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, i
         p.out[k] = out[k].data;
         p.out_bytes[k] = (uint8_t)dra_dtype_bytes(out[k].dtype);
     }
-    for (int k = 0; k < steps; k++) p.step[k] = step[k];
-    if (by_four(p, outputs))
-        DRA_LAUNCH(c, (run_program<4>), dra_grid(c, n / 4, DRA_THREADS), DRA_THREADS, 0, p);
-    else
-        DRA_LAUNCH(c, (run_program<1>), dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, p);
+    for (int k = 0; k < steps; k++) {
+        p.step[k] = step[k];
+        if (step[k].output >= 0 && step[k].dtype == DRA_F32)
+            p.rounds[step[k].output] = out[step[k].output].dtype == DRA_BF16;
+    }
+    by_four(p, outputs) ? start<4>(c, p) : start<1>(c, p);
 }
 
 static void launch_program(const dra_call *c)
@@ -127,10 +162,14 @@ static void launch_function(const dra_call *c)
     dra_cuda_run_program(c, c->n_in, c->in, 1, c->out, 1, &step, dra_shape_count(&c->out[0].shape));
 }
 
+static uint32_t narrows_all(const dra_call *) { return ~0u; }
+
 /* Inputs with any strides. */
 #define FUNCTION(op, dtypes, in_place)                                                             \
-    const dra_cuda_kernel dra_cuda_##op = {                                                        \
-        {#op, dtypes, DRA_LAYOUT_ANY, in_place, false, nullptr, nullptr}, launch_function, false};
+    const dra_cuda_kernel dra_cuda_##op = {{#op, dtypes, DRA_LAYOUT_ANY, in_place, false, nullptr, \
+                                            nullptr, nullptr, narrows_all, false},                 \
+                                           launch_function,                                        \
+                                           false};
 
 enum { NUMBERS = DRA_REALS | DRA_BIT(DRA_I32), ALL = NUMBERS | DRA_BIT(DRA_BOOL) };
 
@@ -183,7 +222,8 @@ FUNCTION(not, DRA_BIT(DRA_BOOL), 1)
 FUNCTION(is_finite, ALL, 0)
 FUNCTION(select, DRA_ANY_DTYPE, 2 | 4)
 
-const dra_cuda_kernel dra_cuda_pointwise = {
-    {"pointwise", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, nullptr, dra_pointwise_takes},
-    launch_program,
-    false};
+const dra_cuda_kernel dra_cuda_pointwise = {{"pointwise", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false,
+                                             nullptr, dra_pointwise_takes, nullptr, narrows_all,
+                                             false},
+                                            launch_program,
+                                            false};

@@ -107,6 +107,36 @@ __device__ static inline float4 dra_fetch_some(const typename S::type *at, int64
     return v;
 }
 
+/* W results, 1 or 4, from element `at` on: floats, or rounded to bf16. */
+template <int W>
+__device__ static inline void dra_store_real(void *to, bool bf16, int64_t at, const float *v)
+{
+    if (!bf16)
+        dra_store_some<W>(static_cast<float *>(to) + at, v);
+    else if (W == 4)
+        *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(to) + at) = make_uint2(
+            dra_pair_bf16(v[0], v[W / 4]), dra_pair_bf16(v[W / 2], v[W - 1]));
+    else
+        static_cast<uint16_t *>(to)[at] = (uint16_t)dra_pair_bf16(v[0], 0);
+}
+
+/* For `narrows` of a kernel that stores its first output so. */
+static inline uint32_t dra_narrows_first(const dra_call *) { return 1; }
+
+/* Whether a matrix of floats would be read as it is, if it were stored in bf16: see gemm_run.cu. */
+static inline bool dra_even_lines(const dra_tensor *t)
+{
+    const int32_t last = t->shape.rank - 1;
+    bool          even = last > 0 && t->dtype == DRA_F32;
+    int           adjacent = 0;
+    for (int32_t i = 0; i <= last; i++) {
+        const bool one = i >= last - 1 && t->stride[i] == 1 && !adjacent;
+        adjacent += one;
+        even = even && (one || t->stride[i] % 8 == 0);
+    }
+    return even && adjacent == 1;
+}
+
 /* Whether rows of numbers of this size, `step` elements apart, all start on 16 bytes. */
 static inline bool dra_on_16(const void *data, size_t bytes, int64_t step)
 {

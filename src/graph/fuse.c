@@ -146,6 +146,7 @@ dra_status dra_fuse(dra_program *p)
         if (!dra_program_failed(p) && pointwise) dra_fuse_pointwise(p, (int32_t)b);
         if (!dra_program_failed(p)) dra_fuse_then(p, (int32_t)b);
         if (!dra_program_failed(p)) dra_fuse_several(p, (int32_t)b);
+        if (!dra_program_failed(p) && b >= DRA_BLOCK_STEP) dra_narrow(p, (int32_t)b);
     }
     return p->error.code;
 }

@@ -32,8 +32,9 @@ void dra_fuse_joins(dra_program *p, int32_t block);
 void dra_fuse_pointwise(dra_program *p, int32_t block);
 void dra_fuse_then(dra_program *p, int32_t block);
 void dra_fuse_several(dra_program *p, int32_t block);
+void dra_narrow(dra_program *p, int32_t block);
 
 /* Ops that they look for and make. */
-extern const dra_op dra_op_concat, dra_op_pointwise;
+extern const dra_op dra_op_concat, dra_op_pointwise, dra_op_cast;
 
 #endif

@@ -112,7 +112,11 @@ dra_place dra_moving_place(dra_program *p, int32_t block, const dra_type *t); /*
  * whose places are set: gives it the kernel, if that takes its dtypes, and the scratch memory. */
 const dra_kernel *dra_find_kernel(dra_program *p, const dra_op *op);
 void              dra_set_kernel(dra_program *p, dra_instr *in, const dra_kernel *kernel);
-void              dra_add_scratch(dra_program *p, int32_t block, dra_instr *in);
+void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in); /* or its new size */
+/* Hands `ask` a call of the instruction without data, for the functions of a kernel that look at
+ * shapes and attributes. False: out of memory. */
+typedef void (*dra_ask)(const dra_kernel *k, const dra_call *c, void *answer);
+bool dra_ask_kernel(dra_program *p, const dra_instr *in, dra_ask ask, void *answer);
 void dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to);
 
 #endif

@@ -126,14 +126,12 @@ void dra_set_kernel(dra_program *p, dra_instr *in, const dra_kernel *kernel)
     }
 }
 
-/* A call without data, for the functions of a kernel that look at shapes alone. */
-void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
+bool dra_ask_kernel(dra_program *p, const dra_instr *in, dra_ask ask, void *answer)
 {
-    if (dra_program_failed(p) || !in->kernel->scratch) return;
     dra_tensor *t = calloc((size_t)(in->n_in + in->n_out) + 1, sizeof *t);
     if (!t) {
         dra_no_memory(p);
-        return;
+        return false;
     }
     for (int i = 0; i < in->n_in; i++) t[i] = in->in[i].tensor;
     for (int i = 0; i < in->n_out; i++) t[in->n_in + i] = in->out[i].tensor;
@@ -144,9 +142,24 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
                         .n_out = in->n_out,
                         .context = p->device->context,
                         .threads = p->device->threads};
-    const size_t   bytes = in->kernel->scratch(&c);
+    ask(in->kernel, &c, answer);
     free(t);
-    if (bytes)
+    return true;
+}
+
+static void ask_scratch(const dra_kernel *k, const dra_call *c, void *answer)
+{
+    *(size_t *)answer = k->scratch(c);
+}
+
+void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
+{
+    size_t bytes = 0;
+    if (dra_program_failed(p) || !in->kernel->scratch) return;
+    if (!dra_ask_kernel(p, in, ask_scratch, &bytes)) return;
+    if (in->scratch >= 0)
+        p->storage[in->scratch].bytes = bytes;
+    else if (bytes)
         in->scratch = dra_storage_new(
             p, (dra_storage){.kind = DRA_STORAGE_LOCAL, .block = block, .bytes = bytes});
 }

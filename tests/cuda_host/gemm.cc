@@ -20,14 +20,19 @@ static void one(const dra_cuda_gemm *g, int64_t m)
 {
     for (int64_t i = 0; i < g->M; i++)
         for (int64_t j = 0; j < g->N; j++) {
-            float *y = g->y + m * g->y_next + i * g->y_row + j;
+            void  *at = dra_cuda_gemm_y(*g, m * g->y_next + i * g->y_row + j);
+            float *y = static_cast<float *>(at);
             double sum = g->add ? *y : 0;
             for (int64_t k = 0; k < g->K; k++)
                 sum += (double)dra_load(g->a, g->a_dtype,
                                         m * g->a_next + i * g->a_row + k * g->a_column) *
                        (double)dra_load(g->b, g->b_dtype,
                                         m * g->b_next + k * g->b_row + j * g->b_column);
-            *y = (float)(g->bias ? sum + g->bias[j] : sum);
+            sum = g->bias ? sum + g->bias[j] : sum;
+            if (g->y_bf16)
+                *static_cast<uint16_t *>(at) = dra_round_bf16((float)sum);
+            else
+                *y = (float)sum;
         }
 }
 
@@ -56,6 +61,7 @@ bool dra_cuda_gemm_library(const dra_call *, const dra_cuda_gemm *g)
     expect(adjacent(g->K, g->N, g->b_row, g->b_column) ||
                adjacent(g->N, g->K, g->b_column, g->b_row),
            "strides of b");
+    expect(!g->y_bf16 || (!g->bias && !g->add), "a bias or a sum in bf16");
     expect(g->K > 0 && g->a_next >= 0 && g->b_next >= 0 && (uintptr_t)g->bias % 16 == 0, "sizes");
     if (g->N <= FEW) return false;
     for (int64_t m = 0; m < g->batch; m++) one(g, m);

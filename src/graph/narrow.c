@@ -1,0 +1,235 @@
+/* Narrowing, the last pass over a block: numbers that are rounded to bf16 wherever they are read, as
+ * factors of products in bf16 are, are stored in bf16, so that they take half the memory and nobody
+ * rounds them again. Where others read them, too, there are both: one cast for all who round. The
+ * numbers of all results stay the same.
+ *
+ * Instructions are looked at from the last to the first, since a copy rounds where its readers do.
+ * Kernels say what they round and what they can store in bf16 (device/kernel.h); on a device whose
+ * kernels say nothing, such as the CPU, nothing changes. */
+#include "graph/fuse.h"
+
+#include <stdlib.h>
+
+enum { LARGE = 1 << 16 };  /* bytes; less is not worth it */
+enum { LINE = 64 };        /* bytes that places begin on: half of it is enough for kernels */
+enum { WORTH = 2 };        /* what readers must gain for a cast */
+enum { MOST_INPUTS = 32 }; /* that have a bit */
+
+typedef struct narrowing {
+    dra_program *p;
+    int32_t      block;
+    dra_uses     uses;
+    size_t       n;      /* instructions of the block */
+    uint32_t    *rounds; /* by instruction: bits of its inputs */
+    dra_instr  **cast;   /* those to be inserted, the last one first */
+    int32_t     *after;  /* which instruction each */
+    size_t       casts;
+} narrowing;
+
+typedef struct readers { /* of a storage */
+    int rounding, gain, others;
+} readers;
+
+/* ---- what kernels say ------------------------------------------------------------------------ */
+
+static void ask_rounds(const dra_kernel *k, const dra_call *c, void *answer)
+{
+    *(uint32_t *)answer = k->rounds(c);
+}
+
+static void ask_narrows(const dra_kernel *k, const dra_call *c, void *answer)
+{
+    *(uint32_t *)answer = k->narrows(c);
+}
+
+static bool can_narrow(const narrowing *w, const dra_instr *in, int out)
+{
+    uint32_t bits = 0;
+    if (!in->kernel->narrows || out >= MOST_INPUTS) return false;
+    return dra_ask_kernel(w->p, in, ask_narrows, &bits) && bits >> out & 1;
+}
+
+static dra_instr *instr_at(const narrowing *w, int32_t at)
+{
+    return w->p->block[w->block].instr[at];
+}
+
+static void ask_what_it_rounds(narrowing *w, int32_t at)
+{
+    const dra_instr *in = instr_at(w, at);
+    if (in->kernel && in->kernel->rounds) dra_ask_kernel(w->p, in, ask_rounds, &w->rounds[at]);
+}
+
+static bool rounds_input(const narrowing *w, int32_t at, int i)
+{
+    const dra_instr *in = instr_at(w, at);
+    return i < MOST_INPUTS && w->rounds[at] >> i & 1 && in->in[i].offset % LINE == 0;
+}
+
+/* ---- what can be narrow ---------------------------------------------------------------------- */
+
+/* Memory of this block alone, all of which this output is. */
+static bool is_own(const narrowing *w, const dra_place *out)
+{
+    const dra_program *p = w->p;
+    if (out->storage < 0 || out->tensor.dtype != DRA_F32) return false;
+    const int32_t      root = dra_root(p, out->storage);
+    const dra_storage *s = &p->storage[root];
+    return s->kind == DRA_STORAGE_LOCAL && s->block == w->block && !s->kept && s->bytes >= LARGE &&
+           !w->uses.shared[root] && dra_in_order(p, out);
+}
+
+static bool writes(const dra_program *p, const dra_instr *in, int32_t root)
+{
+    for (int i = 0; i < in->n_out; i++)
+        if (dra_root(p, in->out[i].storage) == root) return true;
+    return false;
+}
+
+/* False: somebody else writes there. */
+static bool count_readers(const narrowing *w, int32_t root, int32_t maker, readers *r)
+{
+    const dra_uses *u = &w->uses;
+    *r = (readers){0};
+    for (size_t k = u->first[root]; k < u->end[root]; k++) {
+        const int32_t    at = u->at[k];
+        const dra_instr *in = instr_at(w, at);
+        if (at == maker || (k > u->first[root] && u->at[k - 1] == at)) continue;
+        if (!in->kernel || writes(w->p, in, root)) return false;
+        for (int i = 0; i < in->n_in; i++) {
+            if (dra_root(w->p, in->in[i].storage) != root) continue;
+            const bool rounding = rounds_input(w, at, i);
+            r->rounding += rounding;
+            r->others += !rounding;
+            r->gain += rounding ? (in->kernel->packs ? 1 : WORTH) : 0;
+        }
+    }
+    return r->rounding > 0;
+}
+
+/* ---- narrowing ------------------------------------------------------------------------------- */
+
+static void make_narrow(dra_place *x, int32_t storage)
+{
+    x->storage = storage;
+    x->tensor.dtype = DRA_BF16;
+    x->offset /= 2;
+}
+
+/* Those who round read `storage`, in bf16, from now on. */
+static void redirect(const narrowing *w, int32_t root, int32_t storage)
+{
+    const dra_uses *u = &w->uses;
+    for (size_t k = u->first[root]; k < u->end[root]; k++) {
+        dra_instr *in = instr_at(w, u->at[k]);
+        bool       changed = false;
+        for (int i = 0; i < in->n_in; i++) {
+            if (dra_root(w->p, in->in[i].storage) != root || in->in[i].tensor.dtype != DRA_F32 ||
+                !rounds_input(w, u->at[k], i))
+                continue;
+            make_narrow(&in->in[i], storage);
+            changed = true;
+        }
+        if (changed) dra_add_scratch(w->p, w->block, in);
+    }
+}
+
+/* A copy then rounds what it reads. */
+static void narrow_output(narrowing *w, int32_t at, dra_place *out, int32_t root)
+{
+    dra_instr *in = instr_at(w, at);
+    w->p->storage[root].bytes /= 2;
+    make_narrow(out, root);
+    redirect(w, root, root);
+    dra_add_scratch(w->p, w->block, in);
+    ask_what_it_rounds(w, at);
+}
+
+/* One cast, right after what makes the numbers; its kernel knows the dtype from its output. */
+static void add_cast(narrowing *w, int32_t maker, const dra_place *out, int32_t root)
+{
+    dra_program   *p = w->p;
+    const dra_type t = {DRA_BF16, out->tensor.shape};
+    dra_instr     *in = dra_instr_apart(p, w->block, &dra_op_cast, 1, 1);
+    if (!in) return;
+    in->in[0] = *out;
+    in->out[0] = dra_local_place(p, w->block, &t);
+    if (dra_program_failed(p)) return;
+    dra_set_kernel(p, in, dra_find_kernel(p, &dra_op_cast));
+    redirect(w, root, in->out[0].storage);
+    w->cast[w->casts] = in;
+    w->after[w->casts++] = maker;
+}
+
+static void narrow_instr(narrowing *w, int32_t at)
+{
+    dra_instr *in = instr_at(w, at);
+    for (int o = 0; o < in->n_out && in->kernel; o++) {
+        dra_place *out = &in->out[o];
+        readers    r;
+        if (dra_program_failed(w->p) || !is_own(w, out)) continue;
+        const int32_t root = dra_root(w->p, out->storage);
+        if (!count_readers(w, root, at, &r)) continue;
+        if (!r.others && can_narrow(w, in, o))
+            narrow_output(w, at, out, root);
+        else if (r.gain >= WORTH)
+            add_cast(w, at, out, root);
+    }
+}
+
+/* ---- a block --------------------------------------------------------------------------------- */
+
+/* False: no memory, or nobody rounds anything. */
+static bool narrowing_open(narrowing *w)
+{
+    size_t outputs = 0;
+    bool   any = false;
+    w->rounds = calloc(w->n + 1, sizeof *w->rounds);
+    for (size_t i = 0; i < w->n && w->rounds; i++) {
+        ask_what_it_rounds(w, (int32_t)i);
+        any = any || w->rounds[i];
+        outputs += (size_t)instr_at(w, (int32_t)i)->n_out;
+    }
+    if (w->rounds && !any) return false;
+    w->cast = calloc(outputs + 1, sizeof(dra_instr *));
+    w->after = calloc(outputs + 1, sizeof *w->after);
+    if (w->rounds && w->cast && w->after && dra_uses_open(&w->uses, w->p, w->block)) return true;
+    dra_no_memory(w->p);
+    return false;
+}
+
+static void narrowing_close(narrowing *w)
+{
+    dra_uses_close(&w->uses);
+    free(w->rounds);
+    free(w->cast);
+    free(w->after);
+}
+
+static void insert_casts(narrowing *w)
+{
+    dra_code_block *b = &w->p->block[w->block];
+    dra_instr     **all = malloc((w->n + w->casts + 1) * sizeof(dra_instr *));
+    size_t          n = 0;
+    if (!all) {
+        dra_no_memory(w->p);
+        return;
+    }
+    for (size_t i = 0, k = w->casts; i < w->n; i++) {
+        all[n++] = b->instr[i];
+        for (; k > 0 && w->after[k - 1] == (int32_t)i; k--) all[n++] = w->cast[k - 1];
+    }
+    free(b->instr);
+    b->instr = all;
+    b->n = n;
+    b->room = w->n + w->casts + 1;
+}
+
+void dra_narrow(dra_program *p, int32_t block)
+{
+    narrowing w = {.p = p, .block = block, .n = p->block[block].n};
+    if (narrowing_open(&w))
+        for (size_t i = w.n; i-- > 0 && !dra_program_failed(p);) narrow_instr(&w, (int32_t)i);
+    if (w.casts && !dra_program_failed(p)) insert_casts(&w);
+    narrowing_close(&w);
+}

@@ -1,0 +1,237 @@
+/* The pass of graph/narrow.c, with the kernels of whatever device the tests run on: what products in
+ * bf16 read is stored in bf16, and all results, gradients too, stay what they are without the pass.
+ * The CPU's kernels round by themselves: nothing is narrow there. */
+#include "check.h"
+#include "graph/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = WIDE * C };
+
+typedef struct variant {
+    const char *name;
+    bool        bias, attends, residual, loss;
+    dra_value (*act)(dra_graph *g, dra_value x);
+} variant;
+
+/* ---- a block of a transformer, and its gradients --------------------------------------------- */
+
+typedef struct builder {
+    dra_graph *g;
+    dra_value  of[32]; /* parameters, of which gradients are asked for */
+    int        n;
+} builder;
+
+static dra_value parameter(builder *b, const char *name, dra_shape shape)
+{
+    return b->of[b->n++] = check_real(b->g, name, shape);
+}
+
+static dra_value linear(builder *b, dra_value x, const char *name, int64_t in, int64_t out,
+                        bool bias)
+{
+    char bias_name[16];
+    snprintf(bias_name, sizeof bias_name, "%s.b", name);
+    const dra_value w = parameter(b, name, DRA_SHAPE(out, in));
+    const dra_value add = bias ? parameter(b, bias_name, DRA_SHAPE(out)) : (dra_value){0};
+    return dra_linear(b->g, x, w, add);
+}
+
+static dra_value norm(builder *b, dra_value x, const char *name)
+{
+    char add[16];
+    snprintf(add, sizeof add, "%s.b", name);
+    return dra_layer_norm(b->g, x, parameter(b, name, DRA_SHAPE(C)),
+                          parameter(b, add, DRA_SHAPE(C)), 1e-5);
+}
+
+static dra_value heads(dra_graph *g, dra_value x) /* (T, C) -> (1, H, T, D) */
+{
+    return dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(1, T, HEADS, D)), 1, 2);
+}
+
+static dra_value attention(builder *b, dra_value x, bool bias)
+{
+    dra_graph              *g = b->g;
+    const dra_value         q = heads(g, linear(b, x, "q", C, C, bias));
+    const dra_value         k = heads(g, linear(b, x, "k", C, C, bias));
+    const dra_value         v = heads(g, linear(b, x, "v", C, C, bias));
+    const dra_attend_config how = {.hi = dra_input(g, "hi", DRA_I32, DRA_SHAPE(1, T)),
+                                   .path = DRA_ATTEND_TILED};
+    const dra_value         y = dra_transpose(g, dra_attend(g, q, k, v, &how), 1, 2);
+    return linear(b, dra_reshape(g, y, DRA_SHAPE(T, C)), "o", C, C, bias);
+}
+
+static dra_value feed_forward(builder *b, dra_value x, const variant *a)
+{
+    return linear(b, a->act(b->g, linear(b, x, "up", C, WIDE, a->bias)), "down", WIDE, C, a->bias);
+}
+
+static dra_value loss_of(builder *b, dra_value y, const variant *a)
+{
+    dra_graph *g = b->g;
+    if (a->loss)
+        return dra_linear_cross_entropy(g, norm(b, y, "last"),
+                                        parameter(b, "head", DRA_SHAPE(V, C)),
+                                        dra_input(g, "target", DRA_I32, DRA_SHAPE(T)), NULL);
+    return dra_sum_all(g, dra_mul(g, y, check_real(g, "upstream", DRA_SHAPE(T, C))));
+}
+
+static dra_graph *build(const variant *a)
+{
+    builder    b = {.g = check_graph()};
+    dra_graph *g = b.g;
+    dra_value  dx[32], x = parameter(&b, "x", DRA_SHAPE(T, C)), y = x;
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    if (a->attends) y = attention(&b, norm(&b, y, "n1"), a->bias);
+    if (a->attends && a->residual) y = dra_add(g, x, y);
+    const dra_value z = feed_forward(&b, norm(&b, y, "n2"), a);
+    y = a->residual ? dra_add(g, y, z) : z;
+    const dra_value loss = loss_of(&b, y, a);
+    dra_gradient(g, 1, &loss, NULL, b.n, b.of, dx);
+    dra_output(g, "loss", loss);
+    for (int i = 0; i < b.n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "d%d", i);
+        dra_output(g, name, dx[i]);
+    }
+    return g;
+}
+
+/* ---- with and without ------------------------------------------------------------------------ */
+
+static check_program compile(const dra_graph *g, bool plain)
+{
+    dra_device   *device = check_device(2, dra_device_level_at(0));
+    check_program p = {0};
+    dra_error     err = {0};
+    if ((plain ? dra_compile_plain : dra_compile_fenced)(g, device, 64, &p.program, &err) !=
+            DRA_OK ||
+        dra_buffers_create(p.program, &p.buffers, &err) != DRA_OK)
+        fail_msg("%s", err.text);
+    return p;
+}
+
+/* Integers: how far the keys reach that a token sees, which is the largest target, too. */
+static void bind_all(check_program *p, dra_real (*memory)[MOST])
+{
+    for (size_t i = 0; i < p->program->n_slot; i++) {
+        const dra_slot *s = &p->program->slot[i];
+        uint64_t        seed = 77 + i;
+        const bool      ints = strcmp(s->name, "hi") == 0 || strcmp(s->name, "target") == 0;
+        int32_t        *n = (int32_t *)memory[i];
+        if (ints)
+            for (int t = 0; t < T; t++) n[t] = strcmp(s->name, "hi") ? t % V : t + 1;
+        else
+            for (size_t k = 0; k < s->bytes / sizeof(dra_real); k++)
+                memory[i][k] = (dra_real)(0.4 * check_random(&seed) - 0.2);
+        check_bind(p, s->name, memory[i], s->bytes);
+    }
+}
+
+static int narrow_places(const dra_program *p)
+{
+    const dra_code_block *b = &p->block[DRA_BLOCK_STEP];
+    int                   n = 0;
+    for (size_t i = 0; i < b->n; i++)
+        for (int k = 0; k < b->instr[i]->n_in; k++)
+            n += b->instr[i]->in[k].tensor.dtype == DRA_BF16;
+    return n;
+}
+
+static bool is_gpu(void) /* and not the emulation, whose products have one order */
+{
+    const dra_device *d = check_device(2, dra_device_level_at(0));
+    return check_cuda() && strcmp(dra_device_level(d), "cuda sm_00") != 0;
+}
+
+/* On a GPU the library may add up in another order where factors lie otherwise, and what is rounded
+ * to 8 bits afterwards may fall to the other side. */
+static void same_results(check_program *a, check_program *b, const char *what)
+{
+    for (size_t i = 0; i < a->program->n_result; i++) {
+        const dra_result_slot *r = &a->program->result[i];
+        const int64_t          n = dra_shape_count(&r->place.tensor.shape);
+        const dra_real        *x = check_result_of(a, r->name), *y = check_result_of(b, r->name);
+        double                 most = 0, far = 0;
+        for (int64_t k = 0; k < n; k++) {
+            const double off = fabs((double)x[k] - (double)y[k]), size = fabs((double)x[k]);
+            far = !(off <= far) ? off : far;
+            most = size > most ? size : most;
+        }
+        if (!(far <= (is_gpu() ? 2e-2 * most : 0)))
+            fail_msg("%s: %s differs by %g, the largest is %g", what, r->name, far, most);
+    }
+}
+
+static void compare(const variant *a)
+{
+    static dra_real memory[40][MOST];
+    dra_graph      *g = build(a);
+    check_program   plain = compile(g, true), fused = compile(g, false);
+    bind_all(&plain, memory);
+    bind_all(&fused, memory);
+    check_run(&plain);
+    check_run(&fused);
+    same_results(&plain, &fused, a->name);
+    assert_int_equal(narrow_places(plain.program), 0);
+    if (check_cuda())
+        assert_true(narrow_places(fused.program) >= (a->attends ? 12 : 4));
+    else
+        assert_int_equal(narrow_places(fused.program), 0);
+    check_free(&plain);
+    check_free(&fused);
+    dra_graph_destroy(g);
+}
+
+static void feed_forwards(void **state)
+{
+    compare(&(variant){"gelu", .act = dra_gelu});
+    compare(&(variant){"biases", .bias = true, .act = dra_gelu_tanh});
+    compare(&(variant){"residual", .residual = true, .act = dra_relu});
+    compare(&(variant){"loss", .bias = true, .residual = true, .loss = true, .act = dra_silu});
+}
+
+static void attentions(void **state)
+{
+    compare(&(variant){"attention", .attends = true, .act = dra_gelu});
+    compare(&(variant){"a block", .bias = true, .attends = true, .residual = true, .loss = true,
+                       .act = dra_gelu_tanh});
+}
+
+/* Factors that others read as well, views of them, and lines that cannot be read as they are. */
+static void odd_readers(void **state)
+{
+    static dra_real memory[40][MOST];
+    dra_graph      *g = check_graph();
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    const dra_value e = dra_sin(g, check_real(g, "x", DRA_SHAPE(T, WIDE)));
+    const dra_value half = dra_slice(g, e, 1, C, C), odd = dra_slice(g, e, 1, 3, C);
+    const dra_value w = check_real(g, "w", DRA_SHAPE(C, C));
+    dra_output(g, "half", dra_matmul(g, half, w));
+    dra_output(g, "odd", dra_matmul(g, odd, w));
+    dra_output(g, "turned", dra_matmul(g, dra_transpose(g, half, 0, 1), odd));
+    dra_output(g, "rows", dra_matmul(g, dra_slice(g, e, 0, 1, 40), dra_transpose(g, e, 0, 1)));
+    check_program plain = compile(g, true), fused = compile(g, false);
+    bind_all(&plain, memory);
+    bind_all(&fused, memory);
+    check_run(&plain);
+    check_run(&fused);
+    same_results(&plain, &fused, "views");
+    check_free(&plain);
+    check_free(&fused);
+    dra_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(feed_forwards),
+        cmocka_unit_test(attentions),
+        cmocka_unit_test(odd_readers),
+    };
+    return check_main("narrow", NULL, 0, tests, COUNT(tests));
+}
