@@ -35,6 +35,6 @@ void dra_fuse_several(dra_program *p, int32_t block);
 void dra_narrow(dra_program *p, int32_t block);
 
 /* Ops that they look for and make. */
-extern const dra_op dra_op_concat, dra_op_pointwise, dra_op_cast;
+extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast;
 
 #endif

@@ -1,5 +1,8 @@
 /* Gradients by rules that build nodes: walk the nodes backwards, ask each op for the gradients of
- * its inputs, add up over uses. The gradient of a float value is real whatever its own dtype. */
+ * its inputs, add up over uses. The gradient of a float value is real whatever its own dtype. Those
+ * of slices that follow each other, such as q, k and v of one product, are joined instead of padded
+ * and added. */
+#include "graph/fuse.h"
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -36,12 +39,69 @@ static void mark_dependants(walk *w)
     }
 }
 
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+enum { PARTS = 16 }; /* of a concat, at most */
+
+typedef struct range { /* what is 0 but for some rows along an axis: the gradient of a slice */
+    int       axis, n;
+    int64_t   before, rows;
+    dra_value x[PARTS]; /* those rows, one after the other */
+} range;
+
+static const dra_node *maker_of(const dra_graph *g, dra_value v)
+{
+    const dra_value_info *i = dra_info(g, v);
+    return i->role == DRA_ROLE_NODE ? dra_node_at(g, i->node) : NULL;
+}
+
+static bool range_of(const dra_graph *g, dra_value v, range *r)
+{
+    const dra_node *n = maker_of(g, v);
+    if (!n || n->op != &dra_op_pad) return false;
+    const dra_join_attr *a = n->attr;
+    *r = (range){a->axis, 1, a->before, dra_type_of(g, n->in[0])->shape.dim[a->axis], {n->in[0]}};
+    const dra_node *inner = maker_of(g, n->in[0]);
+    if (!inner || inner->op != &dra_op_concat || inner->n_in > PARTS ||
+        ((const dra_join_attr *)inner->attr)->axis != a->axis)
+        return a->fill == 0;
+    r->n = inner->n_in;
+    for (int i = 0; i < inner->n_in; i++) r->x[i] = inner->in[i];
+    return a->fill == 0;
+}
+
+/* Their sum, where one follows the other: no more zeros than there are then. */
+static dra_value join_ranges(dra_graph *g, const range *a, const range *b, int64_t size)
+{
+    dra_value x[2 * PARTS];
+    for (int i = 0; i < a->n; i++) x[i] = a->x[i];
+    for (int i = 0; i < b->n; i++) x[a->n + i] = b->x[i];
+    const dra_value all = dra_concat(g, a->n + b->n, x, a->axis);
+    const int64_t   end = b->before + b->rows;
+    if (a->before == 0 && end == size) return all;
+    return dra_pad(g, all, a->axis, a->before, size - end, 0);
+}
+
+static dra_value add_up(dra_graph *g, dra_value sum, dra_value dv)
+{
+    range a, b;
+    if (!dra_graph_failed(g) && range_of(g, sum, &a) && range_of(g, dv, &b) && a.axis == b.axis &&
+        a.n + b.n <= PARTS) {
+        const int64_t size = dra_type_of(g, sum)->shape.dim[a.axis];
+        if (a.before + a.rows == b.before) return join_ranges(g, &a, &b, size);
+        if (b.before + b.rows == a.before) return join_ranges(g, &b, &a, size);
+    }
+    return dra_add(g, sum, dv);
+}
+
 static void accumulate(walk *w, dra_value v, dra_value dv)
 {
     if (!dv.id || !depends(w, v)) return;
     dra_value *sum = &w->dv[dra_index(v)];
-    *sum = sum->id ? dra_add(w->g, *sum, dv) : dv;
+    *sum = sum->id ? add_up(w->g, *sum, dv) : dv;
 }
+
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static void step_back(walk *w, const dra_node *n)
 {

@@ -1,5 +1,6 @@
 /* Gradients as rules over the graph: what is asked for, given upstream, and refused. */
 #include "check.h"
+#include "graph/program.h"
 
 #include <string.h>
 
@@ -125,6 +126,51 @@ static void is_real_for_bf16_parameters(void **state)
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
+/* y = sum over parts k of the square of k + 1 times the part, in any order of slices and with gaps:
+ * dx = 2 (k + 1)^2 x, 0 where no slice is; a part that is read twice counts twice. */
+static void of_slices(void **state)
+{
+    static const struct {
+        int     n;
+        int64_t start[4], size[4];
+        bool    pads; /* expected to be left */
+    } cases[] = {
+        {3, {0, 2, 4}, {2, 2, 3}, false},
+        {3, {4, 2, 0}, {3, 2, 2}, false},
+        {3, {2, 0, 4}, {2, 2, 3}, true},
+        {3, {0, 4, 2}, {2, 3, 2}, false},
+        {2, {1, 3}, {2, 1}, true},
+        {3, {0, 2, 1}, {3, 5, 2}, true},
+        {4, {0, 2, 4, 0}, {2, 2, 3, 7}, true},
+    };
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        dra_graph *g = check_graph();
+        dra_value  x = check_real(g, "x", DRA_SHAPE(2, 7)), y = {0}, dx;
+        double     expected[14] = {0};
+        dra_real   data[14];
+        for (int i = 0; i < 14; i++) data[i] = (dra_real)(0.25 * i - 1);
+        for (int k = 0; k < cases[c].n; k++) {
+            const dra_value part = dra_slice(g, x, 1, cases[c].start[k], cases[c].size[k]);
+            const dra_value sum = dra_sum_all(g, dra_square(g, dra_affine(g, part, k + 1, 0)));
+            y = y.id ? dra_add(g, y, sum) : sum;
+            for (int i = 0; i < 14; i++)
+                if (i % 7 >= cases[c].start[k] && i % 7 < cases[c].start[k] + cases[c].size[k])
+                    expected[i] += 2 * (k + 1) * (k + 1) * (double)data[i];
+        }
+        dra_gradient(g, 1, &y, NULL, 1, &x, &dx);
+        dra_output(g, "dx", dx);
+        check_program p = check_compile(g, 1);
+        check_bind(&p, "x", data, sizeof data);
+        check_run(&p);
+        check_close("dx", 14, check_result(&p, "dx"), expected, 1e-6);
+        bool pads = false;
+        for (size_t i = 0; i < p.program->block[DRA_BLOCK_STEP].n; i++)
+            pads = pads || strcmp(p.program->block[DRA_BLOCK_STEP].instr[i]->name, "pad") == 0;
+        assert_int_equal(pads, cases[c].pads);
+        check_free(&p);
+    }
+}
+
 static void refuses_integers(void **state)
 {
     dra_graph *g = check_graph();
@@ -189,6 +235,7 @@ int main(void)
         cmocka_unit_test(goes_straight_through),
         cmocka_unit_test(of_a_gradient),
         cmocka_unit_test(is_real_for_bf16_parameters),
+        cmocka_unit_test(of_slices),
         cmocka_unit_test(refuses_integers),
         cmocka_unit_test(refuses_an_integer_result),
         cmocka_unit_test(refuses_many_elements_without_upstream),
