@@ -20,7 +20,7 @@ static const size_t workspace_bytes = (size_t)32 << 20; /* as recommended for Ho
 /* All that a choice may depend on, without gaps: it is compared and hashed as bytes. */
 struct problem {
     int64_t M, N, K, batch, a_line, b_line, y_line, a_next, b_next, y_next;
-    int32_t dtype, y_dtype, precision, a_transposed, b_transposed, bias, add, gap;
+    int32_t dtype, y_dtype, precision, a_transposed, b_transposed, bias, add, plus_align;
     int32_t a_align, b_align, y_align, bias_align; /* bytes, up to 256 */
 };
 
@@ -74,6 +74,7 @@ static problem problem_of(const dra_cuda_gemm *g)
     p.a_align = alignment(g->a, p.a_next, bytes);
     p.b_align = alignment(g->b, p.b_next, bytes);
     p.y_align = alignment(g->y, p.y_next, dra_dtype_bytes((dra_dtype)p.y_dtype));
+    p.plus_align = g->plus ? alignment(g->plus, p.y_next, sizeof(float)) : 0;
     p.bias_align = g->bias ? alignment(g->bias, 0, 0) : 0;
     return p;
 }
@@ -145,6 +146,7 @@ static cublasStatus_t make_preference(const problem *p, cublasLtMatmulPreference
 {
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = (uint32_t)p->a_align, b = (uint32_t)p->b_align, y = (uint32_t)p->y_align;
+    const uint32_t c = p->plus_align ? (uint32_t)p->plus_align : y;
     const struct {
         cublasLtMatmulPreferenceAttributes_t what;
         const void                          *value;
@@ -154,7 +156,7 @@ static cublasStatus_t make_preference(const problem *p, cublasLtMatmulPreference
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &y, sizeof y},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &y, sizeof y},
     };
     cublasStatus_t st = cublasLtMatmulPreferenceCreate(out);
@@ -230,14 +232,15 @@ static cublasStatus_t plan(dra_cuda_gemm_state *s, const dra_cuda_gemm *g, plann
 
 bool dra_cuda_gemm_library(const dra_call *c, const dra_cuda_gemm *g)
 {
-    const float          one = 1, before = g->add ? 1.0f : 0.0f;
+    const float          one = 1, before = g->add || g->plus ? 1.0f : 0.0f;
+    const void          *plus = g->plus ? g->plus : g->y;
     dra_cuda_gemm_state *s = dra_cuda_of(c)->gemm;
     planned             *e = nullptr;
     cublasStatus_t       st = plan(s, g, &e);
     if (st == CUBLAS_STATUS_SUCCESS && !e->found) return false;
     if (st == CUBLAS_STATUS_SUCCESS) st = set_bias(e, g);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatmul(s->handle, e->product, &one, g->b, e->b, g->a, e->a, &before, g->y,
+        st = cublasLtMatmul(s->handle, e->product, &one, g->b, e->b, g->a, e->a, &before, plus,
                             e->y, g->y, e->y, &e->algorithm, s->workspace, workspace_bytes,
                             dra_cuda_of(c)->stream);
     if (st != CUBLAS_STATUS_SUCCESS) dra_cuda_of(c)->failure = cublasLtGetStatusString(st);

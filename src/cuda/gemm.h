@@ -15,9 +15,10 @@ struct dra_cuda_gemm {
     int64_t      a_row, a_column, b_row, b_column, y_row;
     int64_t      a_next, b_next, y_next; /* from one matrix of the batch to the next; 0: the same */
     void        *y;
-    bool         y_bf16; /* y is rounded to bf16, else f32; then there is no bias and no add */
+    bool         y_bf16; /* y is rounded to bf16, else f32; then nothing is added */
     const float *bias;   /* (N), adjacent; or NULL */
     bool         add;    /* to what is in y */
+    const float *plus;   /* added, stored as y is; or NULL */
     dra_precision precision;
     void         *scratch; /* on 64 bytes, dra_cuda_gemm_scratch() of them; NULL: none is there, and
                               what has to be packed is multiplied slowly */

@@ -234,6 +234,7 @@ static void run_batches(const dra_call *c, const dra_cuda_gemm *g)
         part.a = static_cast<const char *>(g->a) + first * g->a_next * a_bytes;
         part.b = static_cast<const char *>(g->b) + first * g->b_next * b_bytes;
         part.y = dra_cuda_gemm_y(*g, first * g->y_next);
+        if (g->plus) part.plus = g->plus + first * g->y_next;
         if (!dra_cuda_gemm_library(c, &part)) dra_cuda_gemm_small_m(c, &part);
     }
 }

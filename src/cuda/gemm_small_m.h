@@ -65,11 +65,12 @@ __device__ static void widen_b(const typename Stored::raw &from, float *v)
 __device__ static void give(const dra_cuda_gemm &g, int64_t matrix, int64_t row, int64_t column,
                             float sum)
 {
-    void  *at = dra_cuda_gemm_y(g, matrix * g.y_next + row * g.y_row + column);
-    float *y = static_cast<float *>(at);
+    const int64_t i = matrix * g.y_next + row * g.y_row + column;
+    void         *at = dra_cuda_gemm_y(g, i);
     if (row >= g.M || column >= g.N) return;
-    if (g.add) sum += *y;
+    if (g.add) sum += *static_cast<float *>(at);
     if (g.bias) sum += g.bias[column];
+    if (g.plus) sum += g.plus[i];
     dra_store_real<1>(at, g.y_bf16, 0, &sum);
 }
 

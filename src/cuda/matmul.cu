@@ -222,11 +222,37 @@ static size_t then_scratch(const dra_call *c)
 
 static uint32_t then_narrows(const dra_call *) { return ~0u; } /* the program writes them */
 
+/* What the program adds to the product, such as the residual stream, if it does nothing else: the
+ * library adds it while it has the product in registers. NULL: it is another program. */
+static const float *added(const dra_call *c)
+{
+    const dra_then_attr      *a = then_of(c);
+    const dra_pointwise_step *s = &a->program.step[0];
+    const dra_tensor         *x = &c->in[a->inputs], *y = &c->out[0];
+    if (a->program.steps != 1 || a->program.inputs != 2 || s->function != DRA_FUNCTION_ADD ||
+        s->x[0] == s->x[1] || x->dtype != DRA_F32 || y->dtype != DRA_F32 ||
+        !dra_tensor_is_dense(x) || (uintptr_t)x->data % 16 != 0)
+        return nullptr;
+    return static_cast<const float *>(x->data);
+}
+
+static bool add_in_product(const dra_call *c)
+{
+    dra_tensor     y;
+    const dra_call call = before_program(c, &y);
+    product        p = product_of(&call);
+    p.g.plus = added(c);
+    if (!p.g.plus || p.axes || p.bias_apart) return false;
+    run_product(&call, &p);
+    return true;
+}
+
 static void then_launch(const dra_call *c)
 {
     const dra_then_attr *a = then_of(c);
     dra_tensor           y, in[DRA_POINTWISE_INPUTS];
     const dra_call       call = before_program(c, &y);
+    if (add_in_product(c)) return;
     launch(&call);
     in[0] = y;
     for (int k = a->inputs; k < c->n_in; k++) in[1 + k - a->inputs] = c->in[k];

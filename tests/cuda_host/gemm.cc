@@ -29,6 +29,7 @@ static void one(const dra_cuda_gemm *g, int64_t m)
                        (double)dra_load(g->b, g->b_dtype,
                                         m * g->b_next + k * g->b_row + j * g->b_column);
             sum = g->bias ? sum + g->bias[j] : sum;
+            if (g->plus) sum = (float)sum + g->plus[m * g->y_next + i * g->y_row + j];
             if (g->y_bf16)
                 *static_cast<uint16_t *>(at) = dra_round_bf16((float)sum);
             else
@@ -61,7 +62,7 @@ bool dra_cuda_gemm_library(const dra_call *, const dra_cuda_gemm *g)
     expect(adjacent(g->K, g->N, g->b_row, g->b_column) ||
                adjacent(g->N, g->K, g->b_column, g->b_row),
            "strides of b");
-    expect(!g->y_bf16 || (!g->bias && !g->add), "a bias or a sum in bf16");
+    expect(!g->y_bf16 || (!g->bias && !g->add && !g->plus), "a sum in bf16");
     expect(g->K > 0 && g->a_next >= 0 && g->b_next >= 0 && (uintptr_t)g->bias % 16 == 0, "sizes");
     if (g->N <= FEW) return false;
     for (int64_t m = 0; m < g->batch; m++) one(g, m);
