@@ -40,7 +40,7 @@ dra_status dra_cuda_check(dra_cuda_device *d, const char *what, cudaError_t erro
 /* transfer.cu */
 dra_status dra_cuda_transfer_open(dra_cuda_device *d, dra_error *err);
 void       dra_cuda_transfer_close(dra_cuda_device *d);
-dra_status dra_cuda_upload(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+dra_status dra_cuda_upload(dra_device *d, const dra_send *list, size_t n, dra_error *err);
 dra_status dra_cuda_download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err);
 
 /* run.cu */
