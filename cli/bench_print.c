@@ -73,12 +73,12 @@ static void write_header(const bench_session *s)
 static void write_limits(const bench_session *s)
 {
     const dra_limits *l = &s->limits;
-    char              tf32[32] = "", bf16[32] = "", more[160], file[64] = "";
+    char              tf32[32] = "", bf16[32] = "", more[192], file[96] = "";
     if (l->tf32_flops > 0) snprintf(tf32, sizeof tf32, ", %.1f tf32", 1e-9 * l->tf32_flops);
     if (l->bf16_flops > 0) snprintf(bf16, sizeof bf16, ", %.1f bf16", 1e-9 * l->bf16_flops);
     if (l->mapped > 0)
-        snprintf(file, sizeof file, "; a mapped file to it %.1f GB/s, %.0f %%", 1e-9 * l->mapped,
-                 100 * l->mapped / l->upload);
+        snprintf(file, sizeof file, "; a mapped file to it %.1f GB/s, %.0f %% (read before: %.1f)",
+                 1e-9 * l->mapped, 100 * l->mapped / l->upload, 1e-9 * l->touched);
     if (s->gpu)
         snprintf(more, sizeof more, "pinned memory of the host: to the GPU %.1f, back %.1f GB/s%s",
                  1e-9 * l->upload, 1e-9 * l->download, file);
@@ -234,6 +234,7 @@ void bench_write_json_limits(const dra_limits *l)
     field_or_null("upload", l->upload, l->upload > 0);
     field_or_null("download", l->download, l->download > 0);
     field_or_null("mapped", l->mapped, l->mapped > 0);
+    field_or_null("touched", l->touched, l->touched > 0);
     fputs(", \"cache\": [", stdout);
     for (int i = 0; i < 3; i++)
         printf("%s%s", i ? ", " : "", cli_json_number(l->cache[i], 12, room));

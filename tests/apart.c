@@ -120,9 +120,12 @@ static dra_status move(void *to, const void *from, size_t bytes, bool to_is_ours
     return ok ? DRA_OK : fail(err, "apart: a transfer outside the device's memory");
 }
 
-static dra_status upload(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
+static dra_status upload(dra_device *d, const dra_send *list, size_t n, dra_error *err)
 {
-    return move(to, from, bytes, true, false, err);
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < n && st == DRA_OK; i++)
+        st = move(dra_span_address(list[i].to), list[i].from, list[i].to.bytes, true, false, err);
+    return st;
 }
 
 static dra_status download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)

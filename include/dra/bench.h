@@ -52,6 +52,7 @@ typedef struct dra_limits { /* per second, all of the device together; 0: it has
     double streaming_write, streaming_copy; /* by stores that pass by the caches of a CPU */
     double upload, download; /* bytes between a GPU and memory of the host that stays in place */
     double mapped;   /* bytes of a mapped file in the host's memory to a GPU, as weights go up */
+    double touched;  /* the same where all pages of the map were read before */
     double cache[3]; /* not per second: bytes of a CPU's caches, as blocks are cut by them */
 } dra_limits;
 

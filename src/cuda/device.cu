@@ -123,6 +123,7 @@ static void cuda_destroy(dra_device *base)
     dra_arrays_close(base);
     cudaSetDevice(d->number);
     dra_cuda_graphs_close(d);
+    dra_cuda_scans_forget(d, nullptr);
     dra_cuda_gemm_close(d->context.gemm);
     dra_cuda_transfer_close(d);
     dra_cuda_profile_close(d);
@@ -179,6 +180,7 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     d->base.table = &cuda_table;
     d->base.threads = 1;
     d->base.level = d->level;
+    d->scans = dra_cuda_scans_wish(getenv("DRA_CUDA_SCAN"));
     dra_arrays_open(&d->base.arrays);
     pthread_mutex_init(&d->lock, nullptr);
     error = cudaSetDevice(number);

@@ -13,6 +13,7 @@ static dra_status walk_block(dra_cuda_device *d, const dra_launch *l, int32_t bl
                              dra_error *err)
 {
     dra_cuda_walk w = {d, l, d->context, false, checks, DRA_OK, err};
+    if (d->scans.walked) dra_cuda_scans_open(d, l, block);
     dra_cuda_walk_block(&w, block);
     if (l->profile) dra_cuda_profile_read(&w);
     return w.status;
@@ -31,24 +32,6 @@ struct dra_cuda_graph { /* a block at one set of addresses */
     uint64_t          used;  /* when */
     bool              never; /* it is too large for a graph */
 };
-
-/* Instructions that a block starts, as far as it matters. */
-static int64_t count_nodes(const dra_launch *l, int32_t block)
-{
-    int64_t               n = 0;
-    const dra_code_block *k = &l->block[block];
-    for (size_t i = 0; i < k->n && n <= MOST_NODES; i++) {
-        const dra_instr  *in = k->instr[i];
-        const dra_region *r = in->region;
-        if (in->kernel)
-            n++;
-        else if (r->kind == DRA_REGION_SCAN)
-            n += r->length * (count_nodes(l, r->block) + r->carries);
-        else
-            n += 3 + count_nodes(l, r->block) + count_nodes(l, r->otherwise);
-    }
-    return n;
-}
 
 /* ---- sets of addresses ----------------------------------------------------------------------- */
 
@@ -85,7 +68,6 @@ static dra_cuda_graph *new_graph(dra_cuda_device *d, const dra_launch *l, int32_
     }
     g->l = l;
     g->block = block;
-    g->never = count_nodes(l, block) > MOST_NODES;
     g->next = d->graphs;
     d->graphs = g;
     return g;
@@ -121,7 +103,57 @@ static dra_status capture(dra_cuda_device *d, dra_cuda_graph *g, dra_error *err)
     return st;
 }
 
-/* ---- cond ------------------------------------------------------------------------------------ */
+/* ---- conditional nodes ----------------------------------------------------------------------- */
+
+/* A node after what is in the stream, and what body() starts as its body. */
+template <typename Body>
+static cudaError_t capture_node(dra_cuda_walk *w, cudaGraphConditionalNodeType type,
+                                cudaGraphConditionalHandle handle, Body body)
+{
+    cudaStreamCaptureStatus  status;
+    unsigned long long       id;
+    cudaGraph_t              graph;
+    const cudaGraphNode_t   *after;
+    const cudaGraphEdgeData *edges;
+    size_t                   n;
+    cudaGraphNode_t          node;
+    cudaGraphNodeParams      params = {};
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = handle;
+    params.conditional.type = type;
+    params.conditional.size = 1;
+    cudaStream_t stream = w->context.stream, inner = nullptr;
+    cudaError_t  error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &after, &edges, &n);
+    if (error == cudaSuccess) error = cudaGraphAddNode(&node, graph, after, edges, n, &params);
+    if (error == cudaSuccess)
+        error = cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
+                                                    cudaStreamSetCaptureDependencies);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&inner, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return error;
+    graph = params.conditional.phGraph_out[0];
+    error = cudaStreamBeginCaptureToGraph(inner, graph, nullptr, nullptr, 0,
+                                          cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) {
+        w->context.stream = inner;
+        body();
+        w->context.stream = stream;
+        error = cudaStreamEndCapture(inner, &graph);
+    }
+    cudaStreamDestroy(inner);
+    return error;
+}
+
+/* A handle for a node of the graph that is being captured; it is set by a kernel before the node,
+ * not by a default: that is for a launch of the whole graph, and bodies may run many times in it. */
+static cudaError_t new_handle(const dra_cuda_walk *w, cudaGraphConditionalHandle *out)
+{
+    cudaStreamCaptureStatus status;
+    unsigned long long      id;
+    cudaGraph_t             graph;
+    const cudaError_t error = cudaStreamGetCaptureInfo(w->context.stream, &status, &id, &graph,
+                                                       nullptr, nullptr, nullptr);
+    return error == cudaSuccess ? cudaGraphConditionalHandleCreate(out, graph, 0, 0) : error;
+}
 
 __global__ static void decide(cudaGraphConditionalHandle then, cudaGraphConditionalHandle otherwise,
                               const int32_t *flag)
@@ -130,60 +162,50 @@ __global__ static void decide(cudaGraphConditionalHandle then, cudaGraphConditio
     cudaGraphSetConditional(otherwise, *flag == 0);
 }
 
-/* A block as the body of a node that runs if its handle says so, after what is in the stream. */
-static cudaError_t capture_if(dra_cuda_walk *w, cudaGraph_t graph,
-                              cudaGraphConditionalHandle handle, int32_t block)
-{
-    cudaStreamCaptureStatus  status;
-    unsigned long long       id;
-    const cudaGraphNode_t   *after;
-    const cudaGraphEdgeData *edges;
-    size_t                   n;
-    cudaGraphNode_t          node;
-    cudaGraphNodeParams      params = {};
-    params.type = cudaGraphNodeTypeConditional;
-    params.conditional.handle = handle;
-    params.conditional.type = cudaGraphCondTypeIf;
-    params.conditional.size = 1;
-    cudaStream_t stream = w->context.stream;
-    cudaError_t  error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &after, &edges, &n);
-    if (error == cudaSuccess) error = cudaGraphAddNode(&node, graph, after, edges, n, &params);
-    if (error == cudaSuccess)
-        error = cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
-                                                    cudaStreamSetCaptureDependencies);
-    cudaStream_t inner = nullptr;
-    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&inner, cudaStreamNonBlocking);
-    if (error != cudaSuccess) return error;
-    cudaGraph_t body = params.conditional.phGraph_out[0];
-    error = cudaStreamBeginCaptureToGraph(inner, body, nullptr, nullptr, 0,
-                                          cudaStreamCaptureModeThreadLocal);
-    if (error == cudaSuccess) {
-        w->context.stream = inner;
-        dra_cuda_walk_block(w, block);
-        w->context.stream = stream;
-        error = cudaStreamEndCapture(inner, &body);
-    }
-    cudaStreamDestroy(inner);
-    return error;
-}
-
 cudaError_t dra_cuda_capture_cond(dra_cuda_walk *w, const dra_region *r)
 {
-    cudaStreamCaptureStatus    status;
-    unsigned long long         id;
-    cudaGraph_t                graph;
     cudaGraphConditionalHandle then, otherwise;
-    cudaError_t error = cudaStreamGetCaptureInfo(w->context.stream, &status, &id, &graph, nullptr,
-                                                 nullptr, nullptr);
-    if (error == cudaSuccess) error = cudaGraphConditionalHandleCreate(&then, graph, 0, 0);
-    if (error == cudaSuccess) error = cudaGraphConditionalHandleCreate(&otherwise, graph, 0, 0);
+    cudaError_t                error = new_handle(w, &then);
+    if (error == cudaSuccess) error = new_handle(w, &otherwise);
     if (error != cudaSuccess) return error;
     decide<<<1, 1, 0, w->context.stream>>>(
         then, otherwise, static_cast<const int32_t *>(dra_place_address(w->l, &r->flag)));
     error = cudaPeekAtLastError();
-    if (error == cudaSuccess) error = capture_if(w, graph, then, r->block);
-    if (error == cudaSuccess) error = capture_if(w, graph, otherwise, r->otherwise);
+    if (error == cudaSuccess)
+        error = capture_node(w, cudaGraphCondTypeIf, then,
+                             [&] { dra_cuda_walk_block(w, r->block); });
+    if (error == cudaSuccess)
+        error = capture_node(w, cudaGraphCondTypeIf, otherwise,
+                             [&] { dra_cuda_walk_block(w, r->otherwise); });
     return error;
+}
+
+__global__ static void start_loop(cudaGraphConditionalHandle loop, int64_t *number)
+{
+    *number = 0;
+    cudaGraphSetConditional(loop, 1);
+}
+
+__global__ static void go_on(cudaGraphConditionalHandle loop, int64_t *number, int64_t pieces)
+{
+    const int64_t next = *number + 1;
+    *number = next;
+    cudaGraphSetConditional(loop, next < pieces);
+}
+
+cudaError_t dra_cuda_capture_loop(dra_cuda_walk *w, const dra_cuda_stage *s, int64_t *number,
+                                  int64_t pieces)
+{
+    cudaGraphConditionalHandle loop;
+    cudaError_t                error = new_handle(w, &loop);
+    if (error != cudaSuccess) return error;
+    start_loop<<<1, 1, 0, w->context.stream>>>(loop, number);
+    error = cudaPeekAtLastError();
+    if (error != cudaSuccess) return error;
+    return capture_node(w, cudaGraphCondTypeWhile, loop, [&] {
+        dra_cuda_run_piece(w, s);
+        go_on<<<1, 1, 0, w->context.stream>>>(loop, number, pieces);
+    });
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -211,6 +233,10 @@ dra_status dra_cuda_start(dra_cuda_device *d, const dra_launch *l, int32_t block
     dra_cuda_graph *g = find_graph(d, l, block, &sets, &oldest);
     if (!g) return run_once(d, l, block, sets, oldest, err);
     g->used = d->runs;
+    if (!g->exec && !g->never) {
+        dra_cuda_scans_open(d, l, block);
+        g->never = dra_cuda_count_nodes(d, l, block, MOST_NODES) > MOST_NODES;
+    }
     if (g->never) return walk_block(d, l, block, false, err);
     const dra_status st = g->exec ? DRA_OK : capture(d, g, err);
     return st == DRA_OK ? dra_cuda_check(d, "run", cudaGraphLaunch(g->exec, d->context.stream), err)
@@ -230,6 +256,7 @@ void dra_cuda_forget(dra_device *base, const dra_launch *l)
             at = &g->next;
         }
     }
+    dra_cuda_scans_forget(d, l);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -249,7 +276,18 @@ dra_status dra_cuda_start(dra_cuda_device *d, const dra_launch *l, int32_t block
 }
 
 cudaError_t dra_cuda_capture_cond(dra_cuda_walk *, const dra_region *) { return cudaSuccess; }
-void        dra_cuda_forget(dra_device *, const dra_launch *) {}
-void        dra_cuda_graphs_close(dra_cuda_device *) {}
+cudaError_t dra_cuda_capture_loop(dra_cuda_walk *, const dra_cuda_stage *, int64_t *, int64_t)
+{
+    return cudaSuccess;
+}
+void dra_cuda_graphs_close(dra_cuda_device *) {}
+
+void dra_cuda_forget(dra_device *base, const dra_launch *l)
+{
+    dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
+    pthread_mutex_lock(&d->lock);
+    dra_cuda_scans_forget(d, l);
+    pthread_mutex_unlock(&d->lock);
+}
 
 #endif

@@ -16,7 +16,7 @@ static const int64_t EDGE = 8192;              /* of the matrices, as far as mem
 static const size_t  ARRAY = (size_t)1 << 30;  /* bytes to pass over, likewise */
 static const size_t  PINNED = (size_t)1 << 28; /* bytes to copy from and to the host */
 static const size_t  MAPPED = (size_t)1 << 30; /* bytes of a file to send up */
-static const size_t  TENSOR = (size_t)9 << 20; /* of it at a time: 768 x 3072 floats */
+static const size_t  TENSOR = (size_t)9 << 20; /* of it each: 768 x 3072 floats */
 enum { RUNS = 4 };                             /* between two events */
 #else
 static const int64_t EDGE = 32;
@@ -24,6 +24,7 @@ static const size_t  ARRAY = 1 << 18, PINNED = 1 << 18, MAPPED = 1 << 18;
 static const size_t  TENSOR = 1 << 16;
 enum { RUNS = 1 };
 #endif
+enum { LIST = 28 }; /* tensors at a time, 252 MiB: as models are bound */
 
 struct meter {
     dra_cuda_device *d;
@@ -212,27 +213,52 @@ static FILE *make_file(size_t bytes)
     return f;
 }
 
-/* As weights go up: tensors of a mapped file, each time from a new map, of which no page was
- * touched. */
-static void send_file(meter *m, dra_limits *out, void *x, size_t bytes)
+/* As weights go up: lists of tensors. */
+static void send_map(meter *m, dra_array *to, const unsigned char *map)
 {
-    FILE *f = make_file(bytes);
-    void *map = MAP_FAILED;
-    if (!f) return;
-    out->mapped = rate(
+    dra_send list[LIST];
+    for (size_t at = 0; at < to->bytes && m->status == DRA_OK;) {
+        size_t n = 0;
+        for (; n < LIST && at < to->bytes; n++) {
+            const size_t bytes = to->bytes - at < TENSOR ? to->bytes - at : TENSOR;
+            list[n] = {{to, at, bytes}, map + at};
+            at += bytes;
+        }
+        m->status = dra_cuda_upload(&m->d->base, list, n, m->err);
+    }
+}
+
+static void touch(const unsigned char *map, size_t bytes)
+{
+    volatile unsigned char seen = 0;
+    for (size_t at = 0; at < bytes; at += 4096) seen = seen + map[at];
+}
+
+/* Tensors of a mapped file, each time from a new map, of which no page was touched, or all were. */
+static double send_file(meter *m, FILE *f, void *x, size_t bytes, bool touched)
+{
+    void     *map = MAP_FAILED;
+    dra_array to = {};
+    to.data = static_cast<unsigned char *>(x), to.bytes = bytes;
+    const double reached = rate(
         m, "upload of a file", (double)bytes, 1,
         [&] {
             if (map != MAP_FAILED) munmap(map, bytes);
             map = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fileno(f), 0);
-            if (map == MAP_FAILED) no_memory(m);
+            if (map == MAP_FAILED) return no_memory(m);
+            if (touched) touch(static_cast<unsigned char *>(map), bytes);
         },
-        [&] {
-            for (size_t at = 0; at < bytes && m->status == DRA_OK; at += TENSOR)
-                m->status = dra_cuda_upload(&m->d->base, static_cast<unsigned char *>(x) + at,
-                                            static_cast<unsigned char *>(map) + at,
-                                            bytes - at < TENSOR ? bytes - at : TENSOR, m->err);
-        });
+        [&] { send_map(m, &to, static_cast<unsigned char *>(map)); });
     if (map != MAP_FAILED) munmap(map, bytes);
+    return reached;
+}
+
+static void send_files(meter *m, dra_limits *out, void *x, size_t bytes)
+{
+    FILE *f = make_file(bytes);
+    if (!f) return;
+    out->mapped = send_file(m, f, x, bytes, false);
+    if (m->status == DRA_OK) out->touched = send_file(m, f, x, bytes, true);
     fclose(f);
 }
 
@@ -249,7 +275,7 @@ static void measure_memory(meter *m, dra_limits *out)
     float4 *y = reinterpret_cast<float4 *>(memory + bytes);
     pass_over(m, out, x, y, (int64_t)(bytes / sizeof *x));
     copy_host(m, out, x, bytes < PINNED ? bytes : PINNED);
-    if (m->status == DRA_OK) send_file(m, out, x, bytes < MAPPED ? bytes : MAPPED);
+    if (m->status == DRA_OK) send_files(m, out, x, bytes < MAPPED ? bytes : MAPPED);
     give_back(m, memory, 2 * bytes);
 }
 

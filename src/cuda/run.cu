@@ -1,5 +1,5 @@
 /* Running a block: its instructions one by one into a stream, see graphs.cu for what happens with
- * that. */
+ * that, and scan.cu for scans. */
 #include "cuda/device.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void check_launch(walk *w, const char *what)
                              w->context.failure);
 }
 
-static void copy_bytes(walk *w, void *to, const void *from, size_t bytes)
+void dra_cuda_copy_bytes(walk *w, void *to, const void *from, size_t bytes)
 {
     if (bytes)
         check(w, "copy",
@@ -121,52 +121,6 @@ static void run_kernel(walk *w, const dra_instr *in)
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-static size_t row_bytes(const dra_place *place) /* of one step of a dense (T, ...) array */
-{
-    return (size_t)place->tensor.stride[0] * dra_dtype_bytes(place->tensor.dtype);
-}
-
-static unsigned char *address(const dra_launch *l, const dra_place *place)
-{
-    return static_cast<unsigned char *>(dra_place_address(l, place));
-}
-
-static void keep_carries(walk *w, const dra_region *r, int64_t step, int current)
-{
-    const int64_t segments = dra_div_up(r->length, r->border);
-    const int64_t at = r->reverse ? segments - 1 - step / r->border : step / r->border;
-    for (int i = 0; i < r->carries; i++) {
-        if (r->kept[i].storage < 0) continue;
-        const size_t bytes = row_bytes(&r->kept[i]);
-        copy_bytes(w, address(w->l, &r->kept[i]) + (size_t)at * bytes,
-                   address(w->l, &r->carry[current][i]), bytes);
-    }
-}
-
-static void run_scan(walk *w, const dra_region *r)
-{
-    const dra_launch *l = w->l;
-    int current = (int)(r->length % 2); /* so that the last value ends up in buffer 0 */
-    for (int64_t step = 0; step < r->length && w->status == DRA_OK; step++) {
-        const int64_t t = r->reverse ? r->length - 1 - step : step;
-        if (step % r->border == 0) keep_carries(w, r, step, current);
-        for (int i = 0; i < r->carries; i++) {
-            l->base[r->carry_in[i]] = address(l, &r->carry[current][i]);
-            l->base[r->carry_out[i]] = address(l, &r->carry[!current][i]);
-        }
-        for (int i = 0; i < r->xs; i++) {
-            const dra_tensor *x = &r->x[i].tensor;
-            l->base[r->x_in[i]] = address(l, &r->x[i]) +
-                                  t * x->stride[0] * (int64_t)dra_dtype_bytes(x->dtype);
-        }
-        for (int i = 0; i < r->ys; i++)
-            if (r->y[i].storage >= 0)
-                l->base[r->y_out[i]] = address(l, &r->y[i]) + (size_t)t * row_bytes(&r->y[i]);
-        dra_cuda_walk_block(w, r->block);
-        current = !current;
-    }
-}
-
 /* Outside of a graph the host has to look at the flag. */
 static void run_cond(walk *w, const dra_region *r)
 {
@@ -191,7 +145,7 @@ void dra_cuda_walk_block(walk *w, int32_t block)
         if (in->kernel)
             run_kernel(w, in);
         else if (in->region->kind == DRA_REGION_SCAN)
-            run_scan(w, in->region);
+            dra_cuda_run_scan(w, in->region);
         else
             run_cond(w, in->region);
     }

@@ -4,7 +4,9 @@
  * what the GPU computes, unless it is a whole ring ahead. Large ones (weights from a mapped file)
  * go through pinned pieces, which several threads fill, since one thread copies slower than the
  * bus; whoever uploads sends them in their order, since calls of CUDA from several threads wait for
- * each other. The threads stay: a tensor of some MiB takes little longer than starting one.
+ * each other. The bus has nothing to do until the first pieces are filled, so all tensors of a list
+ * are one row of pieces: this is waited for once, not for each of them. The threads stay: a tensor
+ * of some MiB takes little longer than starting one.
  * Downloads wait, once for a whole list. */
 #include "cuda/device.h"
 
@@ -17,7 +19,7 @@
 
 static const size_t HALF = 4 << 20;  /* bytes of half the ring: the most that is downloaded by it */
 static const size_t SMALL = 1 << 19; /* bytes of the largest small upload */
-static const size_t PIECE = 1 << 20, LEAST = 1 << 18; /* bytes of a piece, at most and at least */
+static const size_t PIECE = 1 << 19, LEAST = 1 << 18; /* bytes of a piece, at most and at least */
 
 enum {
     WORKERS = 12,
@@ -25,15 +27,30 @@ enum {
     PATIENCE = 1 << 14 /* looks before a thread sleeps or lets others run, some 10 us */
 };
 
-/* A large upload. Pieces are numbered through all uploads; number n is in slot n % SLOTS. */
-struct upload {
+struct span {
     unsigned char       *to;
     const unsigned char *from;
-    size_t               bytes, piece;
-    uint64_t             first, end;
+    size_t               bytes;
+    uint64_t             first; /* of its pieces */
+};
 
-    size_t at(uint64_t n) const { return (size_t)(n - first) * piece; }
-    size_t bytes_of(uint64_t n) const { return bytes - at(n) < piece ? bytes - at(n) : piece; }
+/* A list of large uploads. Pieces are numbered through all lists; number n is in slot n % SLOTS. */
+struct upload {
+    span    *spans;
+    size_t   n, piece;
+    uint64_t first, end;
+
+    span at(uint64_t number) const /* what piece `number` is of, by halves */
+    {
+        size_t low = 0, high = n;
+        while (high - low > 1) {
+            const size_t middle = (low + high) / 2;
+            *(spans[middle].first <= number ? &low : &high) = middle;
+        }
+        const span   s = spans[low];
+        const size_t skip = (size_t)(number - s.first) * piece, rest = s.bytes - skip;
+        return {s.to + skip, s.from + skip, rest < piece ? rest : piece, number};
+    }
 };
 
 struct dra_cuda_transfer {
@@ -153,7 +170,8 @@ static bool fill_piece(dra_cuda_transfer *t)
     const uint64_t n = t->next.fetch_add(1);
     if (n >= u->end) return false;
     for (patience p = {}; t->allowed <= n;) p.wait();
-    memcpy(t->slots + n % SLOTS * PIECE, u->from + u->at(n), u->bytes_of(n));
+    const span s = u->at(n);
+    memcpy(t->slots + n % SLOTS * PIECE, s.from, s.bytes);
     t->filled[n % SLOTS] = n + 1;
     return true;
 }
@@ -229,8 +247,9 @@ static cudaError_t send_piece(dra_cuda_device *d, uint64_t n)
             fill_piece(t);
         else
             p.wait();
-    error = cudaMemcpyAsync(t->job.to + t->job.at(n), t->slots + n % SLOTS * PIECE,
-                            t->job.bytes_of(n), cudaMemcpyHostToDevice, d->context.stream);
+    const span s = t->job.at(n);
+    error = cudaMemcpyAsync(s.to, t->slots + n % SLOTS * PIECE, s.bytes, cudaMemcpyHostToDevice,
+                            d->context.stream);
     return error == cudaSuccess ? cudaEventRecord(t->sent[n % SLOTS], d->context.stream) : error;
 }
 
@@ -242,51 +261,76 @@ static size_t piece_of(const dra_cuda_transfer *t, size_t bytes)
     return pages < LEAST ? LEAST : pages < PIECE ? pages : PIECE;
 }
 
-static void open_job(dra_cuda_transfer *t, void *to, const void *from, size_t bytes)
+/* The large ones of a list. */
+static cudaError_t open_job(dra_cuda_transfer *t, const dra_send *list, size_t n, size_t bytes)
 {
     const uint64_t first = t->job.end;
-    const size_t   piece = piece_of(t, bytes);
+    upload u = {static_cast<span *>(calloc(n, sizeof *u.spans)), 0, piece_of(t, bytes), first,
+                first};
+    if (!u.spans) return cudaErrorMemoryAllocation;
+    for (size_t i = 0; i < n; i++) {
+        const dra_span to = list[i].to;
+        if (to.bytes <= SMALL) continue;
+        u.spans[u.n++] = {dra_span_address(to), static_cast<const unsigned char *>(list[i].from),
+                          to.bytes, u.end};
+        u.end += (to.bytes + u.piece - 1) / u.piece;
+    }
     pthread_mutex_lock(&t->door);
-    t->job = {static_cast<unsigned char *>(to),
-              static_cast<const unsigned char *>(from),
-              bytes,
-              piece,
-              first,
-              first + (bytes + piece - 1) / piece};
+    t->job = u;
     t->next = first;
     t->open = true;
     t->jobs++;
     pthread_cond_broadcast(&t->opened);
     pthread_mutex_unlock(&t->door);
+    return cudaSuccess;
 }
 
-static cudaError_t upload_large(dra_cuda_device *d, void *to, const void *from, size_t bytes)
+static void close_job(dra_cuda_transfer *t, cudaError_t error)
 {
-    dra_cuda_transfer *t = d->transfer;
-    cudaError_t        error = open_slots(t);
-    if (error != cudaSuccess) return error;
-    open_job(t, to, from, bytes);
-    for (uint64_t n = t->job.first; n < t->job.end && error == cudaSuccess; n++)
-        error = send_piece(d, n);
     t->next = t->job.end; /* after a failure nobody waits for a slot */
     t->allowed = error == cudaSuccess ? t->allowed.load() : t->job.end;
     pthread_mutex_lock(&t->door);
     t->open = false; /* who is late finds nothing */
     while (t->inside > 0) pthread_cond_wait(&t->left_all, &t->door);
     pthread_mutex_unlock(&t->door);
+    free(t->job.spans);
+    t->job.spans = nullptr;
+}
+
+static cudaError_t upload_large(dra_cuda_device *d, const dra_send *list, size_t n, size_t bytes)
+{
+    dra_cuda_transfer *t = d->transfer;
+    cudaError_t        error = open_slots(t);
+    if (error == cudaSuccess) error = open_job(t, list, n, bytes);
+    if (error != cudaSuccess) return error;
+    for (uint64_t k = t->job.first; k < t->job.end && error == cudaSuccess; k++)
+        error = send_piece(d, k);
+    close_job(t, error);
     return error;
 }
 
 /* ---- the device's functions ------------------------------------------------------------------ */
 
-dra_status dra_cuda_upload(dra_device *base, void *to, const void *from, size_t bytes,
-                           dra_error *err)
+static cudaError_t upload_all(dra_cuda_device *d, const dra_send *list, size_t n)
+{
+    cudaError_t error = cudaSuccess;
+    size_t      large = 0;
+    for (size_t i = 0; i < n && error == cudaSuccess; i++) {
+        const size_t bytes = list[i].to.bytes;
+        if (bytes > SMALL)
+            large += bytes;
+        else if (bytes)
+            error = upload_small(d, dra_span_address(list[i].to), list[i].from, bytes);
+    }
+    return error == cudaSuccess && large ? upload_large(d, list, n, large) : error;
+}
+
+dra_status dra_cuda_upload(dra_device *base, const dra_send *list, size_t n, dra_error *err)
 {
     dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
     cudaSetDevice(d->number);
     pthread_mutex_lock(&d->transfer->lock);
-    const cudaError_t error = bytes <= SMALL ? upload_small(d, to, from, bytes)
-                                             : upload_large(d, to, from, bytes);
+    const cudaError_t error = upload_all(d, list, n);
     pthread_mutex_unlock(&d->transfer->lock);
     return dra_cuda_check(d, "upload", error, err);
 }

@@ -73,18 +73,42 @@ dra_status dra_array_create(dra_device *device, size_t bytes, dra_array **out, d
     return make(device, bytes, NULL, out, err);
 }
 
+static dra_status upload_loans(const dra_loan *list, size_t n, dra_error *err)
+{
+    dra_send *sends = calloc(n + 1, sizeof *sends);
+    if (!sends) return dra_fail(err, DRA_ERR_MEMORY, "array: out of memory");
+    for (size_t i = 0; i < n; i++)
+        sends[i] = (dra_send){dra_array_whole(list[i].array), list[i].data};
+    const dra_status st = dra_arrays_send(sends, n, err);
+    free(sends);
+    return st;
+}
+
+dra_status dra_arrays_borrow(dra_device *device, dra_loan *list, size_t n, dra_error *err)
+{
+    const bool borrows = device && device->table->borrows;
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < n; i++) list[i].array = NULL;
+    for (size_t i = 0; i < n && st == DRA_OK; i++)
+        if (!list[i].data && list[i].bytes)
+            st = dra_fail(err, DRA_ERR_VALUE, "array: no memory to borrow");
+        else
+            st = make(device, list[i].bytes, borrows ? list[i].data : NULL, &list[i].array, err);
+    if (st == DRA_OK && !borrows) st = upload_loans(list, n, err);
+    for (size_t i = 0; i < n && st == DRA_OK; i++) list[i].array->read_only = true;
+    for (size_t i = 0; i < n && st != DRA_OK; i++) {
+        dra_array_destroy(list[i].array);
+        list[i].array = NULL;
+    }
+    return st;
+}
+
 dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes, dra_array **out,
                             dra_error *err)
 {
-    *out = NULL;
-    if (!data && bytes) return dra_fail(err, DRA_ERR_VALUE, "array: no memory to borrow");
-    if (device && device->table->borrows && data) return make(device, bytes, data, out, err);
-    dra_status st = make(device, bytes, NULL, out, err);
-    if (st == DRA_OK) st = dra_array_upload(dra_array_whole(*out), data, err);
-    if (st == DRA_OK) (*out)->read_only = true;
-    if (st == DRA_OK) return DRA_OK;
-    dra_array_destroy(*out);
-    *out = NULL;
+    dra_loan         loan = {data, bytes, NULL};
+    const dra_status st = dra_arrays_borrow(device, &loan, 1, err);
+    *out = loan.array;
     return st;
 }
 
@@ -155,12 +179,22 @@ const void *dra_span_see(dra_span s, void **copy, size_t *room, dra_error *err)
     return dra_array_download(*copy, s, err) == DRA_OK ? *copy : NULL;
 }
 
+dra_status dra_arrays_send(const dra_send *list, size_t n, dra_error *err)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        const dra_status st = dra_span_check(list[i].to, "upload", "to", err);
+        if (st != DRA_OK) return st;
+        bytes += list[i].to.bytes;
+    }
+    if (bytes == 0) return DRA_OK;
+    dra_device *d = list[0].to.array->device;
+    return d->table->upload(d, list, n, err);
+}
+
 dra_status dra_array_upload(dra_span to, const void *from, dra_error *err)
 {
-    const dra_status st = dra_span_check(to, "upload", "to", err);
-    if (st != DRA_OK || to.bytes == 0) return st;
-    dra_device *d = to.array->device;
-    return d->table->upload(d, dra_span_address(to), from, to.bytes, err);
+    return dra_arrays_send(&(dra_send){to, from}, 1, err);
 }
 
 dra_status dra_arrays_fetch(const dra_fetch *list, size_t n, dra_error *err)

@@ -25,4 +25,21 @@ typedef struct dra_fetch { /* bytes that the host wants to have */
 /* Downloads all of them, which are of one device, by waiting for it once. */
 dra_status dra_arrays_fetch(const dra_fetch *list, size_t n, dra_error *err);
 
+typedef struct dra_send { /* bytes that a device is to have */
+    dra_span    to;
+    const void *from;
+} dra_send;
+
+/* Uploads all of them, which are of one device; large ones one after the other without a gap. */
+dra_status dra_arrays_send(const dra_send *list, size_t n, dra_error *err);
+
+typedef struct dra_loan { /* memory of the host, see dra_array_borrow() */
+    const void *data;
+    size_t      bytes;
+    dra_array  *array; /* what it becomes */
+} dra_loan;
+
+/* dra_array_borrow() of them all, by one upload. After an error there are no arrays. */
+dra_status dra_arrays_borrow(dra_device *device, dra_loan *list, size_t n, dra_error *err);
+
 #endif

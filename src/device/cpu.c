@@ -62,6 +62,13 @@ static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t byt
     return DRA_OK;
 }
 
+static dra_status cpu_upload(dra_device *d, const dra_send *list, size_t n, dra_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        cpu_copy(d, dra_span_address(list[i].to), list[i].from, list[i].to.bytes, NULL);
+    return DRA_OK;
+}
+
 static dra_status cpu_download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
 {
     for (size_t i = 0; i < n; i++)
@@ -159,7 +166,7 @@ static void cpu_destroy(dra_device *d)
 
 static const dra_device_table cpu_table = {.alloc = cpu_alloc,
                                            .free = cpu_free,
-                                           .upload = cpu_copy,
+                                           .upload = cpu_upload,
                                            .download = cpu_download,
                                            .fill = cpu_fill,
                                            .copy = cpu_copy,

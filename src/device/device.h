@@ -13,7 +13,7 @@ typedef struct dra_device_table {
     void *(*alloc)(dra_device *d, size_t bytes); /* aligned to 64 bytes; NULL when out of memory */
     void (*free)(dra_device *d, void *data, size_t bytes);
     /* Each waits for its turn after what was started; host memory is free again on return. */
-    dra_status (*upload)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+    dra_status (*upload)(dra_device *d, const dra_send *list, size_t n, dra_error *err);
     dra_status (*download)(dra_device *d, const dra_fetch *list, size_t n, dra_error *err);
     dra_status (*fill)(dra_device *d, void *to, dra_real value, size_t count, dra_error *err);
     dra_status (*copy)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);

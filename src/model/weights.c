@@ -468,29 +468,42 @@ dra_status dra_weights_round_activations(dra_weights *w, dra_error *err)
                     w->n);
 }
 
+/* Weight i as the device's kernels take it. */
+static dra_status lend(const dra_weights *w, int i, const dra_device *device, dra_lend *out,
+                       dra_error *err)
+{
+    const dra_spec *p = dra_specs_at(w->specs, i);
+    *out = (dra_lend){.name = p->name};
+    out->data = dra_weights_stored(w, i, &out->form);
+    if (dra_is_quantised(out->form.dtype) && !reads_blocks(device, out->form.dtype)) {
+        out->data = dra_weights_at(w, i);
+        out->form = (dra_param_layout){DRA_REAL};
+        if (!out->data) return no_memory(w, i, err);
+    }
+    out->bytes = dra_param_layout_bytes(&out->form, &p->shape);
+    return DRA_OK;
+}
+
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
-    dra_status st = DRA_OK;
-    if (w->rounds && !dra_reader_device(r)->table->borrows)
+    dra_device *device = dra_reader_device(r);
+    dra_status  st = DRA_OK;
+    size_t      n = 0;
+    if (w->rounds && !device->table->borrows)
         return dra_fail(err, DRA_ERR_VALUE,
                         "activations are rounded to 8 bits on the CPU alone, not on this device");
     if (w->rounds) dra_reader_precision(r, DRA_PRECISION_Q8);
+    dra_lend *list = calloc((size_t)w->n + 1, sizeof *list);
+    if (!list) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
-        const dra_spec  *p = dra_specs_at(w->specs, i);
-        dra_param_layout layout;
-        const dra_span   trained = dra_weights_span(w, i, dra_reader_device(r));
-        if (trained.array) {
-            st = dra_reader_bind_as(r, p->name, (dra_param_layout){DRA_REAL}, trained, err);
-            continue;
-        }
-        const void *data = dra_weights_stored(w, i, &layout);
-        if (dra_is_quantised(layout.dtype) && !reads_blocks(dra_reader_device(r), layout.dtype)) {
-            data = dra_weights_at(w, i);
-            layout = (dra_param_layout){DRA_REAL};
-            if (!data) return no_memory(w, i, err);
-        }
-        st = dra_reader_borrow(r, p->name, layout, data, dra_param_layout_bytes(&layout, &p->shape),
-                               err);
+        const dra_span trained = dra_weights_span(w, i, device);
+        if (trained.array)
+            st = dra_reader_bind_as(r, dra_specs_at(w->specs, i)->name,
+                                    (dra_param_layout){DRA_REAL}, trained, err);
+        else
+            st = lend(w, i, device, &list[n++], err);
     }
+    if (st == DRA_OK) st = dra_reader_borrow_all(r, list, n, err);
+    free(list);
     return st;
 }

@@ -28,6 +28,16 @@ uint64_t dra_specs_fingerprint_old(const dra_specs *s);
 void     dra_specs_set_old(dra_specs *s, uint64_t fingerprint);
 uint64_t dra_specs_old(const dra_specs *s);
 
+typedef struct dra_lend { /* a parameter, see dra_reader_borrow() */
+    const char      *name;
+    dra_param_layout form;
+    const void      *data;
+    size_t           bytes;
+} dra_lend;
+
+/* dra_reader_borrow() of them all, in few uploads. After an error some may be bound. */
+dra_status dra_reader_borrow_all(dra_reader *r, const dra_lend *list, size_t n, dra_error *err);
+
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
 /* dra_reader_finish(), and up to DRA_FETCHES downloads from its device in the same wait. */

@@ -241,17 +241,57 @@ dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, si
     return dra_reader_borrow(r, name, (dra_param_layout){DRA_REAL}, data, bytes, err);
 }
 
+/* One upload. What the reader had is freed afterwards, so a list is uploaded in parts. */
+static const size_t PART = (size_t)1 << 28; /* bytes of them, where parameters are smaller */
+
+static dra_status check_lent(const dra_reader *r, const dra_lend *l, int *i, dra_error *err)
+{
+    dra_status st = find_param(r, l->name, i, err);
+    if (st == DRA_OK)
+        st = check_memory(dra_specs_at(r->module.params, *i), &l->form, l->bytes, err);
+    if (st == DRA_OK && !l->data && l->bytes)
+        st = dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", l->name);
+    return st;
+}
+
+static dra_status borrow_part(dra_reader *r, const dra_lend *list, size_t n, dra_loan *loans,
+                              dra_error *err)
+{
+    int        number;
+    dra_status st = dra_arrays_borrow(r->device, loans, n, err);
+    for (size_t i = 0; i < n && loans[i].array; i++) {
+        if (st == DRA_OK) st = find_param(r, list[i].name, &number, err);
+        if (st == DRA_OK)
+            st = take(r, number, list[i].form, loans[i].array, err);
+        else
+            dra_array_destroy(loans[i].array);
+    }
+    return st;
+}
+
+dra_status dra_reader_borrow_all(dra_reader *r, const dra_lend *list, size_t n, dra_error *err)
+{
+    dra_loan  *loans = calloc(n + 1, sizeof *loans);
+    dra_status st = loans ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    int        number;
+    for (size_t i = 0; i < n && st == DRA_OK; i++) st = check_lent(r, &list[i], &number, err);
+    for (size_t i = 0; i < n && st == DRA_OK;) {
+        size_t parts = 0;
+        for (size_t bytes = 0; i + parts < n && bytes < PART; parts++) {
+            loans[parts] = (dra_loan){list[i + parts].data, list[i + parts].bytes, NULL};
+            bytes += loans[parts].bytes;
+        }
+        st = borrow_part(r, list + i, parts, loans, err);
+        i += parts;
+    }
+    free(loans);
+    return st;
+}
+
 dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_layout form,
                              const void *data, size_t bytes, dra_error *err)
 {
-    int        i;
-    dra_array *a = NULL;
-    dra_status st = find_param(r, name, &i, err);
-    if (st == DRA_OK) st = check_memory(dra_specs_at(r->module.params, i), &form, bytes, err);
-    if (st == DRA_OK && !data && bytes)
-        st = dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", name);
-    if (st == DRA_OK) st = dra_array_borrow(r->device, data, bytes, &a, err);
-    return st == DRA_OK ? take(r, i, form, a, err) : st;
+    return dra_reader_borrow_all(r, &(dra_lend){name, form, data, bytes}, 1, err);
 }
 
 static dra_status draw(dra_reader *r, int i, uint64_t seed, dra_error *err)

@@ -18,7 +18,8 @@ static void measures_every_limit(void **state)
         /* Between a toy and a machine no one has; sanitizers are slow. */
         assert_true(l.flops > 1e6 && l.flops < 1e15);
         assert_true(l.bf16_flops >= 0);
-        assert_true(l.tf32_flops == 0 && l.upload == 0 && l.download == 0 && l.mapped == 0);
+        assert_true(l.tf32_flops == 0 && l.upload == 0 && l.download == 0 && l.mapped == 0 &&
+                    l.touched == 0);
         const double bytes[] = {l.read, l.write, l.copy, l.streaming_write, l.streaming_copy};
         for (size_t i = 0; i < COUNT(bytes); i++) assert_true(bytes[i] > 1e6 && bytes[i] < 1e14);
     }
