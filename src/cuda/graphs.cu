@@ -143,8 +143,8 @@ static cudaError_t capture_node(dra_cuda_walk *w, cudaGraphConditionalNodeType t
     return error;
 }
 
-/* A handle for a node of the graph that is being captured; it is set by a kernel before the node,
- * not by a default: that is for a launch of the whole graph, and bodies may run many times in it. */
+/* A handle for a node of the graph that is being captured. A kernel sets it before the node, not a
+ * default: that is set once in a launch of the graph, in which bodies may run many times. */
 static cudaError_t new_handle(const dra_cuda_walk *w, cudaGraphConditionalHandle *out)
 {
     cudaStreamCaptureStatus status;

@@ -6,8 +6,8 @@
  *   - rows of x are copied to where all pieces have theirs, in one launch;
  *   - the steps run there, carries alternate between their two buffers as ever; a piece has an even
  *     number of steps, so each begins in the same buffer;
- *   - rows of y are copied to where they belong; and the number of the piece, which is in the memory
- *     of the device and which all copies read, goes up by one.
+ *   - rows of y are copied to where they belong; and the number of the piece, which is in memory of
+ *     the device and which all copies read, goes up by one.
  * Steps that do not fill a piece are unrolled after the loop.
  *
  * The copied rows have the strides of the originals, which kernels of the body were planned for: a

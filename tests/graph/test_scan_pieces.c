@@ -171,7 +171,7 @@ static void layouts(void **state)
         for (int reverse = 0; reverse < 2; reverse++) compare(&(args){2 * P + 3, 5, reverse, l});
 }
 
-/* Its gradient is a scan over segments with scans over their steps inside, all of several pieces. */
+/* Its gradient is a scan over segments, with scans over their steps inside: all have pieces. */
 static void pieces_in_pieces(void **state)
 {
     compare(&(args){2 * P * (P + 1) + 7, P + 1, false});
