@@ -12,7 +12,7 @@
  * fill the GPU, and for dw to be read and written few times. Fewer on the host, so that tests have
  * several blocks. */
 #ifdef __CUDACC__
-enum { LOGITS = 256 << 20, ROWS = 128 };
+enum { LOGITS = 512 << 20, ROWS = 128 };
 #else
 enum { LOGITS = 16 << 10, ROWS = 16 };
 #endif

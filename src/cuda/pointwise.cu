@@ -12,6 +12,7 @@ struct program {
     int64_t            n;
     dra_view           in[DRA_POINTWISE_INPUTS];
     uint8_t            in_bytes[DRA_POINTWISE_INPUTS], out_bytes[DRA_POINTWISE_OUTPUTS];
+    bool               fours[DRA_POINTWISE_INPUTS]; /* four neighbours are adjacent, on 16 bytes */
     bool               rounds[DRA_POINTWISE_OUTPUTS]; /* floats, stored in bf16 */
     void              *out[DRA_POINTWISE_OUTPUTS];
     dra_pointwise_step step[DRA_POINTWISE_STEPS];
@@ -40,8 +41,9 @@ __device__ static void store_word(void *data, int bytes, int64_t i, dra_word w)
 template <int W> __device__ static void load_words(const program &p, int k, int64_t i, dra_word *to)
 {
     const dra_view &v = p.in[k];
-    if (W == 4 && v.rank == 0 && p.in_bytes[k] == 4) {
-        *reinterpret_cast<float4 *>(to) = static_cast<const float4 *>(v.data)[i / 4];
+    if (W == 4 && p.fours[k]) {
+        const dra_word *from = dra_data<const dra_word>(v) + dra_offset(v, i);
+        *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
         return;
     }
     DRA_UNROLL
@@ -96,12 +98,35 @@ template <int W> __global__ static void run_program(const __grid_constant__ prog
     }
 }
 
-/* Whether dense memory of 4-byte elements begins on 16 bytes, and four divide all there is. */
+/* A program of one step, whose operands need no room. */
+template <int W> __global__ static void run_step(const __grid_constant__ program p)
+{
+    const dra_pointwise_step &s = p.step[0];
+    const int                 operands = dra_function_operands(s.function);
+    DRA_EACH(at, p.n / W)
+    {
+        const int64_t        i = at * W;
+        alignas(16) dra_word x[3][W], r[W];
+        load_words<W>(p, s.x[0], i, x[0]);
+        if (operands > 1) load_words<W>(p, s.x[1], i, x[1]);
+        if (operands > 2) load_words<W>(p, s.x[2], i, x[2]);
+        dra_function_apply<W>(s, x[0], x[1], x[2], r);
+        store_words<W>(p, s.output, i, r);
+    }
+}
+
+static bool has_fours(const dra_view &v, int bytes)
+{
+    bool yes = bytes == 4 && (uintptr_t)v.data % 16 == 0;
+    for (int32_t i = 0; i < v.rank; i++)
+        yes = yes && (i ? v.stride[i] % 4 == 0 : v.stride[0] == 1 && v.dim[0] % 4 == 0);
+    return yes;
+}
+
+/* Whether outputs can be written so, and four divide all there is. */
 static bool by_four(const program &p, int outputs)
 {
     bool yes = p.n % 4 == 0;
-    for (int k = 0; k < p.inputs; k++)
-        if (p.in[k].rank == 0 && p.in_bytes[k] == 4) yes = yes && (uintptr_t)p.in[k].data % 16 == 0;
     for (int k = 0; k < outputs; k++)
         if (p.out_bytes[k] == 4 || p.rounds[k]) yes = yes && (uintptr_t)p.out[k] % 16 == 0;
     return yes;
@@ -113,6 +138,10 @@ template <int W> static void start(const dra_call *c, const program &p)
     const int      values = p.inputs + p.steps, threads = values <= FEW ? DRA_THREADS : 128;
     const size_t   bytes = (size_t)(values * threads * W) * sizeof(dra_word);
     const unsigned grid = dra_grid(c, p.n / W, threads);
+    if (p.steps == 1) {
+        DRA_LAUNCH(c, run_step<W>, grid, threads, 0, p);
+        return;
+    }
     cudaFuncSetAttribute(run_program<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
                              (int)sizeof(dra_word));
@@ -130,6 +159,7 @@ void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, i
     for (int k = 0; k < inputs; k++) {
         p.in[k] = dra_view_of(&in[k]);
         p.in_bytes[k] = (uint8_t)dra_dtype_bytes(in[k].dtype);
+        p.fours[k] = has_fours(p.in[k], p.in_bytes[k]);
     }
     for (int k = 0; k < outputs; k++) {
         p.out[k] = out[k].data;
