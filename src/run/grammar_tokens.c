@@ -77,7 +77,7 @@ void dra_constraint_destroy(dra_constraint *c)
 static dra_status enter(dra_constraint *c, const dra_grammar_state *s, int32_t *state,
                         dra_error *err)
 {
-    dra_matcher_trim(c->m);
+    dra_matcher_ask(c->m);
     *state = dra_matcher_enter(c->m, s);
     return *state == DRA_MATCH_FAILED ? dra_matcher_why(c->m, err) : DRA_OK;
 }
