@@ -109,9 +109,9 @@ enum { DRA_MATCH_NOT = -1, DRA_MATCH_FAILED = -2 };
 
 dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error *err);
 void       dra_matcher_destroy(dra_matcher *m);
-/* Begins a question: forgets, where much is remembered, and what is asked until the next time may
- * cost so many moves in all. Without it, only each step is bounded. */
-void dra_matcher_ask(dra_matcher *m);
+/* Begins a question: forgets, where much is remembered, and all steps until the next one may need
+ * so many moves together. Without it, only each step is bounded. */
+void dra_matcher_ask(dra_matcher *m, int64_t moves);
 /* States have numbers that are good until dra_matcher_ask(). DRA_MATCH_NOT: no text goes on like
  * this; DRA_MATCH_FAILED: see dra_matcher_why(). */
 int32_t    dra_matcher_enter(dra_matcher *m, const dra_grammar_state *s);

@@ -20,8 +20,8 @@
  *           where both begin in a frame at a byte, only the first is followed. So it is not the
  *           number of copies that counts.
  *   moves   each pair or return that is tried, new or not, is counted. A step that needs more than
- *           STEP_MOVES and a few for each place is refused, as is a question of more than
- *           QUESTION_MOVES. */
+ *           STEP_MOVES and a few for each place is refused, as is a question that needs more than
+ *           it may. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,12 +29,12 @@
 #include "run/grammar_match.h"
 
 enum {
-    UNKNOWN = -3,            /* not computed yet */
-    STATES = 1 << 15,        /* more are forgotten before the next question */
-    CONTENTS = 1 << 21,      /* the same for what they are made of */
-    STEP_MOVES = 1 << 18,    /* about 5 ms */
-    PLACE_MOVES = 2,         /* a list of alternatives: a fork and a byte for each */
-    QUESTION_MOVES = 1 << 26 /* about a second */
+    UNKNOWN = -3,         /* not computed yet */
+    STATES = 1 << 15,     /* more are forgotten before the next question */
+    CONTENTS = 1 << 21,   /* the same for what they are made of */
+    FOLDED = 3,           /* returns at least that become one */
+    STEP_MOVES = 1 << 18, /* about 5 ms */
+    PLACE_MOVES = 2       /* a list of alternatives: a fork and a byte for each */
 };
 
 dra_status dra_matcher_why(const dra_matcher *m, dra_error *err)
@@ -61,7 +61,7 @@ static bool spend(dra_matcher *m, int64_t moves)
     if ((!step && m->moves <= m->question_end) || m->failed) return !m->failed;
     m->failed = DRA_ERR_VALUE;
     m->what = step ? "a byte" : "a choice of tokens";
-    m->most = step ? dra_matcher_step_most(m) : QUESTION_MOVES;
+    m->most = step ? dra_matcher_step_most(m) : m->question_most;
     m->of = "moves";
     return false;
 }
@@ -181,6 +181,44 @@ static void end_rule(dra_matcher *m, int32_t in)
         push(m, f->to.at[k].place, f->to.at[k].frame);
 }
 
+/* Whether all returns of a frame are in a list that is arranged; m->heads gets them. One that ends
+ * a rule, and is not there itself, stands for those of its frame. */
+static bool has_returns(dra_matcher *m, const dra_item_set *list, int32_t of)
+{
+    m->heads.n = 0;
+    while (of >= 0) {
+        const dra_item_span s = m->frames.at[of];
+        of = -1;
+        for (int32_t k = 0; k < s.n; k++) {
+            const dra_grammar_item x = m->content[s.first + k];
+            const bool             there = dra_items_arranged_has(list->at, list->n, x);
+            if (!spend(m, 1)) return false;
+            if (there)
+                dra_items_add(m, &m->heads, x);
+            else if (x.place == 0 && of < 0)
+                of = x.frame;
+            else
+                return false;
+        }
+    }
+    return !m->failed;
+}
+
+/* Of a rule that calls itself near its end, a frame has all returns of the one before it and a few
+ * more. It then returns to the end of that one: frames stay small, and a step, which ends all of
+ * them, does not try the same returns for each. */
+static void fold(dra_matcher *m, dra_item_set *to)
+{
+    int32_t last = 0, n = 0;
+    for (int32_t k = 0; k < to->n; k++)
+        if (to->at[k].frame > last) last = to->at[k].frame;
+    if (to->n < FOLDED || m->failed || !has_returns(m, to, last) || m->heads.n < FOLDED) return;
+    for (int32_t k = 0; k < to->n; k++)
+        if (dra_items_find(&m->heads, to->at[k]) < 0) to->at[n++] = to->at[k];
+    to->at[n++] = (dra_grammar_item){0, last};
+    to->n = dra_items_arrange(to->at, n);
+}
+
 /* The number of a frame of this step, after those it returns to. A rule that calls itself before
  * any byte is refused by the compiler, so there is no circle, and no more depth than rules. */
 static int32_t settle(dra_matcher *m, int32_t i)
@@ -190,6 +228,7 @@ static int32_t settle(dra_matcher *m, int32_t i)
     for (int32_t k = 0; k < f->to.n && !m->failed; k++)
         if (f->to.at[k].frame < 0) f->to.at[k].frame = settle(m, ~f->to.at[k].frame);
     f->to.n = dra_items_arrange(f->to.at, f->to.n);
+    fold(m, &f->to);
     if (!m->failed) f->number = dra_items_number(m, &m->frames, f->to.at, f->to.n, false);
     return f->number;
 }
@@ -275,10 +314,11 @@ static void forget(dra_matcher *m)
     dra_items_number(m, &m->frames, &whole, 1, false);
 }
 
-void dra_matcher_ask(dra_matcher *m)
+void dra_matcher_ask(dra_matcher *m, int64_t moves)
 {
     if (m->states.n > STATES || m->contents > CONTENTS) forget(m);
-    m->question_end = m->moves + QUESTION_MOVES;
+    m->question_most = moves;
+    m->question_end = m->moves + moves;
 }
 
 dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error *err)

@@ -55,6 +55,7 @@ struct dra_matcher {
     bool         accept;
     /* What it costs: */
     int64_t     moves, step_end, question_end; /* so far; where it is too much */
+    int64_t     question_most;
     dra_status  failed;
     const char *what, *of; /* what was too much, if that failed */
     int64_t     most;
@@ -69,6 +70,7 @@ int32_t dra_items_number(dra_matcher *m, dra_item_table *t, const dra_grammar_it
                          bool accept);
 /* Puts a list in its order, each once. Returns how many are left. */
 int32_t dra_items_arrange(dra_grammar_item *at, int32_t n);
+bool    dra_items_arranged_has(const dra_grammar_item *at, int32_t n, dra_grammar_item x);
 
 int32_t dra_items_find(const dra_item_set *s, dra_grammar_item x);          /* -1: not there */
 bool    dra_items_add(dra_matcher *m, dra_item_set *s, dra_grammar_item x); /* is new, now there */

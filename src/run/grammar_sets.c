@@ -94,6 +94,11 @@ int32_t dra_items_arrange(dra_grammar_item *at, int32_t n)
     return kept;
 }
 
+bool dra_items_arranged_has(const dra_grammar_item *at, int32_t n, dra_grammar_item x)
+{
+    return n > 0 && bsearch(&x, at, (size_t)n, sizeof *at, by_content);
+}
+
 /* ---- sets of one step ------------------------------------------------------------------------ */
 
 static uint32_t hash_item(dra_grammar_item x)
