@@ -92,6 +92,7 @@ typedef enum dra_grammar_fit {
     DRA_GRAMMAR_WHOLE /* it is a text of the grammar             */
 } dra_grammar_fit;
 
+/* DRA_ERR_VALUE: the text can be read in more ways than are followed, see docs/grammar.md. */
 DRA_API dra_status dra_grammar_match(const dra_grammar *g, const char *text, size_t bytes,
                                      dra_grammar_fit *out, dra_error *err);
 

@@ -1,6 +1,7 @@
 /* A grammar as its files see it: grammar_parse.c reads the text into phrases, grammar_compile.c
- * makes places of them, grammar_match.c moves from place to place by bytes, grammar_tokens.c asks
- * which tokens may come next, grammar_schema.c writes the grammar of a JSON schema. */
+ * makes places of them, grammar_match.c moves from place to place by bytes (with grammar_sets.c and
+ * grammar_value.c, see grammar_match.h), grammar_tokens.c asks which tokens may come next,
+ * grammar_schema.c writes the grammar of a JSON schema. */
 #ifndef DRA_SRC_RUN_GRAMMAR_H
 #define DRA_SRC_RUN_GRAMMAR_H
 
@@ -30,6 +31,7 @@ typedef struct dra_phrase {
     dra_code_range    *range;        /* CLASS */
     size_t             n;            /* of these two */
     bool               negated;
+    bool               empty; /* may read nothing: found out by the compiler */
     int32_t            rule;
 } dra_phrase;
 
@@ -62,6 +64,7 @@ typedef enum dra_grammar_place_kind {
 
 typedef struct dra_grammar_place {
     int32_t kind, next, other;
+    int32_t loop; /* of a FORK before one of many copies that may be left out; 0: none */
 } dra_grammar_place;
 
 typedef struct dra_byte_set {
@@ -74,7 +77,9 @@ struct dra_grammar {
     dra_byte_set      *set;
     int32_t            sets, set_room;
     int32_t           *start; /* (rules): where each begins */
-    int32_t            rules, root;
+    int32_t            rules, root, loops;
+    unsigned char      class_of[256], sample[256]; /* bytes in the same sets; one of each class */
+    int32_t            classes;
     uint64_t           fingerprint;
 };
 
@@ -104,7 +109,10 @@ enum { DRA_MATCH_NOT = -1, DRA_MATCH_FAILED = -2 };
 
 dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error *err);
 void       dra_matcher_destroy(dra_matcher *m);
-/* States have numbers that are good until dra_matcher_trim(). DRA_MATCH_NOT: no text goes on like
+/* Begins a question: forgets, where much is remembered, and all steps until the next one may need
+ * so many moves together. Without it, only each step is bounded. */
+void dra_matcher_ask(dra_matcher *m, int64_t moves);
+/* States have numbers that are good until dra_matcher_ask(). DRA_MATCH_NOT: no text goes on like
  * this; DRA_MATCH_FAILED: see dra_matcher_why(). */
 int32_t    dra_matcher_enter(dra_matcher *m, const dra_grammar_state *s);
 int32_t    dra_matcher_step(dra_matcher *m, int32_t state, unsigned char byte);
@@ -112,8 +120,10 @@ bool       dra_matcher_may_end(const dra_matcher *m, int32_t state);
 bool       dra_matcher_must_end(const dra_matcher *m, int32_t state); /* no byte may follow */
 dra_status dra_matcher_leave(const dra_matcher *m, int32_t state, dra_grammar_state **out,
                              dra_error *err);
-void       dra_matcher_trim(dra_matcher *m); /* forgets, where much is remembered */
 dra_status dra_matcher_why(const dra_matcher *m, dra_error *err);
+/* What its steps have cost so far: places and returns that were tried; and the most of one step. */
+int64_t dra_matcher_moves(const dra_matcher *m);
+int64_t dra_matcher_step_most(const dra_matcher *m);
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 

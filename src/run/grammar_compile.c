@@ -16,8 +16,10 @@ enum { PLACES = 1 << 20, WORK = 1 << 23, NOWHERE = -1 };
 typedef struct compiler {
     const dra_grammar_text *t;
     dra_grammar            *g;
-    int64_t                 work;      /* phrases so far: repetitions of nothing take time, too */
-    int32_t                 byte[256]; /* sets of one byte; -1: none yet */
+    int64_t                 work;  /* phrases so far: repetitions of nothing take time, too */
+    int32_t                *slot;  /* (slots): a set + 1; 0: free */
+    int32_t                 slots; /* a power of two */
+    bool                   *empty; /* (rules): may read nothing */
     dra_error              *err;
     bool                    failed;
 } compiler;
@@ -53,24 +55,49 @@ static int32_t add_place(compiler *c, dra_grammar_place_kind kind, int32_t next,
         g->place = more;
         g->place_room = room;
     }
-    g->place[g->places] = (dra_grammar_place){(int32_t)kind, next, other};
+    g->place[g->places] = (dra_grammar_place){(int32_t)kind, next, other, 0};
     return g->places++;
 }
 
+static int32_t *find_slot(const compiler *c, const dra_byte_set *s)
+{
+    uint64_t k = dra_hash_of(0, s, sizeof *s);
+    int32_t *at;
+    while (*(at = &c->slot[k & (uint64_t)(c->slots - 1)]) &&
+           memcmp(&c->g->set[*at - 1], s, sizeof *s) != 0)
+        k++;
+    return at;
+}
+
+static bool more_sets(compiler *c)
+{
+    dra_grammar  *g = c->g;
+    const int32_t room = g->set_room ? 2 * g->set_room : 64;
+    dra_byte_set *more = realloc(g->set, (size_t)room * sizeof *more);
+    int32_t      *slot = more ? calloc((size_t)room, 2 * sizeof *slot) : NULL;
+    if (more) g->set = more;
+    if (!slot) {
+        no_memory(c);
+        return false;
+    }
+    free(c->slot);
+    c->slot = slot;
+    c->slots = 2 * room;
+    g->set_room = room;
+    for (int32_t i = 0; i < g->sets; i++) *find_slot(c, &g->set[i]) = i + 1;
+    return true;
+}
+
+/* Each set once: copies of a class share theirs. */
 static int32_t add_set(compiler *c, const dra_byte_set *s)
 {
     dra_grammar *g = c->g;
-    for (int32_t i = g->sets; i > 0 && i > g->sets - 32; i--)
-        if (memcmp(&g->set[i - 1], s, sizeof *s) == 0) return i - 1;
-    if (g->sets == g->set_room) {
-        const int32_t room = g->set_room ? 2 * g->set_room : 64;
-        dra_byte_set *more = realloc(g->set, (size_t)room * sizeof *more);
-        if (!more) return no_memory(c);
-        g->set = more;
-        g->set_room = room;
-    }
+    if (g->sets == g->set_room && !more_sets(c)) return NOWHERE;
+    int32_t *slot = find_slot(c, s);
+    if (*slot) return *slot - 1;
     g->set[g->sets] = *s;
-    return g->sets++;
+    *slot = ++g->sets;
+    return g->sets - 1;
 }
 
 static int32_t add_bytes(compiler *c, const dra_byte_set *s, int32_t next)
@@ -88,8 +115,7 @@ static int32_t add_byte(compiler *c, unsigned char byte, int32_t next)
 {
     dra_byte_set s = {0};
     put_bytes(&s, byte, byte);
-    if (c->byte[byte] < 0 && !c->failed) c->byte[byte] = add_set(c, &s);
-    return c->byte[byte] < 0 ? NOWHERE : add_place(c, DRA_AT_BYTE, next, c->byte[byte]);
+    return add_bytes(c, &s, next);
 }
 
 /* ---- classes --------------------------------------------------------------------------------- */
@@ -244,19 +270,25 @@ static int32_t compile_choice(compiler *c, const dra_phrase *p, int32_t next)
     return start;
 }
 
+/* Where a part may read nothing, fewer are as good as more: x{3,9} is x{0,9}. Copies that may be
+ * left out are a loop, in which the matcher tells better ones by their place: the last copy is
+ * compiled first, so one with more copies left has a higher place. */
 static int32_t compile_repeat(compiler *c, const dra_phrase *p, int32_t next)
 {
-    int32_t start = next;
+    const int64_t least = p->first->empty ? 0 : p->least;
+    const int32_t loop = p->most - least > 1 ? ++c->g->loops : 0;
+    int32_t       start = next;
     if (p->most < 0) {
         start = add_place(c, DRA_AT_FORK, next, next);
         const int32_t body = compile(c, p->first, start);
         if (body >= 0) c->g->place[start].other = body;
     }
-    for (int64_t i = p->least; i < p->most && !c->failed; i++) {
+    for (int64_t i = least; i < p->most && !c->failed; i++) {
         const int32_t body = compile(c, p->first, start);
         start = add_place(c, DRA_AT_FORK, body, next);
+        if (start >= 0) c->g->place[start].loop = loop;
     }
-    for (int64_t i = 0; i < p->least && !c->failed; i++) start = compile(c, p->first, start);
+    for (int64_t i = 0; i < least && !c->failed; i++) start = compile(c, p->first, start);
     return start;
 }
 
@@ -277,51 +309,70 @@ static int32_t compile(compiler *c, const dra_phrase *p, int32_t next)
     return NOWHERE;
 }
 
+/* ---- what may be empty ----------------------------------------------------------------------- */
+
+/* Of what is known about rules. Marks all phrases in it. */
+static bool is_empty(const compiler *c, dra_phrase *p)
+{
+    size_t n = 0, empty = 0;
+    for (dra_phrase *part = p->first; part; part = part->next, n++) empty += is_empty(c, part);
+    switch (p->kind) {
+    case DRA_PHRASE_LITERAL: p->empty = p->n == 0; break;
+    case DRA_PHRASE_CLASS: p->empty = false; break;
+    case DRA_PHRASE_RULE: p->empty = c->empty[p->rule]; break;
+    case DRA_PHRASE_SEQUENCE: p->empty = empty == n; break;
+    case DRA_PHRASE_CHOICE: p->empty = empty > 0; break;
+    case DRA_PHRASE_REPEAT: p->empty = empty > 0 || p->least == 0; break;
+    }
+    return p->empty;
+}
+
+/* Until nothing changes, in turns from the last rule and from the first: those that call later ones
+ * are done at once, and so are those that call earlier ones. */
+static void find_empty(compiler *c)
+{
+    const int32_t n = c->t->rules;
+    bool          changed = true;
+    for (int turn = 0; changed; turn++) {
+        changed = false;
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t r = turn % 2 ? i : n - 1 - i;
+            if (is_empty(c, c->t->rule[r].body) && !c->empty[r]) c->empty[r] = changed = true;
+        }
+    }
+}
+
 /* ---- left recursion -------------------------------------------------------------------------- */
 
 /* A rule that calls itself before it has read a byte would never get to read one. */
 typedef struct order {
     compiler *c;
-    bool     *empty; /* (rules): may read nothing */
-    char     *mark;  /* (rules): 0 unknown, 1 being looked at, 2 fine */
-    int32_t  *seen;  /* (places): by which look */
+    char     *mark; /* (rules): 0 unknown, 1 being looked at, 2 fine */
+    int32_t  *seen; /* (places): by which look */
     int32_t   look;
     int32_t  *todo;    /* (places) */
     int32_t   culprit; /* -1: none */
 } order;
 
-/* Walks what a rule reaches before its first byte: calls gets the rules that it calls there, unless
- * it is NULL. Returns whether its end is among it. */
-static bool reach(order *o, int32_t rule, int32_t *calls, int32_t *n_calls)
+/* Walks what a rule reaches before its first byte: calls gets the rules that it calls there. */
+static void reach(order *o, int32_t rule, int32_t *calls, int32_t *n_calls)
 {
     const dra_grammar *g = o->c->g;
     int32_t            n = 0;
-    bool               end = false;
     o->look++;
     o->todo[n++] = g->start[rule];
     o->seen[g->start[rule]] = o->look;
     while (n > 0) {
         const dra_grammar_place *p = &g->place[o->todo[--n]];
         int32_t                  to[2] = {-1, -1};
-        if (p->kind == DRA_AT_END) end = true;
         if (p->kind == DRA_AT_FORK) to[0] = p->next, to[1] = p->other;
-        if (p->kind == DRA_AT_CALL && calls) calls[(*n_calls)++] = p->other;
-        if (p->kind == DRA_AT_CALL && o->empty[p->other]) to[0] = p->next;
+        if (p->kind == DRA_AT_CALL) calls[(*n_calls)++] = p->other;
+        if (p->kind == DRA_AT_CALL && o->c->empty[p->other]) to[0] = p->next;
         for (int i = 0; i < 2; i++)
             if (to[i] >= 0 && o->seen[to[i]] != o->look) {
                 o->seen[to[i]] = o->look;
                 o->todo[n++] = to[i];
             }
-    }
-    return end;
-}
-
-static void find_empty(order *o)
-{
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int32_t r = 0; r < o->c->g->rules; r++)
-            if (!o->empty[r] && reach(o, r, NULL, NULL)) o->empty[r] = changed = true;
     }
 }
 
@@ -350,13 +401,11 @@ static void check_recursion(compiler *c)
 {
     const size_t rules = (size_t)c->g->rules, places = (size_t)c->g->places;
     order        o = {.c = c,
-                      .empty = calloc(rules, sizeof *o.empty),
                       .mark = calloc(rules, sizeof *o.mark),
                       .seen = calloc(places, sizeof *o.seen),
                       .todo = calloc(places, sizeof *o.todo),
                       .culprit = -1};
-    if (o.empty && o.mark && o.seen && o.todo) {
-        find_empty(&o);
+    if (o.mark && o.seen && o.todo) {
         for (int32_t r = 0; r < c->g->rules && o.culprit < 0 && !c->failed; r++)
             if (o.mark[r] == 0) visit(&o, r);
     } else {
@@ -370,10 +419,33 @@ static void check_recursion(compiler *c)
                  dra_brief(c->t->name, path), r->line, dra_brief(name, room));
         c->failed = true;
     }
-    free(o.empty);
     free(o.mark);
     free(o.seen);
     free(o.todo);
+}
+
+/* ---- classes of bytes ------------------------------------------------------------------------ */
+
+/* Divides each class of which a set holds a part. */
+static void divide(dra_grammar *g, const dra_byte_set *s)
+{
+    int     all[256] = {0}, in[256] = {0};
+    int32_t part[256];
+    for (int b = 0; b < 256; b++) {
+        all[g->class_of[b]]++;
+        in[g->class_of[b]] += dra_byte_in(s, (unsigned)b);
+    }
+    const int32_t before = g->classes;
+    for (int32_t k = 0; k < before; k++) part[k] = in[k] > 0 && in[k] < all[k] ? g->classes++ : k;
+    for (int b = 0; b < 256; b++)
+        if (dra_byte_in(s, (unsigned)b)) g->class_of[b] = (unsigned char)part[g->class_of[b]];
+}
+
+static void find_classes(dra_grammar *g)
+{
+    g->classes = 1;
+    for (int32_t i = 0; i < g->sets && g->classes < 256; i++) divide(g, &g->set[i]);
+    for (int b = 0; b < 256; b++) g->sample[g->class_of[b]] = (unsigned char)b;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -394,21 +466,27 @@ dra_status dra_grammar_compile(const dra_grammar_text *t, dra_grammar **out, dra
     dra_error own = {0};
     compiler  c = {.t = t, .g = calloc(1, sizeof *c.g), .err = err ? err : &own};
     *out = NULL;
-    memset(c.byte, -1, sizeof c.byte);
     if (c.g) {
         c.g->rules = t->rules;
         c.g->root = t->root;
         c.g->start = calloc((size_t)t->rules, sizeof *c.g->start);
     }
-    if (!c.g || !c.g->start) no_memory(&c);
+    c.empty = calloc((size_t)t->rules, sizeof *c.empty);
+    if (!c.g || !c.g->start || !c.empty)
+        no_memory(&c);
+    else
+        find_empty(&c);
     const int32_t end = add_place(&c, DRA_AT_END, 0, 0);
     for (int32_t r = 0; r < t->rules && !c.failed; r++)
         c.g->start[r] = compile(&c, t->rule[r].body, end);
     if (!c.failed) check_recursion(&c);
+    free(c.slot);
+    free(c.empty);
     if (c.failed) {
         dra_grammar_destroy(c.g);
         return c.err->code;
     }
+    find_classes(c.g);
     c.g->fingerprint = fingerprint(c.g);
     *out = c.g;
     return DRA_OK;

@@ -9,238 +9,129 @@
  *
  * Frames and states with the same content are the same, and have numbers. So what follows a state
  * by a byte is computed once and then looked up: most tokens of a vocabulary pass through a few
- * states, whatever their bytes are. */
+ * states, whatever their bytes are. Bytes that no set of the grammar tells apart share an entry.
+ *
+ * What a step costs. A pair (place, frame) is reached once, and a frame returns once to each of
+ * its returns: at most places x frames pairs, and as many returns of each frame. A frame is made
+ * for each rule and byte, so for an ambiguous grammar a step gets longer with the square of the
+ * text, as with any way to parse all grammars. Two things keep that small and bounded:
+ *
+ *   loops   of x{0,9}, a copy of x with more copies left goes on like one with fewer, and more:
+ *           where both begin in a frame at a byte, only the first is followed. So it is not the
+ *           number of copies that counts.
+ *   moves   each pair or return that is tried, new or not, is counted. A step that needs more than
+ *           STEP_MOVES and a few for each place is refused, as is a question that needs more than
+ *           it may. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
-#include "run/grammar.h"
+#include "run/grammar_match.h"
 
 enum {
-    ACCEPT = -1,             /* the place that the whole text returns to */
-    UNKNOWN = -3,            /* not computed yet */
-    STATES = 1 << 15,        /* more are forgotten before the next text */
-    CONTENTS = 1 << 21,      /* the same for what they are made of */
-    CONTENTS_MOST = 1 << 25, /* more than that is refused */
-    FEW = 16                 /* items that are looked through; a power of two */
+    UNKNOWN = -3,         /* not computed yet */
+    STATES = 1 << 15,     /* more are forgotten before the next question */
+    CONTENTS = 1 << 21,   /* the same for what they are made of */
+    FOLDED = 3,           /* returns at least that become one */
+    STEP_MOVES = 1 << 18, /* about 5 ms */
+    PLACE_MOVES = 2       /* a list of alternatives: a fork and a byte for each */
 };
-
-typedef struct item {
-    int32_t place, frame; /* frame below 0: ~number of a frame of this step */
-} item;
-
-typedef struct span { /* of m->content */
-    int32_t first, n;
-    bool    accept; /* of states */
-} span;
-
-typedef struct table { /* by content */
-    span    *at;
-    int32_t *slot; /* (slots): a number + 1; 0: free */
-    int32_t  n, room, slots;
-} table;
-
-typedef struct set { /* of items, each once, in the order they came */
-    item    *at;
-    int32_t  n, room;
-    int32_t *slot; /* (slots), of more than FEW: a place in `at` + 1; 0: free */
-    int32_t  slots;
-} set;
-
-typedef struct frame { /* of this step: it may still get returns */
-    set     to;
-    bool    ended;  /* it has returned at this step already */
-    int32_t number; /* among all frames, once that is known; -1 before */
-} frame;
-
-struct dra_matcher {
-    const dra_grammar *g;
-    item              *content;
-    int32_t            contents, content_room;
-    table              frames, states;
-    int32_t           *next; /* (states, 256) */
-    int32_t            next_room;
-    /* Of one step: */
-    frame     *fresh;
-    int32_t    n_fresh, fresh_room;
-    int32_t   *called; /* (rules): the frame of this step, if called_at is this step */
-    uint32_t  *called_at, step;
-    set        work; /* all that was reached; what reads bytes moves to the front */
-    bool       accept;
-    dra_status failed;
-};
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-/* Room for one more of `size` bytes. */
-static bool grow(dra_matcher *m, void *data, int32_t n, int32_t *room, size_t size)
-{
-    if (n < *room) return true;
-    const int32_t more = *room ? 2 * *room : 64;
-    void         *old;
-    memcpy(&old, data, sizeof old); /* data points to a pointer of any type */
-    void *at = n < CONTENTS_MOST ? realloc(old, (size_t)more * size) : NULL;
-    if (!at) {
-        m->failed = n < CONTENTS_MOST ? DRA_ERR_MEMORY : DRA_ERR_VALUE;
-        return false;
-    }
-    memcpy(data, &at, sizeof at);
-    *room = more;
-    return true;
-}
 
 dra_status dra_matcher_why(const dra_matcher *m, dra_error *err)
 {
     if (m->failed == DRA_ERR_VALUE)
-        return dra_fail(err, m->failed, "grammar: the text can be read in too many ways");
+        return dra_fail(err, m->failed,
+                        "grammar: %s needs more than %lld %s: it can be read in too many ways",
+                        m->what, (long long)m->most, m->of);
     return dra_fail(err, m->failed, "grammar: out of memory");
 }
 
-static uint32_t hash(const item *at, int32_t n)
+int64_t dra_matcher_moves(const dra_matcher *m) { return m->moves; }
+
+int64_t dra_matcher_step_most(const dra_matcher *m)
 {
-    return (uint32_t)dra_hash_of(0, at, (size_t)n * sizeof *at);
+    return STEP_MOVES + PLACE_MOVES * (int64_t)m->g->places;
 }
 
-/* ---- what has a number ----------------------------------------------------------------------- */
-
-static bool rehash(dra_matcher *m, table *t)
+/* Counts moves; too many are a failure. */
+static bool spend(dra_matcher *m, int64_t moves)
 {
-    const int32_t slots = t->slots ? 2 * t->slots : 64;
-    int32_t      *slot = calloc((size_t)slots, sizeof *slot);
-    if (!slot) {
-        m->failed = DRA_ERR_MEMORY;
-        return false;
+    m->moves += moves;
+    const bool step = m->moves > m->step_end;
+    if ((!step && m->moves <= m->question_end) || m->failed) return !m->failed;
+    m->failed = DRA_ERR_VALUE;
+    m->what = step ? "a byte" : "a choice of tokens";
+    m->most = step ? dra_matcher_step_most(m) : m->question_most;
+    m->of = "moves";
+    return false;
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* Bytes that may not follow are known at once, so that trying them costs nothing. */
+static void set_next(dra_matcher *m, int32_t state)
+{
+    const dra_grammar  *g = m->g;
+    const dra_item_span s = m->states.at[state];
+    int32_t            *next = m->next + (size_t)g->classes * (size_t)state;
+    dra_byte_set        any = {0};
+    for (int32_t i = 0; i < s.n; i++) {
+        const dra_byte_set *set = &g->set[g->place[m->content[s.first + i].place].other];
+        for (int w = 0; w < 8; w++) any.bits[w] |= set->bits[w];
     }
-    for (int32_t i = 0; i < t->n; i++) {
-        uint32_t k = hash(m->content + t->at[i].first, t->at[i].n) + t->at[i].accept;
-        while (slot[k & (uint32_t)(slots - 1)]) k++;
-        slot[k & (uint32_t)(slots - 1)] = i + 1;
-    }
-    free(t->slot);
-    t->slot = slot;
-    t->slots = slots;
-    return true;
+    for (int32_t c = 0; c < g->classes; c++)
+        next[c] = dra_byte_in(&any, g->sample[c]) ? UNKNOWN : DRA_MATCH_NOT;
 }
 
-/* The number of a content, which is added if it is new; -1: failed. */
-static int32_t number_of(dra_matcher *m, table *t, const item *at, int32_t n, bool accept)
+int32_t dra_matcher_add_state(dra_matcher *m, dra_grammar_item *at, int32_t n, bool accept)
 {
-    if (2 * t->n >= t->slots && !rehash(m, t)) return -1;
-    uint32_t k = hash(at, n) + accept;
-    for (int32_t i; (i = t->slot[k & (uint32_t)(t->slots - 1)]) != 0; k++) {
-        const span *s = &t->at[i - 1];
-        if (s->n == n && s->accept == accept &&
-            memcmp(m->content + s->first, at, (size_t)n * sizeof *at) == 0)
-            return i - 1;
-    }
-    if (!grow(m, &t->at, t->n, &t->room, sizeof *t->at)) return -1;
-    const int32_t first = m->contents;
-    for (int32_t i = 0; i < n; i++) {
-        if (!grow(m, &m->content, m->contents, &m->content_room, sizeof *m->content)) return -1;
-        m->content[m->contents++] = at[i];
-    }
-    t->at[t->n] = (span){first, n, accept};
-    t->slot[k & (uint32_t)(t->slots - 1)] = t->n + 1;
-    return t->n++;
-}
-
-static int by_content(const void *a, const void *b)
-{
-    const item *x = a, *y = b;
-    if (x->place != y->place) return x->place < y->place ? -1 : 1;
-    return (x->frame > y->frame) - (x->frame < y->frame);
-}
-
-/* Puts a list in its order, each once. Returns how many are left. */
-static int32_t arrange(item *at, int32_t n)
-{
-    int32_t kept = 0;
-    if (n > 1) qsort(at, (size_t)n, sizeof *at, by_content);
-    for (int32_t i = 0; i < n; i++)
-        if (i == 0 || by_content(&at[i], &at[kept - 1]) != 0) at[kept++] = at[i];
-    return kept;
-}
-
-static int32_t add_state(dra_matcher *m, item *at, int32_t n, bool accept)
-{
+    n = dra_items_arrange(at, n);
     if (n == 0 && !accept) return DRA_MATCH_NOT;
-    const int32_t before = m->states.n, state = number_of(m, &m->states, at, n, accept);
+    const int32_t before = m->states.n;
+    const int32_t state = dra_items_number(m, &m->states, at, n, accept);
     if (state < before) return state < 0 ? DRA_MATCH_FAILED : state;
-    if (!grow(m, &m->next, state, &m->next_room, 256 * sizeof *m->next)) {
+    if (!dra_items_grow(m, &m->next, state, &m->next_room,
+                        (size_t)m->g->classes * sizeof *m->next)) {
         m->states.n = before; /* its slot is wrong now: a matcher that failed is not used further */
         return DRA_MATCH_FAILED;
     }
-    for (int i = 0; i < 256; i++) m->next[256 * (size_t)state + (size_t)i] = UNKNOWN;
+    set_next(m, state);
     return state;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static void put_slot(set *s, int32_t i)
+/* Whether a place begins a copy of a loop with no more copies left than one that was reached in the
+ * same frame. Later copies have lower places. */
+static bool is_behind(dra_matcher *m, int32_t place, int32_t in)
 {
-    uint32_t k = hash(&s->at[i], 1);
-    while (s->slot[k & (uint32_t)(s->slots - 1)]) k++;
-    s->slot[k & (uint32_t)(s->slots - 1)] = i + 1;
-}
-
-/* Finds all items by their content, a power of two of them, with room for twice as many. */
-static bool index_set(dra_matcher *m, set *s)
-{
-    const int32_t slots = 4 * s->n;
-    int32_t      *slot = realloc(s->slot, (size_t)slots * sizeof *slot);
-    if (!slot) {
-        m->failed = DRA_ERR_MEMORY;
-        return false;
+    const int32_t loop = m->g->place[place].loop;
+    if (loop == 0) return false;
+    int32_t i = dra_items_find(&m->heads, (dra_grammar_item){loop, in});
+    if (i >= 0 && m->top[i] >= place) return true;
+    if (i < 0) {
+        i = m->heads.n;
+        if (!dra_items_grow(m, &m->top, i, &m->top_room, sizeof *m->top)) return true;
+        if (!dra_items_add(m, &m->heads, (dra_grammar_item){loop, in})) return true;
     }
-    memset(slot, 0, (size_t)slots * sizeof *slot);
-    s->slot = slot;
-    s->slots = slots;
-    for (int32_t i = 0; i < s->n; i++) put_slot(s, i);
-    return true;
-}
-
-static bool has(const set *s, item x)
-{
-    if (s->n < FEW) {
-        int32_t i = 0;
-        while (i < s->n && (s->at[i].place != x.place || s->at[i].frame != x.frame)) i++;
-        return i < s->n;
-    }
-    uint32_t k = hash(&x, 1);
-    for (int32_t i; (i = s->slot[k & (uint32_t)(s->slots - 1)]) != 0; k++)
-        if (s->at[i - 1].place == x.place && s->at[i - 1].frame == x.frame) return true;
+    m->top[i] = place;
     return false;
-}
-
-/* Whether x is new and now there. */
-static bool add(dra_matcher *m, set *s, item x)
-{
-    if (m->failed || has(s, x) || !grow(m, &s->at, s->n, &s->room, sizeof *s->at)) return false;
-    s->at[s->n++] = x;
-    if (s->n == FEW || (s->n > FEW && 2 * s->n == s->slots)) return index_set(m, s);
-    if (s->n > FEW) put_slot(s, s->n - 1);
-    return true;
-}
-
-static void free_set(set *s)
-{
-    free(s->at);
-    free(s->slot);
 }
 
 /* A place that is reached; nothing, if it was before. */
 static void push(dra_matcher *m, int32_t place, int32_t in)
 {
-    if (place == ACCEPT)
+    if (!spend(m, 1)) return;
+    if (place == DRA_GRAMMAR_ACCEPT)
         m->accept = true;
-    else
-        add(m, &m->work, (item){place, in});
+    else if (!is_behind(m, place, in))
+        dra_items_add(m, &m->work, (dra_grammar_item){place, in});
 }
 
-static void add_return(dra_matcher *m, frame *f, item to)
+static void add_return(dra_matcher *m, int32_t i, dra_grammar_item to)
 {
-    if (add(m, &f->to, to) && f->ended) push(m, to.place, to.frame);
+    dra_frame *f = &m->fresh[i];
+    if (spend(m, 1) && dra_items_add(m, &f->to, to) && f->ended) push(m, to.place, to.frame);
 }
 
 /* The frame of a rule at this step; -1: failed. */
@@ -248,10 +139,10 @@ static int32_t frame_of(dra_matcher *m, int32_t rule)
 {
     if (m->called_at[rule] == m->step) return m->called[rule];
     const int32_t before = m->fresh_room;
-    if (!grow(m, &m->fresh, m->n_fresh, &m->fresh_room, sizeof *m->fresh)) return -1;
+    if (!dra_items_grow(m, &m->fresh, m->n_fresh, &m->fresh_room, sizeof *m->fresh)) return -1;
     if (m->fresh_room > before)
         memset(m->fresh + before, 0, (size_t)(m->fresh_room - before) * sizeof *m->fresh);
-    frame *f = &m->fresh[m->n_fresh];
+    dra_frame *f = &m->fresh[m->n_fresh];
     f->to.n = 0;
     f->ended = false;
     f->number = -1;
@@ -266,44 +157,87 @@ static void enter_rule(dra_matcher *m, int32_t rule, int32_t next, int32_t in)
     const int32_t i = frame_of(m, rule);
     if (i < 0) return;
     if (m->g->place[next].kind != DRA_AT_END || in < 0) {
-        add_return(m, &m->fresh[i], (item){next, in});
+        add_return(m, i, (dra_grammar_item){next, in});
         return;
     }
-    const span old = m->frames.at[in]; /* complete, as it is of a step before */
-    for (int32_t k = 0; k < old.n && !m->failed; k++)
-        add_return(m, &m->fresh[i], m->content[old.first + k]);
+    if (!dra_items_add(m, &m->tails, (dra_grammar_item){i, in})) return; /* it has them */
+    const dra_item_span old = m->frames.at[in]; /* complete, as it is of a step before */
+    for (int32_t k = old.n - 1; k >= 0 && !m->failed; k--)
+        add_return(m, i, m->content[old.first + k]);
 }
 
+/* Higher places first: of the heads of a loop, the first is best. */
 static void end_rule(dra_matcher *m, int32_t in)
 {
     if (in >= 0) {
-        const span s = m->frames.at[in];
-        for (int32_t k = 0; k < s.n; k++)
+        const dra_item_span s = m->frames.at[in];
+        for (int32_t k = s.n - 1; k >= 0 && !m->failed; k--)
             push(m, m->content[s.first + k].place, m->content[s.first + k].frame);
         return;
     }
-    frame *f = &m->fresh[~in];
+    dra_frame *f = &m->fresh[~in];
     f->ended = true;
-    for (int32_t k = 0; k < f->to.n; k++) push(m, f->to.at[k].place, f->to.at[k].frame);
+    for (int32_t k = 0; k < f->to.n && !m->failed; k++)
+        push(m, f->to.at[k].place, f->to.at[k].frame);
+}
+
+/* Whether all returns of a frame are in a list that is arranged; m->heads gets them. One that ends
+ * a rule, and is not there itself, stands for those of its frame. */
+static bool has_returns(dra_matcher *m, const dra_item_set *list, int32_t of)
+{
+    m->heads.n = 0;
+    while (of >= 0) {
+        const dra_item_span s = m->frames.at[of];
+        of = -1;
+        for (int32_t k = 0; k < s.n; k++) {
+            const dra_grammar_item x = m->content[s.first + k];
+            const bool             there = dra_items_arranged_has(list->at, list->n, x);
+            if (!spend(m, 1)) return false;
+            if (there)
+                dra_items_add(m, &m->heads, x);
+            else if (x.place == 0 && of < 0)
+                of = x.frame;
+            else
+                return false;
+        }
+    }
+    return !m->failed;
+}
+
+/* Of a rule that calls itself near its end, a frame has all returns of the one before it and a few
+ * more. It then returns to the end of that one: frames stay small, and a step, which ends all of
+ * them, does not try the same returns for each. */
+static void fold(dra_matcher *m, dra_item_set *to)
+{
+    int32_t last = 0, n = 0;
+    for (int32_t k = 0; k < to->n; k++)
+        if (to->at[k].frame > last) last = to->at[k].frame;
+    if (to->n < FOLDED || m->failed || !has_returns(m, to, last) || m->heads.n < FOLDED) return;
+    for (int32_t k = 0; k < to->n; k++)
+        if (dra_items_find(&m->heads, to->at[k]) < 0) to->at[n++] = to->at[k];
+    to->at[n++] = (dra_grammar_item){0, last};
+    to->n = dra_items_arrange(to->at, n);
 }
 
 /* The number of a frame of this step, after those it returns to. A rule that calls itself before
  * any byte is refused by the compiler, so there is no circle, and no more depth than rules. */
 static int32_t settle(dra_matcher *m, int32_t i)
 {
-    frame *f = &m->fresh[i];
+    dra_frame *f = &m->fresh[i];
     if (f->number >= 0 || m->failed) return f->number;
     for (int32_t k = 0; k < f->to.n && !m->failed; k++)
         if (f->to.at[k].frame < 0) f->to.at[k].frame = settle(m, ~f->to.at[k].frame);
-    f->to.n = arrange(f->to.at, f->to.n);
-    if (!m->failed) f->number = number_of(m, &m->frames, f->to.at, f->to.n, false);
+    f->to.n = dra_items_arrange(f->to.at, f->to.n);
+    fold(m, &f->to);
+    if (!m->failed) f->number = dra_items_number(m, &m->frames, f->to.at, f->to.n, false);
     return f->number;
 }
 
 static void begin_step(dra_matcher *m)
 {
-    m->work.n = m->n_fresh = 0;
+    m->work.n = m->tails.n = m->heads.n = m->n_fresh = 0;
     m->accept = false;
+    m->step_end = m->moves + dra_matcher_step_most(m);
     if (++m->step == 0) { /* after 2^32 of them */
         memset(m->called_at, 0, (size_t)m->g->rules * sizeof *m->called_at);
         m->step = 1;
@@ -315,7 +249,7 @@ static int32_t end_step(dra_matcher *m)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < m->work.n && !m->failed; i++) {
-        const item               at = m->work.at[i];
+        const dra_grammar_item   at = m->work.at[i];
         const dra_grammar_place *p = &m->g->place[at.place];
         switch ((dra_grammar_place_kind)p->kind) {
         case DRA_AT_END: end_rule(m, at.frame); break;
@@ -328,24 +262,32 @@ static int32_t end_step(dra_matcher *m)
         }
     }
     for (int32_t i = 0; i < m->work.n && !m->failed; i++) {
-        item at = m->work.at[i];
+        dra_grammar_item at = m->work.at[i];
         if (m->g->place[at.place].kind != DRA_AT_BYTE) continue;
         if (at.frame < 0) at.frame = settle(m, ~at.frame);
         m->work.at[n++] = at;
     }
-    if (m->failed) return DRA_MATCH_FAILED;
-    return add_state(m, m->work.at, arrange(m->work.at, n), m->accept);
+    if (!spend(m, n)) return DRA_MATCH_FAILED;
+    return dra_matcher_add_state(m, m->work.at, n, m->accept);
+}
+
+int32_t dra_matcher_start(dra_matcher *m)
+{
+    begin_step(m);
+    push(m, m->g->start[m->g->root], 0);
+    return end_step(m);
 }
 
 int32_t dra_matcher_step(dra_matcher *m, int32_t state, unsigned char byte)
 {
-    const size_t at = 256 * (size_t)state + byte;
+    const size_t at = (size_t)m->g->classes * (size_t)state + m->g->class_of[byte];
     if (m->next[at] != UNKNOWN) return m->next[at];
     if (m->failed) return DRA_MATCH_FAILED;
-    const span s = m->states.at[state];
+    const dra_item_span s = m->states.at[state];
     begin_step(m);
-    for (int32_t i = 0; i < s.n; i++) {
-        const item               from = m->content[s.first + i];
+    spend(m, s.n + m->g->classes); /* the state and its entries */
+    for (int32_t i = s.n - 1; i >= 0; i--) {
+        const dra_grammar_item   from = m->content[s.first + i];
         const dra_grammar_place *p = &m->g->place[from.place];
         if (dra_byte_in(&m->g->set[p->other], byte)) push(m, p->next, from.frame);
     }
@@ -365,16 +307,18 @@ bool dra_matcher_must_end(const dra_matcher *m, int32_t state)
 /* The frame of the whole text has the number 0. */
 static void forget(dra_matcher *m)
 {
-    const item whole = {ACCEPT, 0};
+    const dra_grammar_item whole = {DRA_GRAMMAR_ACCEPT, 0};
     m->contents = m->frames.n = m->states.n = 0;
     if (m->frames.slot) memset(m->frames.slot, 0, (size_t)m->frames.slots * sizeof(int32_t));
     if (m->states.slot) memset(m->states.slot, 0, (size_t)m->states.slots * sizeof(int32_t));
-    number_of(m, &m->frames, &whole, 1, false);
+    dra_items_number(m, &m->frames, &whole, 1, false);
 }
 
-void dra_matcher_trim(dra_matcher *m)
+void dra_matcher_ask(dra_matcher *m, int64_t moves)
 {
     if (m->states.n > STATES || m->contents > CONTENTS) forget(m);
+    m->question_most = moves;
+    m->question_end = m->moves + moves;
 }
 
 dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error *err)
@@ -383,6 +327,7 @@ dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error
     *out = NULL;
     if (m) {
         m->g = g;
+        m->question_end = INT64_MAX;
         m->called = calloc((size_t)g->rules, sizeof *m->called);
         m->called_at = calloc((size_t)g->rules, sizeof *m->called_at);
         if (m->called && m->called_at) forget(m);
@@ -398,7 +343,7 @@ dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error
 void dra_matcher_destroy(dra_matcher *m)
 {
     if (!m) return;
-    for (int32_t i = 0; i < m->fresh_room; i++) free_set(&m->fresh[i].to);
+    for (int32_t i = 0; i < m->fresh_room; i++) dra_items_free(&m->fresh[i].to);
     free(m->fresh);
     free(m->content);
     free(m->frames.at);
@@ -408,118 +353,9 @@ void dra_matcher_destroy(dra_matcher *m)
     free(m->next);
     free(m->called);
     free(m->called_at);
-    free_set(&m->work);
+    free(m->top);
+    dra_items_free(&m->work);
+    dra_items_free(&m->tails);
+    dra_items_free(&m->heads);
     free(m);
-}
-
-/* ---- states by value ------------------------------------------------------------------------- */
-
-/* fingerprint (2), accept, frames, items; then for each frame, after those it returns to, how many
- * returns, and these; then the items. Frames count from 0, which is the whole text and is not
- * written. */
-enum { HEAD = 5 };
-
-bool dra_grammar_state_of(const dra_grammar_state *s, const dra_grammar *g)
-{
-    return !s || (s->data[0] == (int32_t)(uint32_t)g->fingerprint &&
-                  s->data[1] == (int32_t)(uint32_t)(g->fingerprint >> 32));
-}
-
-dra_status dra_grammar_state_copy(const dra_grammar_state *s, dra_grammar_state **out,
-                                  dra_error *err)
-{
-    *out = NULL;
-    if (!s) return DRA_OK;
-    const size_t size = sizeof *s + s->n * sizeof *s->data;
-    *out = malloc(size);
-    if (!*out) return dra_fail(err, DRA_ERR_MEMORY, "grammar: out of memory");
-    memcpy(*out, s, size);
-    return DRA_OK;
-}
-
-static int32_t enter_start(dra_matcher *m)
-{
-    begin_step(m);
-    push(m, m->g->start[m->g->root], 0);
-    return end_step(m);
-}
-
-int32_t dra_matcher_enter(dra_matcher *m, const dra_grammar_state *s)
-{
-    if (m->failed) return DRA_MATCH_FAILED;
-    if (!s) return enter_start(m);
-    const int32_t  frames = s->data[3], items = s->data[4];
-    const int32_t *at = s->data + HEAD;
-    int32_t       *number = calloc((size_t)frames + 1, sizeof *number);
-    item          *list = malloc(s->n * sizeof *list);
-    if (!number || !list) m->failed = DRA_ERR_MEMORY;
-    for (int32_t f = 0; f <= frames && !m->failed; f++) { /* the last turn is for the items */
-        const int32_t n = f < frames ? *at++ : items;
-        for (int32_t i = 0; i < n; i++, at += 2)
-            list[i] = (item){at[0], at[0] == ACCEPT ? 0 : number[at[1]]};
-        if (f < frames) number[f + 1] = number_of(m, &m->frames, list, arrange(list, n), false);
-        if (f < frames && number[f + 1] < 0) break;
-    }
-    const int32_t state = m->failed ? DRA_MATCH_FAILED
-                                    : add_state(m, list, arrange(list, items), s->data[2]);
-    free(number);
-    free(list);
-    return state;
-}
-
-/* Marks the frames that a state returns to. A frame has a larger number than those it returns to.
- */
-static size_t mark_frames(const dra_matcher *m, const span *s, int32_t *local)
-{
-    size_t size = HEAD + 2 * (size_t)s->n;
-    for (int32_t i = 0; i < s->n; i++) local[m->content[s->first + i].frame] = 1;
-    for (int32_t f = m->frames.n - 1; f > 0; f--) {
-        const span *to = &m->frames.at[f];
-        if (!local[f]) continue;
-        size += 1 + 2 * (size_t)to->n;
-        for (int32_t i = 0; i < to->n; i++)
-            if (m->content[to->first + i].place != ACCEPT)
-                local[m->content[to->first + i].frame] = 1;
-    }
-    return size;
-}
-
-static int32_t *write_items(const dra_matcher *m, const span *s, const int32_t *local, int32_t *to)
-{
-    for (int32_t i = 0; i < s->n; i++) {
-        const item at = m->content[s->first + i];
-        *to++ = at.place;
-        *to++ = at.place == ACCEPT ? 0 : local[at.frame];
-    }
-    return to;
-}
-
-dra_status dra_matcher_leave(const dra_matcher *m, int32_t state, dra_grammar_state **out,
-                             dra_error *err)
-{
-    const span         s = m->states.at[state];
-    int32_t           *local = calloc((size_t)m->frames.n, sizeof *local), frames = 0;
-    const size_t       n = local ? mark_frames(m, &s, local) : 0;
-    dra_grammar_state *made = local ? malloc(sizeof *made + n * sizeof *made->data) : NULL;
-    *out = made;
-    if (!made) {
-        free(local);
-        return dra_fail(err, DRA_ERR_MEMORY, "grammar: out of memory");
-    }
-    made->n = n;
-    int32_t *to = made->data + HEAD;
-    local[0] = 0;
-    for (int32_t f = 1; f < m->frames.n; f++) {
-        if (!local[f]) continue;
-        local[f] = ++frames;
-        *to++ = m->frames.at[f].n;
-        to = write_items(m, &m->frames.at[f], local, to);
-    }
-    write_items(m, &s, local, to);
-    const int32_t head[HEAD] = {(int32_t)(uint32_t)m->g->fingerprint,
-                                (int32_t)(uint32_t)(m->g->fingerprint >> 32), s.accept, frames,
-                                s.n};
-    memcpy(made->data, head, sizeof head);
-    free(local);
-    return DRA_OK;
 }

@@ -6,6 +6,10 @@
 #include "base/error.h"
 #include "run/grammar.h"
 
+enum {
+    MOVES = 1 << 26
+}; /* of a question, about a second; 50257 tokens in JSON take a thousandth */
+
 struct dra_constraint {
     dra_matcher    *m;
     dra_token_text *token;  /* (n), in the order of their bytes */
@@ -77,7 +81,7 @@ void dra_constraint_destroy(dra_constraint *c)
 static dra_status enter(dra_constraint *c, const dra_grammar_state *s, int32_t *state,
                         dra_error *err)
 {
-    dra_matcher_trim(c->m);
+    dra_matcher_ask(c->m, MOVES);
     *state = dra_matcher_enter(c->m, s);
     return *state == DRA_MATCH_FAILED ? dra_matcher_why(c->m, err) : DRA_OK;
 }

@@ -1,22 +1,6 @@
 /* Grammars: what is refused, what matches, against plain enumeration of random grammars; tokens
  * that may follow, against trying each of them; states by value. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "check.h"
-#include "run/grammar.h"
-
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-static dra_grammar *parse(const char *text)
-{
-    dra_grammar *g = NULL;
-    dra_error    err = {0};
-    if (dra_grammar_parse("g", text, strlen(text), &g, &err) != DRA_OK)
-        fail_msg("%s\n%s", err.text, text);
-    return g;
-}
+#include "run/grammars.h"
 
 static dra_grammar_fit fit(const dra_grammar *g, const char *text, size_t n)
 {
@@ -150,120 +134,7 @@ static void refuses_what_is_too_deep(void **state)
 
 /* ---- random grammars against enumeration ----------------------------------------------------- */
 
-enum { RULES = 4, MOST = 6, NODES = 400, ENDS = MOST + 1 };
-
-typedef enum kind { LETTER, CLASS, RULE, SEQUENCE, CHOICE, REPEAT } kind;
-
-typedef struct node {
-    kind     kind;
-    int      n, part[3], least, most; /* most -1: any number */
-    unsigned letters;                 /* of a class, as bits */
-} node;
-
-typedef struct sample {
-    node nodes[NODES];
-    int  n, rule[RULES];
-    char text[1 << 14];
-} sample;
-
-static const char *const letters[] = {"a", "b", "\xc3\xa9"}; /* the last has two bytes */
-
-static uint64_t chances;
-
-static int below(int n)
-{
-    chances = chances * 6364136223846793005u + 1442695040888963407u;
-    return (int)((chances >> 33) % (uint64_t)n);
-}
-
-static void say(sample *s, const char *text)
-{
-    const size_t n = strlen(s->text);
-    assert_true(n + strlen(text) < sizeof s->text);
-    memcpy(s->text + n, text, strlen(text) + 1);
-}
-
-/* `rule` is being made; `safe`: a letter stands before it, so it may call any rule. */
-static int make(sample *s, int rule, int depth, bool safe);
-
-static int make_list(sample *s, kind k, int rule, int depth, bool safe)
-{
-    const int at = s->n++;
-    node      made = {.kind = k, .n = 1 + below(3)};
-    say(s, "(");
-    for (int i = 0; i < made.n; i++) {
-        if (i && k == CHOICE) say(s, " | ");
-        made.part[i] = make(s, rule, depth + 1, safe);
-        say(s, " ");
-        if (k == SEQUENCE && s->nodes[made.part[i]].kind <= CLASS) safe = true;
-    }
-    say(s, ")");
-    s->nodes[at] = made;
-    return at;
-}
-
-static int make_repeat(sample *s, int rule, int depth, bool safe)
-{
-    static const struct {
-        const char *text;
-        int         least, most;
-    } forms[] = {{"*", 0, -1},  {"+", 1, -1},    {"?", 0, 1},
-                 {"{2}", 2, 2}, {"{1,}", 1, -1}, {"{0,2}", 0, 2}};
-    const int at = s->n++, form = below((int)COUNT(forms));
-    const int part = make(s, rule, depth + 1, safe);
-    say(s, forms[form].text);
-    s->nodes[at] = (node){REPEAT, 1, {part}, forms[form].least, forms[form].most, 0};
-    return at;
-}
-
-static int make_class(sample *s)
-{
-    const int      at = s->n++;
-    const unsigned bits = 1 + (unsigned)below(6);
-    const bool not = below(2);
-    say(s, not ? "[^" : "[");
-    for (unsigned i = 0; i < 3; i++)
-        if ((bits >> i & 1) != not ) say(s, letters[i]);
-    say(s, "]");
-    s->nodes[at] = (node){.kind = CLASS, .letters = bits};
-    return at;
-}
-
-static int make(sample *s, int rule, int depth, bool safe)
-{
-    const int what = s->n > NODES - 40 || depth > 4 ? 0 : below(10), at = s->n;
-    char      name[16];
-    if (what >= 8) return make_repeat(s, rule, depth, safe);
-    if (what >= 6) return make_list(s, CHOICE, rule, depth, safe);
-    if (what >= 4) return make_list(s, SEQUENCE, rule, depth, safe);
-    const int first = safe ? 0 : rule + 1;
-    if (what == 3 && first < RULES) {
-        const int to = first + below(RULES - first);
-        snprintf(name, sizeof name, "r%d", to);
-        say(s, to ? name : "root");
-        s->nodes[s->n++] = (node){.kind = RULE, .n = to};
-        return at;
-    }
-    if (what == 2) return make_class(s);
-    const int letter = below(3);
-    snprintf(name, sizeof name, "\"%s\"", letters[letter]);
-    say(s, name);
-    s->nodes[s->n++] = (node){.kind = LETTER, .letters = 1u << letter};
-    return at;
-}
-
-static void make_sample(sample *s)
-{
-    char name[32];
-    s->n = 0;
-    s->text[0] = 0;
-    for (int r = 0; r < RULES; r++) {
-        snprintf(name, sizeof name, r ? "\nr%d ::= " : "root ::= ", r);
-        say(s, name);
-        s->rule[r] = make_list(s, below(2) ? CHOICE : SEQUENCE, r, 0, false);
-    }
-    say(s, "\n");
-}
+enum { MOST = 6 };
 
 /* Where a part may end that begins at one of the places `from`, of a text of letters; as bits. */
 static unsigned ends(const sample *s, int at, const int *text, int n, unsigned from)
@@ -276,6 +147,7 @@ static unsigned ends(const sample *s, int at, const int *text, int n, unsigned f
         for (int i = 0; i < n; i++)
             if ((from >> i & 1) && (p->letters >> text[i] & 1)) to |= 1u << (i + 1);
         return to;
+    case EMPTY: return from;
     case RULE: return from ? ends(s, s->rule[p->n], text, n, from) : 0;
     case CHOICE:
         for (int i = 0; i < p->n; i++) to |= ends(s, p->part[i], text, n, from);
