@@ -9,6 +9,9 @@
 #include "graph/fuse.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "graph/pointwise.h"
 
 enum { LARGE = 1 << 16 };  /* bytes; less is not worth it */
 enum { LINE = 64 };        /* bytes that places begin on: half of it is enough for kernels */
@@ -161,10 +164,73 @@ static void add_cast(narrowing *w, int32_t maker, const dra_place *out, int32_t 
     w->after[w->casts++] = maker;
 }
 
+/* ---- a second output of a program ------------------------------------------------------------ */
+
+/* The program that ends the instruction's attribute, see DRA_OP_PROGRAM. */
+static size_t program_at(const dra_op *op) { return op->attr_size - sizeof(dra_pointwise_attr); }
+
+/* The step that makes output o. */
+static int16_t step_of(const dra_pointwise_attr *a, int o)
+{
+    int k = 0;
+    while (k < a->steps && a->step[k].output != o) k++;
+    return (int16_t)k;
+}
+
+static const void *attr_with_step(dra_program *p, const dra_instr *in, int o)
+{
+    const size_t         at = program_at(in->op);
+    unsigned char       *attr = dra_arena_alloc(&p->arena, in->op->attr_size);
+    const unsigned char *old = in->attr;
+    dra_pointwise_attr   a;
+    if (!attr) return NULL;
+    memcpy(&a, old + at, dra_pointwise_bytes((const dra_pointwise_attr *)(old + at)));
+    a.step[a.steps] = (dra_pointwise_step){.function = DRA_FUNCTION_AFFINE,
+                                           .dtype = DRA_F32,
+                                           .x = {(int16_t)(a.inputs + step_of(&a, o))},
+                                           .output = (int16_t)in->n_out,
+                                           .a = 1};
+    a.steps++;
+    memcpy(attr, old, at);
+    memcpy(attr + at, &a, dra_pointwise_bytes(&a));
+    return attr;
+}
+
+static bool has_room(const dra_instr *in)
+{
+    if (!(in->op->flags & DRA_OP_PROGRAM) || in->n_out == DRA_POINTWISE_OUTPUTS) return false;
+    const unsigned char *attr = in->attr;
+    return ((const dra_pointwise_attr *)(attr + program_at(in->op)))->steps < DRA_POINTWISE_STEPS;
+}
+
+/* What a cast would read again, the program has in its hands. */
+static void add_output(narrowing *w, dra_instr *in, int o, int32_t root)
+{
+    dra_program   *p = w->p;
+    const dra_type t = {DRA_BF16, in->out[o].tensor.shape};
+    dra_place     *out = dra_arena_alloc(&p->arena, (size_t)(in->n_out + 1) * sizeof *out);
+    const void    *attr = attr_with_step(p, in, o);
+    if (!out || !attr) {
+        dra_no_memory(p);
+        return;
+    }
+    memcpy(out, in->out, (size_t)in->n_out * sizeof *out);
+    out[in->n_out] = dra_local_place(p, w->block, &t);
+    in->attr = attr;
+    in->out = out;
+    in->n_out++;
+    in->tensors = p->n_tensors;
+    p->n_tensors += (size_t)(in->n_in + in->n_out);
+    if (!dra_program_failed(p)) redirect(w, root, out[in->n_out - 1].storage);
+}
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
 static void narrow_instr(narrowing *w, int32_t at)
 {
     dra_instr *in = instr_at(w, at);
-    for (int o = 0; o < in->n_out && in->kernel; o++) {
+    const int  outputs = in->n_out; /* without those that are added */
+    for (int o = 0; o < outputs && in->kernel; o++) {
         dra_place *out = &in->out[o];
         readers    r;
         if (dra_program_failed(w->p) || !is_own(w, out)) continue;
@@ -172,6 +238,8 @@ static void narrow_instr(narrowing *w, int32_t at)
         if (!count_readers(w, root, at, &r)) continue;
         if (!r.others && can_narrow(w, in, o))
             narrow_output(w, at, out, root);
+        else if (r.gain >= WORTH && has_room(in))
+            add_output(w, in, o, root);
         else if (r.gain >= WORTH)
             add_cast(w, at, out, root);
     }

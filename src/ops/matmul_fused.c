@@ -20,6 +20,8 @@ typedef struct then_attr {
 
 enum { ATTR_END = (sizeof(dra_matmul_attr) + 7) / 8 * 8 }; /* see dra_attr_end() */
 static_assert(offsetof(then_attr, then) == ATTR_END, "where the passes write it");
+static_assert(offsetof(then_attr, then.program) + sizeof(dra_pointwise_attr) == sizeof(then_attr),
+              "where the passes find it");
 
 /* The product alone, into *y, in the memory of one of the outputs. */
 static dra_call product_of(const dra_call *c, dra_tensor *y)
@@ -85,6 +87,7 @@ static dra_cost then_cost(const dra_call *c)
 const dra_op dra_op_matmul_then = {.name = "matmul_then",
                                    .n_in = DRA_MANY,
                                    .n_out = DRA_MANY,
+                                   .flags = DRA_OP_PROGRAM,
                                    .attr_size = sizeof(then_attr),
                                    .infer = infer,
                                    .cost = then_cost};

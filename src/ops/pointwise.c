@@ -174,6 +174,7 @@ static dra_cost cost(const dra_call *c)
 const dra_op dra_op_pointwise = {.name = "pointwise",
                                  .n_in = DRA_MANY,
                                  .n_out = DRA_MANY,
+                                 .flags = DRA_OP_PROGRAM,
                                  .attr_size = sizeof(dra_pointwise_attr),
                                  .infer = infer,
                                  .cost = cost};
