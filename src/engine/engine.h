@@ -243,8 +243,13 @@ size_t dra_rows_need(const dra_engine *e, int64_t tokens);
  * states where that helps. */
 bool   dra_rows_fit(dra_engine *e, size_t more);
 size_t dra_rows_bytes(const dra_engine *e);
-/* Whether n jobs can write a token each, keep states and end without more memory for the pool. */
-bool dra_rows_ready(const dra_engine *e, int64_t n);
+/* What a job may come to hold besides what it does. */
+size_t dra_rows_later(const dra_engine *e, const dra_job *job);
+/* A copy of a row that goes on: what is of a fixed size, and the page that both would write. */
+size_t dra_rows_copy(const dra_engine *e);
+/* Whether n jobs can write a token each, keep states and end without more memory for the pool;
+ * drops kept states where pages are missing. */
+bool dra_rows_ready(dra_engine *e, int64_t n);
 
 /* ---- kept states: prefix.c ------------------------------------------------------------------- */
 

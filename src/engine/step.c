@@ -70,7 +70,8 @@ static void join(dra_engine *e)
 {
     for (dra_job *job; e->n_active < e->config.slots && (job = dra_queue_first(e, false));) {
         dra_error why = {0};
-        if (!dra_rows_fit(e, job->need)) {
+        /* One that is alone may go beyond the limit by the copies it makes. */
+        if (!dra_rows_fit(e, e->n_active > 0 ? dra_rows_later(e, job) : job->need)) {
             if (e->n_active > 0) return;
             dra_fail(&why, DRA_ERR_MEMORY,
                      "%zu bytes of state besides those with names, which are "
