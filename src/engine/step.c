@@ -133,6 +133,7 @@ static dra_status read_prompt(dra_engine *e, dra_job *job, int64_t *budget, dra_
         *budget -= T;
         st = dra_piece_read(e, job, T, err);
         if (st == DRA_OK) st = go_on(e, job, T, err);
+        if (dra_pace_is_over(e)) *budget = 0;
     }
     return st;
 }
