@@ -1,6 +1,6 @@
 /* A long run of mixed requests against a server of its own: campaign [REQUESTS [CLIENTS [PRESET]]].
  * First, counted apart, the server gets to know all it will: prompts fill the states up to
- * --memory-limit, and mixed requests go on until some thousand of them lead to no new program and
+ * --memory-limit, and mixed requests go on until 1500 of them lead to no new program and
  * no more memory. Then come the requests, in tenths, a line of a table for each. Fails where an
  * answer differs from that of a lonely run on the fresh server, where the server does not end well,
  * or where its memory after any tenth is GROWTH more than after warming up. */
@@ -26,6 +26,13 @@ const char *__asan_default_options(void)
 {
     return "quarantine_size_mb=8:thread_local_quarantine_size_kb=64";
 }
+#endif
+
+/* What the thread sanitizer remembers of every address is in the process, too, and has no limit. */
+#if defined(__SANITIZE_THREAD__)
+enum { JUDGED = false };
+#else
+enum { JUDGED = true };
 #endif
 
 typedef struct facts { /* of the server */
@@ -111,12 +118,14 @@ static void add(mixed_report *sum, const mixed_report *r)
     *sum = all;
 }
 
-static facts warm(const server *s, mixed *m, int clients, mixed_report *all)
+/* A short campaign, which is no proof, is not kept waiting by its warming up. */
+static facts warm(const server *s, mixed *m, long n, int clients, mixed_report *all)
 {
-    facts before = {0}, f = {0};
-    fill(s);
+    facts      before = {0}, f = {0};
+    const long round = n / 20 < ROUND ? n / 20 : ROUND;
+    if (round == ROUND) fill(s);
     for (int i = 0, quiet = 0; i < ROUNDS && quiet < QUIET && !all->wrong; i++) {
-        const mixed_report r = mixed_run(m, ROUND, clients, 1 + 1000 * (uint64_t)i);
+        const mixed_report r = mixed_run(m, round, clients, 1 + 1000 * (uint64_t)i);
         add(all, &r);
         f = look(s);
         quiet = f.programs > before.programs || f.kib > before.kib + 64 ? 0 : quiet + 1;
@@ -134,7 +143,7 @@ static bool run(const server *s, long n, int clients)
     mixed_report first = {0}, all = {0};
     printf("       requests   good  left   bad state busy wrong tokens/s  p50 ms  p99 ms      KiB  "
            "states progs\n");
-    const facts before = warm(s, m, clients, &first);
+    const facts before = warm(s, m, n, clients, &first);
     long        most = before.kib;
     for (int i = 0; i < TENTHS && !first.wrong && !all.wrong; i++) {
         const long         part = n * (i + 1) / TENTHS - n * i / TENTHS;
@@ -151,8 +160,11 @@ static bool run(const server *s, long n, int clients)
     printf("all    %ld requests, %ld good, %ld wrong; %.0f s, %.0f tokens/s; at most %ld KiB more "
            "than warm: %s\n",
            count(&all), all.good, first.wrong + all.wrong, all.seconds,
-           (double)all.tokens / all.seconds, most - before.kib, flat ? "flat" : "NOT FLAT");
-    return flat && !first.wrong && !all.wrong;
+           (double)all.tokens / all.seconds, most - before.kib,
+           !JUDGED ? "not judged with this sanitizer"
+           : flat  ? "flat"
+                   : "NOT FLAT");
+    return (flat || !JUDGED) && !first.wrong && !all.wrong;
 }
 
 int main(int argc, char **argv)
