@@ -88,7 +88,7 @@ static double first_token(bench *b, size_t n, const int32_t *ids)
     return now() - began;
 }
 
-/* ---- many sequences --------------------------------------------------------------------------- */
+/* ---- many sequences -------------------------------------------------------------------------- */
 
 /* Tokens a second of n sequences that write. */
 static double write_with(bench *b, int n)

@@ -8,9 +8,9 @@
  *     SHARE batches for the piece + the instruction that was going on + the batch itself
  * and pieces are made shorter, 512, 256, 128 or 64 tokens, where a single instruction takes longer
  * than STRETCH batches. Devices that run a program as a whole, GPUs, do not pause: a step reads
- * pieces for SHARE batches, each as long as lets it take SHARE + STRETCH. There a piece of 512 tokens
- * may take hardly longer than one of 64, so each size has its own time, and the next larger one is
- * tried where it is not known.
+ * pieces for SHARE batches, each as long as lets it take SHARE + STRETCH. There a piece of 512
+ * tokens may take hardly longer than one of 64, so each size has its own time, and the next larger
+ * one is tried where it is not known.
  * Where the cut of a text could change bits (dra_model_cut() is 0), pieces stay as they are. */
 #include "engine/engine.h"
 
