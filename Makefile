@@ -175,7 +175,7 @@ test-serve:
 	$(call build,build,,dra_cli)
 	@tests/serve/run.sh build/dra $(PYTHON)
 
-# An hour: mixed requests, each answer compared with that of a lonely run.
+# Minutes: mixed requests, each answer compared with that of a lonely run; memory by tenths.
 SERVE_REQUESTS = 100000
 serve-campaign:
 	$(call build,build,,serve_campaign)

@@ -121,7 +121,7 @@ typedef struct dra_job {
     double             at_submit, at_join, at_start; /* seconds of a clock */
 } dra_job;
 
-enum { DRA_PACE_BATCHES = 5 };
+enum { DRA_PACE_BATCHES = 5, DRA_PACE_SIZES = 4 /* of pieces: 64, 128, 256, 512 tokens */ };
 
 typedef struct dra_pace { /* how pieces of prompts and those that write take turns, in seconds */
     bool       pauses;    /* the device lets others compute between instructions */
@@ -129,11 +129,14 @@ typedef struct dra_pace { /* how pieces of prompts and those that write take tur
     int64_t    most;      /* tokens of the longest piece of this step */
     double     batch[DRA_PACE_BATCHES]; /* of the last ones; 0: not yet */
     int64_t    batches;
-    double     wrote;   /* when the last of them ended */
-    double     paused;  /* when the piece last did; 0: not yet */
-    double     longest; /* from one pause of the piece to the next */
-    double     stretch; /* the same for a token of a piece, lately */
-    dra_status status;  /* of what was written in between */
+    double     wrote;                /* when the last of them ended */
+    double     paused;               /* when the piece last did; 0: not yet */
+    double     longest;              /* from one pause of the piece to the next */
+    double     stretch;              /* the same for a token of a piece, lately */
+    bool       whole;                /* this step reads pieces as a whole, while others write */
+    double     began;                /* when it began to */
+    double     took[DRA_PACE_SIZES]; /* pieces as a whole, lately; 0: not yet */
+    dra_status status;               /* of what was written in between */
     dra_error  error;
 } dra_pace;
 
@@ -203,7 +206,9 @@ dra_status dra_engine_reader(dra_engine *e, dra_engine_view view, dra_reader **o
 int64_t dra_pace_step(dra_engine *e);
 /* Around the reading of a piece of T tokens. */
 void dra_pace_begin(dra_engine *e);
-void dra_pace_end(dra_engine *e, int64_t T);
+void dra_pace_end(dra_engine *e, int64_t T, bool compiled);
+/* Whether those that write have waited long enough for the pieces of this step. */
+bool dra_pace_is_over(const dra_engine *e);
 /* What a reader of pieces calls between instructions; `user` is the engine. */
 void dra_pace_pause(void *user);
 void dra_pace_wrote(dra_engine *e, double began); /* a batch has */
@@ -243,8 +248,13 @@ size_t dra_rows_need(const dra_engine *e, int64_t tokens);
  * states where that helps. */
 bool   dra_rows_fit(dra_engine *e, size_t more);
 size_t dra_rows_bytes(const dra_engine *e);
-/* Whether n jobs can write a token each, keep states and end without more memory for the pool. */
-bool dra_rows_ready(const dra_engine *e, int64_t n);
+/* What a job may come to hold besides what it does. */
+size_t dra_rows_later(const dra_engine *e, const dra_job *job);
+/* A copy of a row that goes on: what is of a fixed size, and the page that both would write. */
+size_t dra_rows_copy(const dra_engine *e);
+/* Whether n jobs can write a token each, keep states and end without more memory for the pool;
+ * drops kept states where pages are missing. */
+bool dra_rows_ready(dra_engine *e, int64_t n);
 
 /* ---- kept states: prefix.c ------------------------------------------------------------------- */
 

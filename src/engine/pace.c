@@ -7,7 +7,10 @@
  * stream then come every
  *     SHARE batches for the piece + the instruction that was going on + the batch itself
  * and pieces are made shorter, 512, 256, 128 or 64 tokens, where a single instruction takes longer
- * than STRETCH batches. On devices that run a program as a whole, the piece is that instruction.
+ * than STRETCH batches. Devices that run a program as a whole, GPUs, do not pause: a step reads
+ * pieces for SHARE batches, each as long as lets it take SHARE + STRETCH. There a piece of 512
+ * tokens may take hardly longer than one of 64, so each size has its own time, and the next larger
+ * one is tried where it is not known.
  * Where the cut of a text could change bits (dra_model_cut() is 0), pieces stay as they are. */
 #include "engine/engine.h"
 
@@ -15,6 +18,7 @@
 
 #define SHARE 1.0
 #define STRETCH 0.4
+#define FADE 0.998 /* what was measured once is tried again after some hundred steps */
 
 /* ---- what was measured ----------------------------------------------------------------------- */
 
@@ -50,13 +54,30 @@ static int64_t count_writers(const dra_engine *e)
     return n;
 }
 
+/* The longest piece that takes no more than `most` seconds, or may. */
+static int64_t longest_whole(dra_pace *p, int64_t chunk, double most)
+{
+    int64_t T = DRA_ENGINE_CUT;
+    for (int i = 1; i < DRA_PACE_SIZES && 2 * T <= chunk && p->took[i - 1] > 0; i++, T *= 2) {
+        if (p->took[i - 1] > most) break;
+        if (p->took[i] <= most) continue;
+        p->took[i] = p->took[i] * FADE > most ? p->took[i] * FADE : 0;
+        break;
+    }
+    return T;
+}
+
 int64_t dra_pace_step(dra_engine *e)
 {
-    dra_pace    *p = &e->pace;
-    const double most = usual_batch(p) * (p->pauses ? STRETCH : SHARE + STRETCH);
+    dra_pace     *p = &e->pace;
+    const double  most = usual_batch(p) * (p->pauses ? STRETCH : SHARE + STRETCH);
+    const int64_t writers = count_writers(e);
     p->status = DRA_OK;
     p->most = e->config.chunk;
-    if (e->cut == 0 || count_writers(e) == 0) return p->most;
+    p->whole = !p->pauses && writers > 0;
+    p->began = dra_engine_clock();
+    if (e->cut == 0 || writers == 0) return p->most;
+    if (p->whole) return p->most = longest_whole(p, p->most, most);
     if (p->stretch == 0) p->most = DRA_ENGINE_CUT;
     while (p->most > DRA_ENGINE_CUT && p->stretch * (double)p->most > most)
         p->most = p->most / 2 / DRA_ENGINE_CUT * DRA_ENGINE_CUT;
@@ -72,10 +93,24 @@ void dra_pace_begin(dra_engine *e)
     p->reading = count_writers(e) > 0;
 }
 
-void dra_pace_end(dra_engine *e, int64_t T)
+bool dra_pace_is_over(const dra_engine *e)
+{
+    const dra_pace *p = &e->pace;
+    return p->whole && dra_engine_clock() - p->began >= SHARE * usual_batch(p);
+}
+
+/* A piece that was compiled tells nothing. */
+static void note_whole(dra_pace *p, int64_t T, double seconds)
+{
+    int i = 0;
+    while (i < DRA_PACE_SIZES && DRA_ENGINE_CUT << i != T) i++;
+    if (i < DRA_PACE_SIZES) p->took[i] = p->took[i] > 0 ? (p->took[i] + seconds) / 2 : seconds;
+}
+
+void dra_pace_end(dra_engine *e, int64_t T, bool compiled)
 {
     dra_pace *p = &e->pace;
-    if (!p->pauses) p->longest = dra_engine_clock() - p->paused;
+    if (!p->pauses && !compiled) note_whole(p, T, dra_engine_clock() - p->paused);
     const double stretch = p->longest / (double)T;
     if (T >= DRA_ENGINE_CUT && p->reading)
         p->stretch = p->stretch > 0 ? (p->stretch + stretch) / 2 : stretch;

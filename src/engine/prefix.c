@@ -104,7 +104,7 @@ void dra_prefix_keep(dra_engine *e, const dra_job *job)
         put_newest(&e->prefixes, p);
         return;
     }
-    if (!dra_rows_fit(e, dra_rows_need(e, 0) + bytes)) return;
+    if (!dra_rows_fit(e, dra_rows_copy(e) + bytes)) return;
     p = malloc(sizeof *p + bytes);
     if (!p || dra_rows_take(e, job->row, &p->row, NULL) != DRA_OK) {
         free(p);

@@ -143,12 +143,13 @@ dra_status dra_piece_read(dra_engine *e, dra_job *job, int64_t T, dra_error *err
         e->ids[t] = t < T ? job->ids.data[job->read + (size_t)t] : 0;
         e->mark[t] = t < T ? 0 : DRA_MARK_PAD;
     }
-    dra_status st = dra_engine_reader(e, view, &r, err);
+    dra_status   st = dra_engine_reader(e, view, &r, err);
+    const size_t programs = st == DRA_OK ? dra_reader_programs(r) : 0;
     dra_pace_begin(e);
     if (st == DRA_OK)
         st = dra_reader_read_rows(r, e->pool, 1, &job->row, P, T < DRA_ENGINE_CUT ? e->mark : NULL,
                                   view == DRA_VIEW_LAST ? 2 : 1, in, err);
-    dra_pace_end(e, P);
+    dra_pace_end(e, P, st == DRA_OK && dra_reader_programs(r) != programs);
     if (st == DRA_OK) st = take_piece(e, job, view, T, err);
     if (st == DRA_OK) advance(job, (size_t)T);
     return st;

@@ -24,6 +24,35 @@ static dra_status make_lists(dra_engine *e, int64_t from, int64_t rows, dra_erro
     return DRA_OK;
 }
 
+static size_t page_bytes_of(const dra_spec *p)
+{
+    return p->items ? (size_t)(DRA_ITEMS_STEP * dra_shape_count(&p->shape)) * sizeof(dra_real) : 0;
+}
+
+/* A page of all tensors of this limit. */
+static size_t page_of(const dra_specs *specs, int64_t limit)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (p->limit == limit) bytes += page_bytes_of(p);
+    }
+    return bytes;
+}
+
+/* The pool never needs more pages than the memory limit has room for (promised()), so it ends there
+ * rather than at the doubling after it. */
+static void set_most(dra_engine *e)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (!p->items) continue;
+        const size_t page = page_of(specs, p->limit);
+        dra_pool_most(e->pool, p->limit, (int64_t)(e->config.memory_limit / page + 1));
+    }
+}
+
 /* Room for the items of `each` pages of every sequence, up to half of the memory where it costs
  * nothing until it is used, and less where there is not as much. */
 static dra_status open_pages(dra_engine *e, dra_error *err)
@@ -49,6 +78,7 @@ dra_status dra_rows_create(dra_engine *e, dra_error *err)
     const int64_t rows = 2 * e->config.slots + dra_imin(ROWS, others);
     dra_status st = dra_states_create_pool(e->config.device, dra_model_state(e->config.model), rows,
                                            &e->pool, err);
+    if (st == DRA_OK) set_most(e);
     if (st == DRA_OK) st = open_pages(e, err);
     return st == DRA_OK ? make_lists(e, 0, rows, err) : st;
 }
@@ -61,21 +91,37 @@ void dra_rows_destroy(dra_engine *e)
 
 static dra_status grow(dra_engine *e, dra_error *err)
 {
-    const int64_t    rows = 2 * e->pool_rows;
+    const size_t     fixed = dra_rows_need(e, 0);
+    const int64_t    most = fixed ? (int64_t)(e->config.memory_limit / fixed) + 1 : INT64_MAX;
+    const bool       last = e->pool_rows < most && most < 2 * e->pool_rows;
+    const int64_t    rows = last ? most : 2 * e->pool_rows;
     const dra_status st = dra_states_grow(e->pool, rows, err);
     return st == DRA_OK ? make_lists(e, e->pool_rows, rows, err) : st;
 }
 
-/* A job takes a row before a stop string and one to keep, a page and a copy of a shared one. */
-bool dra_rows_ready(const dra_engine *e, int64_t n)
+/* A job takes a row before a stop string and one to keep, a page and a copy of a shared one. *full:
+ * pages are missing, and the pool has all that it is to have. */
+static bool has_free(const dra_engine *e, int64_t n, bool *full)
 {
     const dra_specs *specs = dra_model_state(e->config.model);
     bool             ready = e->n_free >= 2 * n;
+    *full = false;
     for (int i = 0; i < dra_specs_count(specs) && ready; i++) {
         const dra_spec *p = dra_specs_at(specs, i);
-        if (p->items) ready = dra_pool_pages(e->pool, p->limit)->n_free >= 2 * n;
+        if (!p->items) continue;
+        const dra_pages *pages = dra_pool_pages(e->pool, p->limit);
+        ready = pages->n_free >= 2 * n;
+        *full = !ready && pages->count >= pages->most;
     }
     return ready;
+}
+
+bool dra_rows_ready(dra_engine *e, int64_t n)
+{
+    bool full;
+    while (!has_free(e, n, &full))
+        if (!full || !dra_prefix_drop_oldest(e)) return false;
+    return true;
 }
 
 dra_status dra_rows_take(dra_engine *e, int64_t from, int64_t *row, dra_error *err)
@@ -127,9 +173,7 @@ static size_t page_bytes(const dra_engine *e)
         const dra_spec *p = dra_specs_at(specs, i);
         if (!p->items) continue;
         const dra_pages *pages = dra_pool_pages(e->pool, p->limit);
-        bytes += (size_t)((pages->count - pages->n_free) * DRA_ITEMS_STEP *
-                          dra_shape_count(&p->shape)) *
-                 sizeof(dra_real);
+        bytes += (size_t)(pages->count - pages->n_free) * page_bytes_of(p);
     }
     return bytes;
 }
@@ -144,16 +188,43 @@ size_t dra_rows_bytes(const dra_engine *e)
     return bytes;
 }
 
-/* What running jobs may come to hold besides what they do. */
+/* The copies of pages that a row writes next although others have them: of its last ones. */
+static size_t copied(const dra_engine *e, int64_t row)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    size_t           bytes = 0;
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (p->items && dra_pool_shares_last(e->pool, p->limit, row)) bytes += page_bytes_of(p);
+    }
+    return bytes;
+}
+
+size_t dra_rows_copy(const dra_engine *e)
+{
+    const dra_specs *specs = dra_model_state(e->config.model);
+    size_t           bytes = dra_rows_need(e, 0);
+    for (int i = 0; i < dra_specs_count(specs); i++) bytes += page_bytes_of(dra_specs_at(specs, i));
+    return bytes;
+}
+
+size_t dra_rows_later(const dra_engine *e, const dra_job *job)
+{
+    const int64_t tokens = job->row < 0 ? 0 : dra_states_tokens(e->pool, job->row);
+    const size_t  own = job->row < 0 ? 0 : dra_rows_need(e, tokens);
+    size_t        bytes = job->need > own ? job->need - own : 0;
+    if (job->over) return 0;
+    if (job->row >= 0) bytes += copied(e, job->row);
+    if (job->config.n_stop > 0 && job->back.row < 0) bytes += dra_rows_copy(e);
+    return bytes;
+}
+
+/* What running jobs may come to hold besides what they do: all of it, as the pool has no page more
+ * than the limit says. */
 static size_t promised(const dra_engine *e)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < e->n_active; i++) {
-        const dra_job *job = e->active[i];
-        const int64_t  tokens = job->row < 0 ? 0 : dra_states_tokens(e->pool, job->row);
-        const size_t   own = job->row < 0 ? 0 : dra_rows_need(e, tokens);
-        if (!job->over && job->need > own) bytes += job->need - own;
-    }
+    for (int64_t i = 0; i < e->n_active; i++) bytes += dra_rows_later(e, e->active[i]);
     return bytes;
 }
 

@@ -70,7 +70,8 @@ static void join(dra_engine *e)
 {
     for (dra_job *job; e->n_active < e->config.slots && (job = dra_queue_first(e, false));) {
         dra_error why = {0};
-        if (!dra_rows_fit(e, job->need)) {
+        /* One that is alone may go beyond the limit by the copies it makes. */
+        if (!dra_rows_fit(e, e->n_active > 0 ? dra_rows_later(e, job) : job->need)) {
             if (e->n_active > 0) return;
             dra_fail(&why, DRA_ERR_MEMORY,
                      "%zu bytes of state besides those with names, which are "
@@ -132,6 +133,7 @@ static dra_status read_prompt(dra_engine *e, dra_job *job, int64_t *budget, dra_
         *budget -= T;
         st = dra_piece_read(e, job, T, err);
         if (st == DRA_OK) st = go_on(e, job, T, err);
+        if (dra_pace_is_over(e)) *budget = 0;
     }
     return st;
 }

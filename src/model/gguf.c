@@ -2,6 +2,7 @@
  * these keys. An architecture is a row: its name, its rules, its keys. */
 #include "model/gguf.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "file/fail.h"
@@ -106,10 +107,27 @@ static void read(dra_keys *k, dra_model_config *c)
     dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2, rwkv6 or rwkv7");
 }
 
+/* What keys of GPT-2 have no words for at all: other versions of RWKV, other memories. Smaller
+ * differences are named when the keys are read back. */
+static void refuse_others(dra_keys *k, const dra_model_config *c)
+{
+    const int   version = dra_model_config_rwkv(c);
+    const char *memory = c->mixer[0].a.memory;
+    char        name[16];
+    snprintf(name, sizeof name, "rwkv%d", version);
+    if (version == 0 && (!memory || strcmp(memory, "append") == 0)) return;
+    k->status = dra_fail_at(k->err, DRA_ERR_VALUE, k->place,
+                            "%s%s has no GGUF form, only gpt2, rwkv6 and rwkv7 have one",
+                            version ? "architecture " : "a model whose memory is ",
+                            version ? name : memory);
+}
+
 /* The file has no key for a head of its own: its tensor is there, or not. */
 static void write(dra_keys *k, const dra_model_config *c)
 {
     const architecture *a = architecture_of(c);
+    if (a->is == is_gpt2) refuse_others(k, c);
+    if (k->status != DRA_OK) return;
     dra_keys_put(k, ARCHITECTURE_KEY, dra_json_text(&k->json, a->name));
     dra_keys_put(k, "general.type", dra_json_text(&k->json, "model"));
     a->write(k, c);

@@ -122,10 +122,16 @@ static dra_status clear_fresh(dra_states *s, dra_pages *p, int32_t page, dra_err
     return st;
 }
 
-static dra_status take_page(dra_states *s, dra_pages *p, int32_t *page, dra_error *err)
+/* How many pages there are after the next growth. */
+static int64_t next_count(const dra_pages *p)
 {
     const int64_t count = p->count > 0 ? 2 * p->count : FIRST;
-    dra_status    st = p->n_free > 0 ? DRA_OK : more_pages(s, p, count, err);
+    return p->count < p->most && p->most < count ? p->most : count;
+}
+
+static dra_status take_page(dra_states *s, dra_pages *p, int32_t *page, dra_error *err)
+{
+    dra_status st = p->n_free > 0 ? DRA_OK : more_pages(s, p, next_count(p), err);
     if (st == DRA_OK) st = clear_fresh(s, p, p->free[p->n_free - 1], err);
     if (st != DRA_OK) return st;
     *page = p->free[--p->n_free];
@@ -202,6 +208,26 @@ dra_status dra_pool_room(dra_states *s, int64_t pages, int64_t each, dra_error *
         if (count > p->count) st = more_pages(s, p, count, err);
     }
     return st;
+}
+
+void dra_pool_most(dra_states *s, int64_t limit, int64_t pages)
+{
+    for (int k = 0; k < s->n_pages; k++)
+        if (s->pages[k].limit == limit) s->pages[k].most = pages;
+}
+
+int64_t dra_pool_size(const dra_states *s)
+{
+    int64_t size = s->B;
+    for (int k = 0; k < s->n_pages; k++) size += s->pages[k].count;
+    return size;
+}
+
+bool dra_pool_shares_last(const dra_states *s, int64_t limit, int64_t row)
+{
+    const dra_pages *p = dra_pool_pages(s, limit);
+    const int64_t    n = s->end[row] - base_of(s, p, row);
+    return n % PAGE != 0 && n / PAGE < p->of[row].n && p->refs[p->of[row].at[n / PAGE]] > 1;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -44,8 +44,9 @@ struct dra_reader {
     bool                begun;  /* and some were started since dra_reader_finish() */
     fetched            *results;
     size_t              n_results;
-    dra_states         *pool; /* of the read that is going on; NULL: it is of all rows */
-    const int64_t      *rows; /* of the pool */
+    dra_states         *pool;      /* of the read that is going on; NULL: it is of all rows */
+    const int64_t      *rows;      /* of the pool */
+    int64_t             pool_size; /* of the last read of a pool */
     int                 from, to;
     dra_joins           joins;  /* of the last read, where it took several calls */
     bool                joined; /* it did */
@@ -552,6 +553,14 @@ static dra_status make_room_for(dra_reader *r, dra_states *states, dra_error *er
     return st;
 }
 
+/* Programs for a pool as small as it was are not used again: pools never shrink. */
+static void forget_smaller(dra_reader *r)
+{
+    const int64_t size = r->pool ? dra_pool_size(r->pool) : r->pool_size;
+    if (r->pool_size && size > r->pool_size && !r->begun) dra_session_clear(r->session);
+    r->pool_size = size;
+}
+
 /* Reads a part of a call, or all of it; mark: of the part; context: NULL but where it is read. */
 static dra_status read_part(dra_reader *r, dra_states *states, const dra_context_text *context,
                             const dra_join_part *part, const int32_t *mark, int n,
@@ -562,6 +571,7 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     dra_status st = check_length(r, states, r->extents.T, err);
     if (st == DRA_OK) st = make_room_for(r, states, err);
     if (st == DRA_OK) st = take_context(r, states, context, err);
+    forget_smaller(r);
     if (st == DRA_OK) st = select_program(r, states, reads, err);
     if (st == DRA_OK) st = put_all(r, states, reads, part, mark, n, inputs, err);
     if (st == DRA_OK) st = dra_session_start(r->session, err);

@@ -23,6 +23,7 @@ typedef struct dra_page_list { /* of one row */
 
 typedef struct dra_pages { /* of all tensors that hold items of one limit */
     int64_t        limit, count;
+    int64_t        most; /* it grows to these first, see dra_pool_most(); 0: by doubling alone */
     int32_t       *refs; /* (count): rows that have it; 0: it is free */
     int32_t       *free; /* a stack of those */
     int64_t        n_free;
@@ -90,6 +91,13 @@ void dra_pool_free(dra_states *s);
 /* Makes room for this many pages of every limit, `each` of them for a row, so that the pool grows
  * later or never. Memory is not touched before a page is used. */
 dra_status dra_pool_room(dra_states *s, int64_t pages, int64_t each, dra_error *err);
+/* No more than these pages of the limit will be needed, as far as the caller knows: growing stops
+ * there, and goes on where that was wrong. */
+void dra_pool_most(dra_states *s, int64_t limit, int64_t pages);
+/* A number that changes as the pool grows; it never shrinks. */
+int64_t dra_pool_size(const dra_states *s);
+/* Whether the next item of this row needs a copy of its last page, as another row has it, too. */
+bool dra_pool_shares_last(const dra_states *s, int64_t limit, int64_t row);
 /* Releases the pages of a row. */
 void dra_pool_release(dra_states *s, int64_t row);
 /* Pages for the items that a row has by its numbers, all of its own, and its bases. */

@@ -1,6 +1,7 @@
 /* Prompts that others do not wait for: they may be cut at any multiple of 64 tokens, and those that
  * write go on between two instructions of a piece, with the bits that all have alone. */
 #include "device/device.h"
+#include "engine/engine.h"
 #include "presets.h"
 #include "serving.h"
 
@@ -111,12 +112,49 @@ static void also_when_the_pool_is_small(void **state)
         take_turns(presets[i], &(dra_engine_config){.slots = 4, .memory_limit = 3 << 20});
 }
 
+/* Of a device that runs a piece as a whole, by times that are made up: in batches of a second. */
+static void pieces_as_a_whole_are_short(void **state)
+{
+    static int32_t ids[2];
+    static answer  a;
+    subject        s;
+    open_subject(&s, "dra-gru-tiny");
+    dra_engine *e = open_engine(&s, NULL);
+    dra_pace   *p = &e->pace;
+    submit(e, job_of(2, ids, 1, WRITTEN), &a);
+    for (int i = 0; i < 3; i++) step(e);
+    p->pauses = false;
+    p->batches = DRA_PACE_BATCHES;
+    for (int i = 0; i < DRA_PACE_BATCHES; i++) p->batch[i] = 1;
+    memset(p->took, 0, sizeof p->took);
+    assert_int_equal(dra_pace_step(e), 64); /* nothing is known */
+    assert_false(dra_pace_is_over(e));
+    p->took[0] = 1.1;
+    assert_int_equal(dra_pace_step(e), 128); /* it may take hardly longer: tried */
+    p->took[1] = 1.2;
+    assert_int_equal(dra_pace_step(e), 256);
+    p->took[2] = 1.5; /* more than 1.4 batches */
+    assert_int_equal(dra_pace_step(e), 128);
+    for (int i = 0; i < 100; i++) dra_pace_step(e);
+    assert_int_equal(dra_pace_step(e), 256); /* once more, later */
+    p->took[0] = 3;
+    assert_int_equal(dra_pace_step(e), 64); /* the least there is */
+    for (int i = 0; i < DRA_PACE_BATCHES; i++) p->batch[i] = 0;
+    dra_pace_step(e);
+    assert_true(dra_pace_is_over(e)); /* after a piece, however short */
+    run(e);
+    assert_int_equal(a.result.end, DRA_JOB_DONE);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_gives_the_same_bits),
         cmocka_unit_test(others_write_while_a_prompt_is_read),
         cmocka_unit_test(also_when_the_pool_is_small),
+        cmocka_unit_test(pieces_as_a_whole_are_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

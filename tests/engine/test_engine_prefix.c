@@ -1,4 +1,6 @@
 /* Kept states: prompts that begin alike are read once, and no bit tells. */
+#include "engine/engine.h"
+#include "sequence/states.h"
 #include "serving.h"
 
 enum { LONG = 1300 };
@@ -136,13 +138,47 @@ static void drops_the_oldest(void **state)
     close_subject(&s);
 }
 
+/* Jobs that begin alike share pages, and copy the one that they write; so do those that may have to
+ * go back before a stop string. All that is counted before it is taken: kept states give way, and
+ * the pool, which is as large as the limit, does not grow once more. */
+static void copies_are_counted(void **state)
+{
+    enum { JOBS = 160, TABLE = 6, PAGES = 24 };
+    static const char *const stop[] = {"\x01\x02", "ab", "th"};
+    static int32_t           ids[TABLE][400];
+    static answer            a[JOBS];
+    subject                  s;
+    int                      done = 0;
+    open_subject(&s, "gpt2-tiny");
+    const size_t page = 2 * 2 * 24 * 64 * sizeof(dra_real); /* layers, K and V */
+    dra_engine *e = open_engine(&s, &(dra_engine_config){.slots = 8, .memory_limit = PAGES * page});
+    for (int i = 0; i < TABLE; i++) make_prompt(ids[i], COUNT(ids[i]), i / 2);
+    for (int k = 0; k < JOBS; k++) {
+        dra_job_config c = job_of((size_t)(5 + k * 37 % 90), ids[k % TABLE]);
+        c.tokens = 1 + k * 7 % 12;
+        c.n_stop = k % 2 ? COUNT(stop) : 0;
+        c.stop = stop;
+        c.sampler = (dra_sampler_config){.temperature = 2, .seed = (uint64_t)k};
+        submit(e, c, &a[k]);
+        if (k % 2) step(e);
+        const dra_pages *p = dra_pool_pages(e->pool, 0);
+        if (p->count > PAGES + 1)
+            fail_msg("job %d: %lld pages, the limit is %d", k, (long long)p->count, PAGES);
+    }
+    run(e);
+    assert_true(dra_pool_pages(e->pool, 0)->count <= PAGES + 1);
+    for (int k = 0; k < JOBS; k++) done += a[k].result.end == DRA_JOB_DONE;
+    assert_int_equal(done, JOBS);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_that_begin_alike),
-        cmocka_unit_test(turns),
-        cmocka_unit_test(one_prompt_many_answers),
-        cmocka_unit_test(drops_the_oldest),
+        cmocka_unit_test(prompts_that_begin_alike), cmocka_unit_test(turns),
+        cmocka_unit_test(one_prompt_many_answers),  cmocka_unit_test(drops_the_oldest),
+        cmocka_unit_test(copies_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

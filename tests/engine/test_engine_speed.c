@@ -1,18 +1,10 @@
 /* Weights are read once for all sequences of a step: tokens per second of 16 sequences and of one,
  * by a model whose weights come from memory; and how long a long prompt keeps others waiting. Times
  * need a quiet machine: only with DRA_TEST_FULL. */
-#include <time.h>
-
 #include "serving.h"
+#include "timing.h"
 
 enum { MANY = 16, WRITTEN = 32, ROUNDS = 5, GAPS = 1 << 12 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* RWKV-4 with 53 million parameters, 210 MB. */
 static void open_large(subject *s)
@@ -48,18 +40,6 @@ static double write_with(dra_engine *e, int n)
     return (now() - began) / (n * (WRITTEN - 1));
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double middle(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return x[n / 2];
-}
-
 static void sequences_share_weights(void **state)
 {
     double  one[ROUNDS], many[ROUNDS];
@@ -73,7 +53,7 @@ static void sequences_share_weights(void **state)
         one[k] = write_with(e, 1);
         many[k] = write_with(e, MANY);
     }
-    const double a = 1 / middle(one, ROUNDS), b = 1 / middle(many, ROUNDS);
+    const double a = 1 / quantile(one, ROUNDS, 0.5), b = 1 / quantile(many, ROUNDS, 0.5);
     print_message("# one sequence %.1f token/s, %d sequences %.1f token/s: %.1fx\n", a, MANY, b,
                   b / a);
     assert_true(b >= 5 * a);
@@ -83,7 +63,7 @@ static void sequences_share_weights(void **state)
 
 typedef struct gaps {
     double last, gap[GAPS];
-    int    n;
+    size_t n;
 } gaps;
 
 static void note_gap(void *user, const dra_job_token *t)
@@ -121,12 +101,11 @@ static void a_long_prompt_comes(void **state)
                               .user = &g};
     expect_ok(dra_engine_submit(e, &c, &number, &err), &err);
     for (int k = 0; k < 40; k++) step(e);
-    const double half = middle(g.gap, g.n);
+    const double half = quantile(g.gap, g.n, 0.5);
     g.n = 0;
     submit(e, (dra_job_config){.n = 4096, .ids = ids, .tokens = 1}, &a);
     while (!a.ends) step(e);
-    middle(g.gap, g.n);
-    const double most = g.gap[g.n * 99 / 100];
+    const double most = quantile(g.gap, g.n, 0.99);
     print_message("# between tokens: median %.1f ms, p99 %.1f ms while a prompt is read\n",
                   1e3 * half, 1e3 * most);
     assert_true(most <= 3 * half);

@@ -7,6 +7,7 @@
  * says why; one that does ends by SIGTERM. What was killed has every file old, new or not yet, and
  * starts again. */
 #include "serve/client.h"
+#include "timing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,13 +32,6 @@ static bool        traced; /* by calls.c */
 static const char *helper, *dra, *model;
 static pid_t       child;
 static int         port;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void nap(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
 

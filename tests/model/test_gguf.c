@@ -217,6 +217,29 @@ static void tokenizers_come_along(void **state)
     dra_tokenizer_destroy(again);
 }
 
+/* The reason is the architecture, not the first of its settings that GPT-2 has not. */
+static void refuses_preset(const char *preset, const char *why)
+{
+    dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    char             from[300], file[340];
+    snprintf(from, sizeof from, "%s", in_folder(preset));
+    snprintf(file, sizeof file, "%s/model.safetensors", from);
+    assert_int_equal(mkdir(from, 0700), 0);
+    expect_ok(dra_preset_config(preset, &c, &err), &err);
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_weights_draw(m, 7, &w, &err), &err);
+    expect_ok(dra_folder_save_config(from, &c, &err), &err);
+    expect_ok(dra_weights_save(w, file, &err), &err);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+    assert_int_equal(convert(from, in_folder("none.gguf"), DRA_FORMAT_GGUF, DRA_F32, &err),
+                     DRA_ERR_VALUE);
+    if (!strstr(err.text, why)) fail_msg("%s: %s", preset, err.text);
+}
+
 static void refuses(void **state)
 {
     dra_error    err = {0};
@@ -228,6 +251,9 @@ static void refuses(void **state)
     assert_int_equal(convert(data_of(names[0]), in_folder("k"), DRA_FORMAT_DRA, DRA_Q6_K, &err),
                      DRA_ERR_DTYPE);
     assert_non_null(strstr(err.text, "q6_k is read, not written"));
+    refuses_preset("rwkv4-tiny", "architecture rwkv4 has no GGUF form, only gpt2, rwkv6 and rwkv7");
+    refuses_preset("rwkv5-tiny", "architecture rwkv5 has no GGUF form");
+    refuses_preset("dra-ema-tiny", "a model whose memory is ema has no GGUF form");
     expect_ok(dra_folder_load(data_of(names[2]), &m, &w, &err), &err);
     assert_int_equal(dra_weights_train(w, check_device(1, "ref"), &err), DRA_ERR_DTYPE);
     assert_non_null(strstr(err.text, "is q4_0, expected f32, f16 or bf16 to train"));

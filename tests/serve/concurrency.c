@@ -4,12 +4,12 @@
  * is that between two events as they arrive; before it, tokens per second of DRA generate, by the
  * difference of a short and a long text. Judges nothing. */
 #include "serve/client.h"
+#include "timing.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CLIENTS = 32, MOST = 1 << 18 };
@@ -28,28 +28,9 @@ typedef struct work {
     int             seed;
 } work;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void add(times *t, double x)
 {
     if (t->n < MOST) t->at[t->n++] = x;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(times *t, double q)
-{
-    qsort(t->at, t->n, sizeof *t->at, by_size);
-    return t->n ? t->at[(size_t)(q * (double)(t->n - 1))] : 0;
 }
 
 /* Reads a stream to its end; own: room for the times between its events. Returns how many there
@@ -136,9 +117,9 @@ static double run(int port, int clients, int tokens, double seconds, double firs
     for (int i = 0; i < clients; i++) pthread_join(thread[i], NULL);
     const double rate = (double)w.written / (now() - began);
     printf("%7d %10.1f %6.1f x %9.0f %8.0f %9.1f %8.1f\n", clients, rate,
-           first > 0 ? rate / first : 1, 1e3 * quantile(&w.requests, 0.5),
-           1e3 * quantile(&w.requests, 0.99), 1e3 * quantile(&w.gaps, 0.5),
-           1e3 * quantile(&w.gaps, 0.99));
+           first > 0 ? rate / first : 1, 1e3 * quantile(w.requests.at, w.requests.n, 0.5),
+           1e3 * quantile(w.requests.at, w.requests.n, 0.99),
+           1e3 * quantile(w.gaps.at, w.gaps.n, 0.5), 1e3 * quantile(w.gaps.at, w.gaps.n, 0.99));
     if (w.failed) printf("        %ld requests failed\n", w.failed);
     fflush(stdout);
     pthread_mutex_destroy(&w.lock);
@@ -166,7 +147,7 @@ static void run_peer(const char *dra, const char *model)
         const double few = generate(dra, model, SHORT), many = generate(dra, model, LONG);
         add(&t, (LONG - SHORT) / (many - few));
     }
-    printf("dra generate: %.1f tokens/s\n", quantile(&t, 0.5));
+    printf("dra generate: %.1f tokens/s\n", quantile(t.at, t.n, 0.5));
 }
 
 int main(int argc, char **argv)

@@ -2,13 +2,13 @@
  * each is known from a run of it alone; between them clients leave, send nonsense, and make, fork,
  * read from and delete states. */
 #include "serve/mixed.h"
+#include "timing.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { GOOD = 32, BODY = 2048, TIMES = 1 << 14 };
@@ -18,7 +18,7 @@ typedef struct good {
     int  tokens;
 } good;
 
-typedef struct work {
+struct mixed {
     pthread_mutex_t lock;
     int             port;
     long            left;
@@ -28,14 +28,7 @@ typedef struct work {
     mixed_report    report;
     double          times[TIMES];
     long            n_times;
-} work;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+};
 
 static uint64_t draw(uint64_t *x) /* splitmix64 */
 {
@@ -85,14 +78,14 @@ static char *choices_of(const answer *a)
     return out;
 }
 
-static answer ask_good(const work *w, const good *g, const char *more)
+static answer ask_good(const mixed *w, const good *g, const char *more)
 {
     char body[BODY + 128];
     snprintf(body, sizeof body, "%s%s}", g->body, more);
     return client_ask(w->port, "POST", g->path, body);
 }
 
-static void note_wrong(work *w, const char *what, const answer *a)
+static void note_wrong(mixed *w, const char *what, const answer *a)
 {
     pthread_mutex_lock(&w->lock);
     if (!w->report.wrong++)
@@ -101,7 +94,7 @@ static void note_wrong(work *w, const char *what, const answer *a)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void add(work *w, long *count)
+static void add(mixed *w, long *count)
 {
     pthread_mutex_lock(&w->lock);
     ++*count;
@@ -109,7 +102,7 @@ static void add(work *w, long *count)
 }
 
 /* Returns whether it was answered; 429 is a way to do so. */
-static bool compare(work *w, answer *a, const char *expected, const char *what)
+static bool compare(mixed *w, answer *a, const char *expected, const char *what)
 {
     char *choices = choices_of(a);
     bool  well = choices && strcmp(choices, expected) == 0;
@@ -124,7 +117,7 @@ static bool compare(work *w, answer *a, const char *expected, const char *what)
 
 /* ---- what clients do ------------------------------------------------------------------------- */
 
-static void do_good(work *w, uint64_t *x)
+static void do_good(mixed *w, uint64_t *x)
 {
     const good  *g = &w->all[draw(x) % GOOD];
     const double began = now();
@@ -138,7 +131,7 @@ static void do_good(work *w, uint64_t *x)
 }
 
 /* Leaves at any moment: with half of the request sent, while it waits, in a stream. */
-static void do_leave(work *w, uint64_t *x)
+static void do_leave(mixed *w, uint64_t *x)
 {
     const good *g = &w->all[draw(x) % GOOD];
     char        text[BODY + 512], some[256];
@@ -156,7 +149,7 @@ static void do_leave(work *w, uint64_t *x)
     add(w, &w->report.cancelled);
 }
 
-static void do_bad(work *w, uint64_t *x)
+static void do_bad(mixed *w, uint64_t *x)
 {
     char   body[BODY];
     size_t n = 1 + draw(x) % 200;
@@ -171,7 +164,7 @@ static void do_bad(work *w, uint64_t *x)
 }
 
 /* A state of request 0, forked; the fork is read from, both go. */
-static void do_states(work *w, uint64_t *x, int own)
+static void do_states(mixed *w, uint64_t *x, int own)
 {
     char      path[64], more[64], body[BODY + 64];
     const int i = 4 * (int)(draw(x) % (GOOD / 4)) + 1;
@@ -203,7 +196,7 @@ static void do_states(work *w, uint64_t *x, int own)
 
 static void *client(void *user)
 {
-    work *w = user;
+    mixed *w = user;
     pthread_mutex_lock(&w->lock);
     uint64_t  x = w->seed++;
     const int own = (int)(x & 0xffff);
@@ -227,7 +220,7 @@ static void *client(void *user)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void learn(work *w)
+static void learn(mixed *w)
 {
     for (int i = 0; i < GOOD; i++) {
         make_good(&w->all[i], i);
@@ -247,39 +240,41 @@ static void learn(work *w)
     answer_free(&a);
 }
 
-static int by_size(const void *a, const void *b)
+mixed *mixed_open(int port)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-mixed_report mixed_run(int port, long n, int threads, uint64_t seed)
-{
-    work        *w = calloc(1, sizeof *w);
-    pthread_t    thread[64];
-    mixed_report r;
+    mixed *w = calloc(1, sizeof *w);
     w->port = port;
-    w->left = n;
-    w->seed = seed;
     pthread_mutex_init(&w->lock, NULL);
     learn(w);
+    return w;
+}
+
+mixed_report mixed_run(mixed *w, long n, int threads, uint64_t seed)
+{
+    pthread_t    thread[64];
     const double began = now();
+    w->left = n;
+    w->seed = seed;
+    w->n_times = 0;
     if (threads > 64) threads = 64;
-    for (int i = 0; i < threads && !w->report.wrong; i++)
-        pthread_create(&thread[i], NULL, client, w);
-    if (w->report.wrong) threads = 0;
+    if (w->report.wrong) threads = 0; /* of those alone */
+    for (int i = 0; i < threads; i++) pthread_create(&thread[i], NULL, client, w);
     for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
-    r = w->report;
+    mixed_report r = w->report;
+    w->report = (mixed_report){0};
     r.seconds = now() - began;
     const size_t times = (size_t)(w->n_times < TIMES ? w->n_times : TIMES);
-    qsort(w->times, times, sizeof *w->times, by_size);
-    r.p50 = times ? w->times[times / 2] : 0;
-    r.p99 = times ? w->times[times * 99 / 100] : 0;
+    r.p50 = quantile(w->times, times, 0.5);
+    r.p99 = quantile(w->times, times, 0.99);
+    return r;
+}
+
+void mixed_close(mixed *w)
+{
     for (int i = 0; i < GOOD; i++) {
         free(w->all[i].expected);
         free(w->after_state[i]);
     }
     pthread_mutex_destroy(&w->lock);
     free(w);
-    return r;
 }

@@ -12,7 +12,11 @@ typedef struct mixed_report {
     long   tokens;                             /* that these wrote */
 } mixed_report;
 
-/* First every good request alone, then n requests by `threads` clients. */
-mixed_report mixed_run(int port, long n, int threads, uint64_t seed);
+/* Asks every good request alone, so that its answer is known. */
+typedef struct mixed mixed;
+mixed               *mixed_open(int port);
+void                 mixed_close(mixed *m);
+/* n requests by `threads` clients at a time. */
+mixed_report mixed_run(mixed *m, long n, int threads, uint64_t seed);
 
 #endif

@@ -50,7 +50,9 @@ static char *body_of(const char *format, const char *text)
 
 static void answers_in_company_are_the_same(void **state)
 {
-    const mixed_report r = mixed_run(it.port, 400, 8, 5);
+    mixed             *m = mixed_open(it.port);
+    const mixed_report r = mixed_run(m, 400, 8, 5);
+    mixed_close(m);
     if (r.wrong) fail_msg("%ld answers differ; %s", r.wrong, r.first);
     assert_true(r.good > 100 && r.cancelled > 20 && r.bad > 20 && r.states > 10);
 }
