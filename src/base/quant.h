@@ -11,7 +11,7 @@ void dra_dequantise(dra_dtype dtype, const void *blocks, int64_t first, int64_t 
 /* One of them. */
 float dra_dequantised(dra_dtype dtype, const void *blocks, int64_t i);
 
-/* A block of 32 of Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0 as the whole numbers that its scale multiplies. */
+/* A block of 32 of Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0 as whole numbers, which its scale multiplies. */
 void dra_quantised_integers(dra_dtype dtype, const void *block, int *to);
 
 /* Whether numbers can be written as this dtype: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. */
