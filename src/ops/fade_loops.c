@@ -58,11 +58,11 @@ static inline void put_row(dra_real *p, int64_t left, bool add, vf x)
     store_some(p, left, add ? load_some(p, left, vset(0)) + x : x);
 }
 
-/* Products of decays are chains: several vectors of channels walk side by side. `many` is a
- * constant where it is called. */
+/* Products of decays are chains: several vectors of channels walk side by side. `many` and `lanes`
+ * are constants where these are called. */
 enum { SIDE = 4 };
 
-static ALWAYS_INLINE void walk_columns(const dra_fade_walk *w, int64_t i, int many)
+static ALWAYS_INLINE void walk_columns(const dra_fade_walk *w, int64_t i, int many, int lanes)
 {
     vf e[SIDE];
     UNROLL
@@ -71,21 +71,34 @@ static ALWAYS_INLINE void walk_columns(const dra_fade_walk *w, int64_t i, int ma
         UNROLL
         for (int c = 0; c < many; c++) {
             const int64_t at = i + c * WIDE, left = w->F - at;
-            store_some(w->to + t * w->to_row + at, left,
-                       e[c] * row_at(w->x, t, w->x_row, at, left));
+            UNROLL
+            for (int j = 0; j < lanes; j++) {
+                const dra_fade_lane *l = &w->lane[j];
+                store_some(l->to + t * l->to_row + at, left,
+                           e[c] * row_at(l->x, t, l->x_row, at, left));
+            }
             e[c] = keep_normal(e[c] * row_at(w->d, t, w->d_row, at, left));
         }
     }
 }
 
-static void walk(const dra_fade_walk *w)
+static ALWAYS_INLINE void walk_lanes(const dra_fade_walk *w, int lanes)
 {
     int64_t i = 0;
-    for (; i + SIDE * WIDE <= w->F; i += SIDE * WIDE) walk_columns(w, i, SIDE);
-    for (; i < w->F; i += WIDE) walk_columns(w, i, 1);
+    for (; i + SIDE * WIDE <= w->F; i += SIDE * WIDE) walk_columns(w, i, SIDE, lanes);
+    for (; i + 2 * WIDE <= w->F; i += 2 * WIDE) walk_columns(w, i, 2, lanes);
+    for (; i < w->F; i += WIDE) walk_columns(w, i, 1, lanes);
 }
 
-static ALWAYS_INLINE void back_columns(const dra_fade_walk *w, int64_t i, int many)
+static void walk(const dra_fade_walk *w)
+{
+    if (w->lanes == 1)
+        walk_lanes(w, 1);
+    else
+        walk_lanes(w, 2);
+}
+
+static ALWAYS_INLINE void back_columns(const dra_fade_walk *w, int64_t i, int many, int lanes)
 {
     vf e[DRA_CHUNK + 1][SIDE], sum[SIDE];
     UNROLL
@@ -101,91 +114,161 @@ static ALWAYS_INLINE void back_columns(const dra_fade_walk *w, int64_t i, int ma
         UNROLL
         for (int c = 0; c < many; c++) {
             const int64_t at = i + c * WIDE, left = w->F - at;
-            const vf      part = e[t][c] * row_at(w->raw, t, w->raw_row, at, left);
-            put_row(w->to + t * w->to_row + at, left, !w->first, part);
-            if (!w->dl) continue;
-            put_row(w->dl + t * w->dl_row + at, left, !w->first_dl, sum[c]);
-            sum[c] = vfma(row_at(w->x, t, w->x_row, at, left), part, sum[c]);
+            if (w->dl) put_row(w->dl + t * w->dl_row + at, left, !w->first_dl, sum[c]);
+            UNROLL
+            for (int j = 0; j < lanes; j++) {
+                const dra_fade_lane *l = &w->lane[j];
+                const vf             part = e[t][c] * row_at(l->raw, t, l->raw_row, at, left);
+                put_row(l->to + t * l->to_row + at, left, !w->first, part);
+                sum[c] = vfma(row_at(l->x, t, l->x_row, at, left), part, sum[c]);
+            }
         }
     }
+}
+
+static ALWAYS_INLINE void back_lanes(const dra_fade_walk *w, int lanes)
+{
+    int64_t i = 0;
+    for (; i + SIDE * WIDE <= w->F; i += SIDE * WIDE) back_columns(w, i, SIDE, lanes);
+    for (; i + 2 * WIDE <= w->F; i += 2 * WIDE) back_columns(w, i, 2, lanes);
+    for (; i < w->F; i += WIDE) back_columns(w, i, 1, lanes);
 }
 
 static void walk_back(const dra_fade_walk *w)
 {
-    int64_t i = 0;
-    for (; i + SIDE * WIDE <= w->F; i += SIDE * WIDE) back_columns(w, i, SIDE);
-    for (; i < w->F; i += WIDE) back_columns(w, i, 1);
+    if (w->lanes == 1)
+        back_lanes(w, 1);
+    else
+        back_lanes(w, 2);
 }
 
-enum { FEW = DRA_FADE_FEW, KEYS = DRA_FADE_KEYS };
+enum { FEW = DRA_FADE_FEW, KEYS = DRA_FADE_KEYS, READERS = DRA_FADE_READERS };
 
-enum { FEW_PAIRS = FEW * (FEW - 1) / 2, FEW_SUMS = (KEYS * FEW_PAIRS + WIDE - 1) / WIDE * WIDE };
+enum {
+    FEW_PAIRS = FEW * (FEW - 1) / 2,
+    FEW_SUMS = (READERS * KEYS * FEW_PAIRS + WIDE - 1) / WIDE * WIDE
+};
 
 /* The number of pair s < t. */
 static inline int64_t pair_of(int64_t t, int64_t s) { return t * (t - 1) / 2 + s; }
 
-static void few(const dra_fade_few *p)
+/* Some channels of all sums: those of readers and keys come after each other. */
+static ALWAYS_INLINE void add_few(const dra_fade_few *p, int64_t i, int readers, int keys, vf *sum)
 {
-    const int64_t pairs = pair_of(p->n, 0);
-    vf            sum[FEW_SUMS];
-    dra_real      folded[FEW_SUMS];
-    for (int i = 0; i < FEW_SUMS; i++) sum[i] = vset(0);
-    for (int64_t i = 0; i < p->F; i += WIDE) {
-        const int64_t left = p->F - i;
-        vf            e[FEW];
-        for (int64_t t = 0; t < p->n; t++) {
-            const vf x = row_at(p->x, t, p->x_row, i, left), d = row_at(p->d, t, p->d_row, i, left);
-            for (int64_t s = 0; s < t; s++) {
-                const vf seen = x * e[s];
-                for (int j = 0; j < p->keys; j++) {
-                    vf *to = &sum[j * pairs + pair_of(t, s)];
-                    *to = vfma(seen, row_at(p->z[j], s, p->z_row[j], i, left), *to);
+    const int64_t left = p->F - i, pairs = pair_of(p->n, 0);
+    vf            e[FEW], x[READERS];
+    for (int64_t t = 0; t < p->n; t++) {
+        const vf d = row_at(p->d, t, p->d_row, i, left);
+        UNROLL
+        for (int r = 0; r < readers; r++) x[r] = row_at(p->x[r], t, p->x_row[r], i, left);
+        for (int64_t s = 0; s < t; s++) {
+            vf *to = sum + pair_of(t, s);
+            UNROLL
+            for (int j = 0; j < keys; j++) {
+                const vf z = e[s] * row_at(p->z[j], s, p->z_row[j], i, left);
+                UNROLL
+                for (int r = 0; r < readers; r++) {
+                    vf *own = to + (r * keys + j) * pairs;
+                    *own = vfma(x[r], z, *own);
                 }
-                e[s] = keep_normal(e[s] * d);
             }
-            e[t] = vset(1);
+            e[s] = keep_normal(e[s] * d);
         }
+        e[t] = vset(1);
     }
-    fold_sums_of(p->keys * pairs, sum, folded);
-    for (int j = 0; j < p->keys; j++)
-        for (int64_t t = 0; t < p->n; t++)
-            for (int64_t s = 0; s < t; s++)
-                p->A[j][t * DRA_CHUNK + s] = folded[j * pairs + pair_of(t, s)];
 }
 
-static void few_back(const dra_fade_few *p)
+static ALWAYS_INLINE void few_of(const dra_fade_few *p, int readers, int keys)
+{
+    const int64_t pairs = pair_of(p->n, 0), many = readers * keys * pairs;
+    vf            sum[FEW_SUMS];
+    dra_real      folded[FEW_SUMS];
+    for (int64_t i = 0; i < (many + WIDE - 1) / WIDE * WIDE; i++) sum[i] = vset(0);
+    for (int64_t i = 0; i < p->F; i += WIDE) add_few(p, i, readers, keys, sum);
+    fold_sums_of(many, sum, folded);
+    for (int r = 0; r < readers; r++)
+        for (int j = 0; j < keys; j++)
+            for (int64_t t = 0; t < p->n; t++)
+                for (int64_t s = 0; s < t; s++)
+                    p->A[r][j][t * DRA_CHUNK + s] = folded[(r * keys + j) * pairs + pair_of(t, s)];
+}
+
+static void few(const dra_fade_few *p)
+{
+    if (p->readers == 2 && p->keys == 2)
+        few_of(p, 2, 2);
+    else if (p->readers == 2)
+        few_of(p, 2, 1);
+    else if (p->keys == 2)
+        few_of(p, 1, 2);
+    else
+        few_of(p, 1, 1);
+}
+
+typedef struct few_sums { /* of some channels: gradients of all writers, and of l */
+    vf e[FEW], dl[FEW], dz[KEYS][FEW];
+} few_sums;
+
+/* What the readers of token t have to do with writers before it. */
+static ALWAYS_INLINE void back_token(const dra_fade_few *p, int64_t i, int64_t t, int readers,
+                                     int keys, few_sums *to)
+{
+    const int64_t left = p->F - i;
+    const vf      d = row_at(p->d, t, p->d_row, i, left);
+    vf            x[READERS], dx[READERS], through = vset(0);
+    UNROLL
+    for (int r = 0; r < readers; r++) {
+        x[r] = row_at(p->x[r], t, p->x_row[r], i, left);
+        dx[r] = vset(0);
+    }
+    for (int64_t s = 0; s < t; s++) {
+        UNROLL
+        for (int r = 0; r < readers; r++) {
+            const vf seen = x[r] * to->e[s];
+            vf       own = vset(0);
+            UNROLL
+            for (int j = 0; j < keys; j++) {
+                const vf a = vset(p->A[r][j][t * DRA_CHUNK + s]);
+                own = vfma(a, row_at(p->z[j], s, p->z_row[j], i, left), own);
+                to->dz[j][s] = vfma(a, seen, to->dz[j][s]);
+            }
+            own = own * to->e[s];
+            dx[r] = dx[r] + own;
+            through = vfma(x[r], own, through);
+        }
+        if (s + 1 < t) to->dl[s + 1] = to->dl[s + 1] + through;
+        to->e[s] = keep_normal(to->e[s] * d);
+    }
+    UNROLL
+    for (int r = 0; r < readers; r++) put_row(p->dx[r] + t * p->dx_row[r] + i, left, true, dx[r]);
+}
+
+static ALWAYS_INLINE void few_back_of(const dra_fade_few *p, int readers, int keys)
 {
     for (int64_t i = 0; i < p->F; i += WIDE) {
         const int64_t left = p->F - i;
-        vf            e[FEW], dl[FEW], dz[KEYS][FEW];
+        few_sums      sums;
         for (int64_t t = 0; t < p->n; t++) {
-            const vf x = row_at(p->x, t, p->x_row, i, left), d = row_at(p->d, t, p->d_row, i, left);
-            vf       dx = vset(0), through = vset(0);
-            for (int64_t s = 0; s < t; s++) {
-                const vf seen = x * e[s];
-                vf       own = vset(0);
-                for (int j = 0; j < p->keys; j++) {
-                    const vf a = vset(p->A[j][t * DRA_CHUNK + s]);
-                    own = vfma(a, row_at(p->z[j], s, p->z_row[j], i, left), own);
-                    dz[j][s] = vfma(a, seen, dz[j][s]);
-                }
-                own = own * e[s];
-                dx = dx + own;
-                through = vfma(x, own, through);
-                if (s + 1 < t) dl[s + 1] = dl[s + 1] + through;
-                e[s] = keep_normal(e[s] * d);
-            }
-            e[t] = vset(1);
-            dl[t] = vset(0);
-            for (int j = 0; j < p->keys; j++) dz[j][t] = vset(0);
-            put_row(p->dx + t * p->dx_row + i, left, true, dx);
+            back_token(p, i, t, readers, keys, &sums);
+            sums.e[t] = vset(1);
+            sums.dl[t] = vset(0);
+            for (int j = 0; j < keys; j++) sums.dz[j][t] = vset(0);
         }
         for (int64_t t = 0; t < p->n; t++) {
-            for (int j = 0; j < p->keys; j++)
-                put_row(p->dz[j] + t * p->dz_row[j] + i, left, true, dz[j][t]);
-            if (p->dl) put_row(p->dl + t * p->dl_row + i, left, true, dl[t]);
+            for (int j = 0; j < keys; j++)
+                put_row(p->dz[j] + t * p->dz_row[j] + i, left, true, sums.dz[j][t]);
+            if (p->dl) put_row(p->dl + t * p->dl_row + i, left, true, sums.dl[t]);
         }
     }
+}
+
+/* Gradients come of all readers and keys that there are: one of each, or two. */
+static void few_back(const dra_fade_few *p)
+{
+    if (p->readers == 2)
+        few_back_of(p, 2, 2);
+    else
+        few_back_of(p, 1, 1);
 }
 
 static ALWAYS_INLINE vf faded(const dra_fade_step *s, int64_t f, vf x)
