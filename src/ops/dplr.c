@@ -27,7 +27,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     out[Y] = *dra_type_of(g, n->in[V]);
     out[LAST] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], q[3], E)};
     out[RECALLED] = (dra_type){DRA_REAL, a->a ? out[Y].shape : DRA_SHAPE(0)};
-    out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], dra_chunks(q[1]), q[3], E)};
+    out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], dra_dplr_chunks(q[1]), q[3], E)};
     return DRA_OK;
 }
 
@@ -72,20 +72,27 @@ dra_matrix_block dra_dplr_readers(const dra_chunk *k, const dra_call *c, const d
 {
     const dra_dplr_attr *a = c->attr;
     if (a->u) return without_resets(k, f->F, q, room);
-    for (int64_t t = 0; t < k->n; t++)
-        k->simd->mul(f->F, q.at + t * q.row, f->d + t * f->F, room + t * f->F);
+    f->loops->decayed(k->n, f->F, f->d, q.at, q.row, room);
     return (dra_matrix_block){room, f->F, 1};
 }
 
-void dra_dplr_diagonal(const dra_chunk *k, const dra_call *c, const dra_fade *f, dra_matrix_block q,
-                       dra_matrix_block z, real *A)
+dra_fade_own dra_dplr_own(const dra_chunk *k, const dra_call *c, dra_matrix_block q,
+                          const dra_fade_sides *s, int reader)
 {
-    const real *u = dra_dplr_bonus(c, k->h);
-    for (int64_t t = 0; t < k->n; t++) {
-        const real *x = q.at + t * q.row;
-        if (u) k->simd->mul(f->F, x, u, f->readers);
-        A[t * DRA_CHUNK + t] = k->simd->dot(f->F, u ? f->readers : x, z.at + t * z.row);
+    dra_fade_own p = {.n = k->n, .F = dra_last(&c->in[Q]), .keys = s->keys};
+    p.q = q.at, p.q_row = q.row, p.u = dra_dplr_bonus(c, k->h);
+    for (int j = 0; j < s->keys; j++) {
+        p.z[j] = s->z[j].at, p.z_row[j] = s->z[j].row;
+        p.A[j] = s->A[reader][j];
     }
+    return p;
+}
+
+void dra_dplr_diagonals(const dra_chunk *k, const dra_call *c, const dra_fade *f,
+                        dra_matrix_block q, const dra_fade_sides *s, int reader)
+{
+    const dra_fade_own p = dra_dplr_own(k, c, q, s, reader);
+    f->loops->own(&p);
 }
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
@@ -112,13 +119,13 @@ enum { PAIRS = DRA_FADE_READERS * DRA_FADE_KEYS };
 static real *room(const walk *w, int which)
 {
     const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
-    return w->room + DRA_CHUNK * (wide * w->F + rest * w->E);
+    return w->room + DRA_DPLR_CHUNK * (wide * w->F + rest * w->E);
 }
 
 static int64_t room_size(int64_t F, int64_t E)
 {
     const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + PAIRS * DRA_CHUNK;
-    return dra_div_up(DRA_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
+    return dra_div_up(DRA_DPLR_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
 }
 
 static void open_chunk(walk *w, const dra_chunk *k)
@@ -177,10 +184,9 @@ static void retrieve(walk *w, const dra_chunk *k)
         w->w[1] = own;
     }
     read_state(w, k, i, to);
-    for (int j = 0; j < w->s.keys; j++) {
-        dra_dplr_diagonal(k, w->c, &w->f, w->q, w->s.z[j], w->s.A[i][j]);
+    dra_dplr_diagonals(k, w->c, &w->f, w->q, &w->s, i);
+    for (int j = 0; j < w->s.keys; j++)
         dra_chunk_below(k->simd, k->n, w->E, w->s.A[i][j], w->w[j], to, true);
-    }
 }
 
 static void remember(walk *w, const dra_chunk *k)
@@ -205,7 +211,7 @@ static void step(walk *w, const dra_chunk *k)
         s.a = dra_chunk_rows(k, &c->in[a->a], room(w, ROOM_X)).at;
         s.c = w->s.z[1].at, s.p = w->w[1].at;
     }
-    dra_dplr_diagonal(k, c, &w->f, w->q, w->s.z[0], w->s.A[0][0]);
+    dra_dplr_diagonals(k, c, &w->f, w->q, &w->s, 0);
     s.bonus = *w->s.A[0][0];
     w->f.loops->step(&s);
 }
@@ -238,7 +244,8 @@ static dra_chunk_stages stages_of(const dra_call *c)
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work plain = {35, 10, 70}, corrected = {45, 20, 50};
-    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_dplr_chunks(T), E,
+                               a->a ? corrected : plain);
 }
 
 /* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
@@ -260,8 +267,9 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
     const int64_t size = room_size(w->F, w->E);
     w->room = (real *)c->scratch + tile * size;
     for (int i = 0; i < PAIRS; i++)
-        w->s.A[i / DRA_FADE_KEYS][i % DRA_FADE_KEYS] = room(w, ROOMS) + i * DRA_CHUNK * DRA_CHUNK;
-    dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * DRA_CHUNK * DRA_CHUNK);
+        w->s.A[i / DRA_FADE_KEYS][i % DRA_FADE_KEYS] = room(w, ROOMS) +
+                                                       i * DRA_DPLR_CHUNK * DRA_CHUNK;
+    dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * DRA_DPLR_CHUNK * DRA_CHUNK);
     if (s->two && !w->borders.data)
         w->borders.data = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
 }
@@ -269,7 +277,8 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
 static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
 {
     const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+    return dra_chunk_cut(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T,
+                         i * DRA_DPLR_CHUNK, DRA_DPLR_CHUNK);
 }
 
 static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
@@ -392,7 +401,8 @@ static dra_cost cost(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double         pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double         pairs = dra_chunk_pair_count(c, DRA_DPLR_CHUNK);
+    const double         tokens = (double)dra_rows(&c->in[Q]);
     const double         many = a->a ? 4 : 1, states = a->a ? 4 : 2;
     return (dra_cost){2 * (pairs * many * (F + E) + tokens * states * F * E), dra_call_bytes(c)};
 }

@@ -32,8 +32,9 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     out[DQ] = out[DK] = *q;
     out[DV] = *v;
     out[DL] = a->l ? *q : no;
-    out[DU] = a->u ? (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dra_chunks(dim[1]), dim[3])}
-                   : no;
+    out[DU] = a->u
+                  ? (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dra_dplr_chunks(dim[1]), dim[3])}
+                  : no;
     out[DA] = out[DC] = a->a ? *q : no;
     out[DS] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dim[3], v->shape.dim[3])};
     return DRA_OK;
@@ -81,13 +82,13 @@ enum { PAIRS = READERS * KEYS };
 static real *room(const walk *w, int which)
 {
     const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
-    return w->room + DRA_CHUNK * (wide * w->F + rest * w->E);
+    return w->room + DRA_DPLR_CHUNK * (wide * w->F + rest * w->E);
 }
 
 static int64_t room_size(int64_t F, int64_t E)
 {
     const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + PAIRS * DRA_CHUNK;
-    return dra_div_up(DRA_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
+    return dra_div_up(DRA_DPLR_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
 }
 
 static void open_chunk(walk *w, const dra_chunk *k)
@@ -115,7 +116,7 @@ static void make_pairs(walk *w, const dra_chunk *k, int first, int n)
         for (int i = 0; i < some.readers; i++) some.A[i][j] = w->s.A[i][first + j];
     }
     dra_fade_pairs(&w->f, &some);
-    for (int j = 0; j < n; j++) dra_dplr_diagonal(k, w->c, &w->f, w->q, some.z[j], some.A[0][j]);
+    dra_dplr_diagonals(k, w->c, &w->f, w->q, &some, 0);
 }
 
 /* to = w(z) dS */
@@ -187,21 +188,13 @@ static void readers(walk *w, const dra_chunk *k)
 /* dq = d dx + g z, dl += x dx, dz += g q */
 static void after_decay(const walk *w, const dra_chunk *k, dra_matrix_block dq)
 {
-    const dra_simd *simd = k->simd;
-    real           *room = w->f.readers;
-    for (int64_t t = 0; t < k->n; t++) {
-        const real *q = w->q.at + t * w->q.row;
-        real       *to = dq.at + t * dq.row;
-        real       *dl = w->s.dl.at ? w->s.dl.at + t * w->s.dl.row : NULL;
-        simd->mul(w->F, w->s.x[0].at + t * w->s.x[0].row, to, room);
-        if (dl) simd->add(w->F, dl, room, dl);
-        simd->mul(w->F, w->f.d + t * w->F, to, to);
-        for (int j = 0; j < w->s.keys; j++) {
-            const real g = w->s.A[0][j][t * DRA_CHUNK + t];
-            simd->axpy(w->F, g, w->s.z[j].at + t * w->s.z[j].row, to);
-            simd->axpy(w->F, g, q, w->s.dz[j].at + t * w->s.dz[j].row);
-        }
-    }
+    const dra_fade_sides *s = &w->s;
+    dra_fade_own          p = dra_dplr_own(k, w->c, w->q, s, 0);
+    p.d = w->f.d, p.x = s->x[0].at;
+    p.to = dq.at, p.to_row = dq.row;
+    p.dl = s->dl.at, p.dl_row = s->dl.row;
+    for (int j = 0; j < s->keys; j++) p.dz[j] = s->dz[j].at, p.dz_row[j] = s->dz[j].row;
+    w->f.loops->own_back(&p);
 }
 
 /* dq = dx + g u k, dk += g u q, du = sum_t g q k */
@@ -273,7 +266,8 @@ static dra_chunk_stages stages_of(const dra_call *c)
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work plain = {15, 8, 92}, corrected = {25, 15, 80};
-    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_dplr_chunks(T), E,
+                               a->a ? corrected : plain);
 }
 
 /* Rooms of the tiles; in two stages then dS after all chunks, and o. */
@@ -293,7 +287,7 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
     *w = (walk){.c = c, .a = c->attr, .F = q[3], .E = dra_last(&c->in[V])};
     w->s.keys = w->a->c ? 2 : 1, w->s.readers = w->a->a ? 2 : 1;
     w->dy_all = c->in[w->a->dy], w->dS_first = c->out[DS];
-    const int64_t size = room_size(w->F, w->E), square = DRA_CHUNK * DRA_CHUNK;
+    const int64_t size = room_size(w->F, w->E), square = DRA_DPLR_CHUNK * DRA_CHUNK;
     real         *rest = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
     w->room = (real *)c->scratch + tile * size;
     for (int i = 0; i < PAIRS; i++) w->s.A[i / KEYS][i % KEYS] = room(w, ROOMS) + i * square;
@@ -308,7 +302,8 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
 static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
 {
     const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+    return dra_chunk_cut(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T,
+                         i * DRA_DPLR_CHUNK, DRA_DPLR_CHUNK);
 }
 
 static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
@@ -399,7 +394,8 @@ static dra_cost cost(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double         pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double         pairs = dra_chunk_pair_count(c, DRA_DPLR_CHUNK);
+    const double         tokens = (double)dra_rows(&c->in[Q]);
     const double         many = a->a ? 4 : 1, states = a->a ? 8 : 4;
     return (dra_cost){2 * (pairs * many * (3 * F + 2 * E) + tokens * states * F * E),
                       dra_call_bytes(c)};

@@ -6,7 +6,7 @@
 
 static const real LEAST = sizeof(real) == sizeof(float) ? (real)FLT_MIN : (real)DBL_MIN;
 
-enum { FEW = DRA_FADE_FEW, HALF = DRA_CHUNK / 2, BOTH = 2 * HALF };
+enum { FEW = DRA_FADE_FEW, HALF = DRA_DPLR_CHUNK / 2, BOTH = 2 * HALF };
 _Static_assert(DRA_FADE_READERS <= 2 && DRA_FADE_KEYS <= 2, "lanes of a walk, halves of a room");
 
 const dra_fade_loops *dra_fade_loops_of(const dra_simd *simd)
@@ -15,12 +15,12 @@ const dra_fade_loops *dra_fade_loops_of(const dra_simd *simd)
     return by_level[simd->level];
 }
 
-int64_t dra_fade_room(int64_t F) { return (DRA_CHUNK + 2) * F + 3 * BOTH * F + BOTH * BOTH; }
+int64_t dra_fade_room(int64_t F) { return (DRA_DPLR_CHUNK + 2) * F + 3 * BOTH * F + BOTH * BOTH; }
 
 void dra_fade_open(dra_fade *f, const dra_simd *simd, int64_t F, real *room)
 {
     *f = (dra_fade){.simd = simd, .loops = dra_fade_loops_of(simd), .F = F, .d = room};
-    f->whole = f->d + DRA_CHUNK * F;
+    f->whole = f->d + DRA_DPLR_CHUNK * F;
     f->less = f->whole + F;
     f->readers = f->less + F;
     f->writers = f->readers + BOTH * F;
@@ -39,18 +39,35 @@ static void make_row(const dra_fade *f, int32_t mark, const real *l, real *d)
         f->simd->exp_sum(f->F, l, 0, d);
         f->simd->add(f->F, f->less, l, f->less);
     }
+    f->simd->mul(f->F, f->whole, d, f->whole);
+}
+
+static bool is_marked(const dra_chunk *k)
+{
+    for (int64_t t = 0; t < k->n && k->mark; t++)
+        if (k->mark[t] & (DRA_MARK_RESET | DRA_MARK_PAD)) return true;
+    return false;
+}
+
+/* The same for all rows at once: most chunks have no marks. */
+static void make_rows(const dra_fade *f, const dra_chunk *k, const dra_tensor *l)
+{
+    const real *at = dra_recur_at(l, k->b, k->t, k->h);
+    for (int64_t t = 0; t < k->n; t++)
+        f->simd->exp_sum(f->F, at + t * l->stride[1], 0, f->d + t * f->F);
+    f->loops->whole(k->n, f->F, f->d, at, l->stride[1], f->whole, f->less);
 }
 
 void dra_fade_make(dra_fade *f, const dra_chunk *k, const dra_tensor *l)
 {
+    const bool plain = l && !is_marked(k);
     f->n = k->n;
     dra_recur_clear(f->F, f->less);
     for (int64_t i = 0; i < f->F; i++) f->whole[i] = 1;
-    for (int64_t t = 0; t < k->n; t++) {
-        real *d = f->d + t * f->F;
-        make_row(f, k->mark ? k->mark[t] : 0, l ? dra_recur_at(l, k->b, k->t + t, k->h) : NULL, d);
-        f->simd->mul(f->F, f->whole, d, f->whole);
-    }
+    if (plain) make_rows(f, k, l);
+    for (int64_t t = 0; t < k->n && !plain; t++)
+        make_row(f, k->mark ? k->mark[t] : 0, l ? dra_recur_at(l, k->b, k->t + t, k->h) : NULL,
+                 f->d + t * f->F);
     for (int64_t i = 0; i < f->F; i++) {
         if (f->whole[i] < LEAST) f->whole[i] = 0;
         f->less[i] = (double)f->less[i] < DRA_STRONG_DECAY ? -1 : (real)expm1((double)f->less[i]);
@@ -156,7 +173,7 @@ typedef struct border { /* writers first..m-1, readers m..end-1 */
     int64_t first, m, end;
 } border;
 
-enum { BORDERS = DRA_CHUNK / FEW - 1 };
+enum { BORDERS = DRA_DPLR_CHUNK / FEW - 1 };
 
 /* Those of n tokens; returns how many. They do not depend on what comes later. */
 static int borders_of(int64_t n, border to[BORDERS])

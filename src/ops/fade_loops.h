@@ -60,7 +60,30 @@ typedef struct dra_fade_step {
     dra_real       *p, *y; /* p: NULL without a; y: or NULL */
 } dra_fade_step;
 
+/* n tokens and their own writes: the diagonals of pairs, rows of which are DRA_CHUNK apart,
+ *   A[j][t][t] = q_t.z_j,t, or q_t.(u z_j,t)
+ * and backward, A then the gradients g of these, to_t that of x = d q and then that of q,
+ *   to_t = d_t to_t + sum_j g_j z_j,t      dz_j,t += g_j q_t      dl_t += x_t to_t */
+typedef struct dra_fade_own {
+    int64_t         n, F;
+    int             keys;
+    const dra_real *q, *z[DRA_FADE_KEYS], *u; /* u: or NULL */
+    int64_t         q_row, z_row[DRA_FADE_KEYS];
+    dra_real       *A[DRA_FADE_KEYS];
+    const dra_real *d, *x; /* backward only, as are these; rows of d and x are F apart */
+    dra_real       *to, *dz[DRA_FADE_KEYS], *dl; /* dl: or NULL */
+    int64_t         to_row, dz_row[DRA_FADE_KEYS], dl_row;
+} dra_fade_own;
+
 typedef struct dra_fade_loops {
+    /* whole = d_0 .. d_{n-1}, less = l_0 + .. + l_{n-1}, all (F); rows of d are F apart. */
+    void (*whole)(int64_t n, int64_t F, const dra_real *d, const dra_real *l, int64_t l_row,
+                  dra_real *whole, dra_real *less);
+    /* to_t = d_t q_t, rows of d and `to` F apart. */
+    void (*decayed)(int64_t n, int64_t F, const dra_real *d, const dra_real *q, int64_t q_row,
+                    dra_real *to);
+    void (*own)(const dra_fade_own *p);
+    void (*own_back)(const dra_fade_own *p);
     void (*walk)(const dra_fade_walk *w);
     void (*walk_back)(const dra_fade_walk *w);
     void (*few)(const dra_fade_few *p);
