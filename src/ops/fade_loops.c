@@ -202,7 +202,9 @@ static ALWAYS_INLINE void few_of(const dra_fade_few *p, int readers, int keys)
     vf            sum[FEW_SUMS];
     dra_real      folded[FEW_SUMS];
     int64_t       i = 0;
-    for (int64_t k = many; k < (many + WIDE - 1) / WIDE * WIDE; k++) sum[k] = vset(0);
+    /* The first channels make the sums; without any these are 0. */
+    for (int64_t k = p->F > 0 ? many : 0; k < (many + WIDE - 1) / WIDE * WIDE; k++)
+        sum[k] = vset(0);
     for (; i + 2 * WIDE <= p->F; i += 2 * WIDE) add_few(*p, i, 2, readers, keys, WIDE, sum);
     for (; i < p->F; i += WIDE) add_few(*p, i, 1, readers, keys, p->F - i, sum);
     fold_sums_of(many, sum, folded);
