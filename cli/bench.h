@@ -89,6 +89,7 @@ void bench_read_rwkv(bench_work *w, const int64_t *size);
  * attention (bench_train.c). */
 void bench_train(bench_work *w, const int64_t *size);
 void bench_train_softmax(bench_work *w, const int64_t *size);
+void bench_train_rwkv4(bench_work *w, const int64_t *size);
 
 /* Mixer layers, forward and backward: size = {width, heads, batch, time[, slots]}
  * (bench_mixer.c). */

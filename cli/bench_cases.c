@@ -615,6 +615,8 @@ const bench_case bench_cases[] = {
      bench_train, {3, 4, 512}, SOFTMAX(80)},
     {"train-rwkv4", "train", "rwkv4-tiny, B 4, T 512, against gpt2-tiny",
      bench_train, {4, 4, 512}, SOFTMAX(80)},
+    {"train-rwkv7", "train", "rwkv7-tiny, B 4, T 512, against rwkv4-tiny",
+     bench_train, {5, 4, 512}, FULL(67, bench_train_rwkv4), .slow = true},
     {"train-moment-2048", "train", "the same, B 1, T 2048",
      bench_train, {2, 1, 2 * KI}, SOFTMAX(100)},
     {"train-slots-2048", "train", "the same, B 1, T 2048",

@@ -63,9 +63,14 @@ static void microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
 
 void bench_train(bench_work *w, const int64_t *size)
 {
-    static const char *const presets[] = {"dra-gru-tiny", "dra-ema-tiny", "dra-moment-tiny",
-                                          "dra-slots-tiny", "rwkv4-tiny"};
+    static const char *const presets[] = {"dra-gru-tiny",   "dra-ema-tiny", "dra-moment-tiny",
+                                          "dra-slots-tiny", "rwkv4-tiny",   "rwkv7-tiny"};
     microbatch(w, presets[size[0]], size[1], size[2]);
+}
+
+void bench_train_rwkv4(bench_work *w, const int64_t *size)
+{
+    microbatch(w, "rwkv4-tiny", size[1], size[2]);
 }
 
 void bench_train_softmax(bench_work *w, const int64_t *size)

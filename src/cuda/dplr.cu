@@ -42,8 +42,8 @@ __device__ static inline void run(const forward_call &a, dra_dplr_column<HELD> &
         const int mark = dra_chunk_mark(z, at.k, i);
         float     p = 0, y = 0;
         if (mark & DRA_MARK_RESET) dra_line_clear<HELD>(z.F, at.s);
-        if (a.borders.at && (at.k.t + i) % DRA_CHUNK == 0) {
-            at.k.i = (int)(at.k.t / DRA_CHUNK);
+        if (a.borders.at && (at.k.t + i) % DRA_DPLR_CHUNK == 0) {
+            at.k.i = (int)(at.k.t / DRA_DPLR_CHUNK);
             at.store(z, dra_border_at(a.borders, at.k, 0, at.e), a.borders.f);
         }
         if (!(mark & DRA_MARK_PAD)) y = step<HELD>(a, at, i, v[i][threadIdx.x], &p);

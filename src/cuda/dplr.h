@@ -7,7 +7,7 @@
 #include "cuda/chunk.h"
 
 enum { DRA_DPLR_RUN = 8, DRA_DPLR_FEW = 64, DRA_DPLR_MOST = 128 };
-static_assert(DRA_CHUNK % DRA_DPLR_RUN == 0, "states are kept at the starts of chunks");
+static_assert(DRA_DPLR_CHUNK % DRA_DPLR_RUN == 0, "states are kept at the starts of chunks");
 
 struct dra_dplr_call {
     dra_chunks     z; /* l: (B, T, H, F) */
@@ -22,6 +22,7 @@ static inline dra_dplr_call dra_dplr_call_of(const dra_call *c)
     const dra_tensor    *q = &c->in[DRA_DPLR_Q], *v = &c->in[DRA_DPLR_V];
     dra_dplr_call        x = {};
     x.z = dra_chunks_of(c, q, v, at->l, at->mark, false);
+    x.z.chunks = (int)dra_div_up(x.z.T, DRA_DPLR_CHUNK);
     x.q = dra_chunk_rows_of(q);
     x.k = dra_chunk_rows_of(&c->in[DRA_DPLR_K]);
     x.v = dra_chunk_rows_of(v);

@@ -23,7 +23,7 @@ struct back_call {
     float            *states; /* of a head: those before runs, before tokens; lines in memory */
 };
 
-enum { RUNS = DRA_CHUNK / DRA_DPLR_RUN, STATES = RUNS + DRA_DPLR_RUN };
+enum { RUNS = DRA_DPLR_CHUNK / DRA_DPLR_RUN, STATES = RUNS + DRA_DPLR_RUN };
 enum { LINES = 3 };                      /* in memory: rows of S, rows and columns of G */
 enum { WIDE_V, WIDE_P, WIDE_DY, WIDES }; /* rows of width E of a token */
 
@@ -244,8 +244,8 @@ template <int HELD> __device__ static void back_chunk(head_of<HELD> &h, int i)
 {
     const back_call &a = h.a;
     h.k.i = i;
-    const int64_t t = (int64_t)i * DRA_CHUNK, left = a.x.z.T - t;
-    const int     n = left < DRA_CHUNK ? (int)left : DRA_CHUNK;
+    const int64_t t = (int64_t)i * DRA_DPLR_CHUNK, left = a.x.z.T - t;
+    const int     n = left < DRA_DPLR_CHUNK ? (int)left : DRA_DPLR_CHUNK;
     h.lines(false, h.F, [&](int f) {
         if (a.du.at) a.du.at[h.k.b * a.du.b + h.k.h * a.du.h + i * a.du.i + f] = 0;
     });
@@ -313,8 +313,8 @@ __global__ static void __launch_bounds__(DRA_DPLR_COLUMNS) pass_kernel(const bac
     for (int64_t run = dra_div_up(z.T, DRA_DPLR_RUN) - 1; run >= 0; run--) {
         const int64_t left = z.T - run * DRA_DPLR_RUN;
         const int     n = left < DRA_DPLR_RUN ? (int)left : (int)DRA_DPLR_RUN;
-        at.k.t = run * DRA_DPLR_RUN, at.k.i = (int)(at.k.t / DRA_CHUNK);
-        const bool last = at.k.t + n == z.T || (at.k.t + n) % DRA_CHUNK == 0; /* of a chunk */
+        at.k.t = run * DRA_DPLR_RUN, at.k.i = (int)(at.k.t / DRA_DPLR_CHUNK);
+        const bool last = at.k.t + n == z.T || (at.k.t + n) % DRA_DPLR_CHUNK == 0; /* of a chunk */
         if (last && at.live) at.store(z, dra_border_at(a.after, at.k, 0, at.e), a.after.f);
         if (at.k.i == 0 && !a.dS.at) return;
         for (int i = 0; i < n && at.live; i++)
@@ -338,7 +338,7 @@ static int held_of(const dra_call *c)
 static int64_t chunks_of(const dra_call *c)
 {
     const int64_t *q = c->in[DRA_DPLR_Q].shape.dim;
-    return q[0] * q[2] * dra_div_up(q[1], DRA_CHUNK);
+    return q[0] * q[2] * dra_div_up(q[1], DRA_DPLR_CHUNK);
 }
 
 /* G after all chunks, columns, then what blocks of chunks have. */

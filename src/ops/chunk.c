@@ -170,10 +170,10 @@ void dra_chunk_clear_from(int64_t n, int64_t t, real *A)
 
 int64_t dra_chunk_heads(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }
 
-double dra_chunk_pair_count(const dra_call *c)
+double dra_chunk_pair_count(const dra_call *c, int64_t chunk)
 {
-    const int64_t T = c->in[0].shape.dim[1], rest = T % DRA_CHUNK;
-    const int64_t pairs = T / DRA_CHUNK * DRA_CHUNK * (DRA_CHUNK + 1) + rest * (rest + 1);
+    const int64_t T = c->in[0].shape.dim[1], rest = T % chunk;
+    const int64_t pairs = T / chunk * chunk * (chunk + 1) + rest * (rest + 1);
     return (double)dra_chunk_heads(c) * (double)pairs / 2;
 }
 

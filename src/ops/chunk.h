@@ -96,9 +96,9 @@ typedef struct dra_chunk { /* tokens t..t+n-1 of one head of one row of the batc
 } dra_chunk;
 
 /* Input 0 is (B, T, H, ..). Heads of all rows of the batch, number b H + h; pairs of tokens s <= t
- * inside chunks, of all heads. */
+ * inside chunks of so many, of all heads. */
 int64_t dra_chunk_heads(const dra_call *c);
-double  dra_chunk_pair_count(const dra_call *c);
+double  dra_chunk_pair_count(const dra_call *c, int64_t chunk);
 
 /* Up to `most` of T tokens from t on; mark may be NULL. */
 dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,

@@ -351,7 +351,7 @@ static void tile(const dra_call *c, int64_t i)
 static dra_cost cost(const dra_call *c)
 {
     const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[MISS]);
-    const double pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double pairs = dra_chunk_pair_count(c, DRA_CHUNK), tokens = (double)dra_rows(&c->in[Q]);
     return (dra_cost){2 * (pairs * (6 * F + 4 * E) + tokens * 6 * F * E), dra_call_bytes(c)};
 }
 

@@ -27,7 +27,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     out[Y] = *dra_type_of(g, n->in[V]);
     out[LAST] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], q[3], E)};
     out[RECALLED] = (dra_type){DRA_REAL, a->a ? out[Y].shape : DRA_SHAPE(0)};
-    out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], dra_chunks(q[1]), q[3], E)};
+    out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], dra_dplr_chunks(q[1]), q[3], E)};
     return DRA_OK;
 }
 
@@ -72,20 +72,27 @@ dra_matrix_block dra_dplr_readers(const dra_chunk *k, const dra_call *c, const d
 {
     const dra_dplr_attr *a = c->attr;
     if (a->u) return without_resets(k, f->F, q, room);
-    for (int64_t t = 0; t < k->n; t++)
-        k->simd->mul(f->F, q.at + t * q.row, f->d + t * f->F, room + t * f->F);
+    f->loops->decayed(k->n, f->F, f->d, q.at, q.row, room);
     return (dra_matrix_block){room, f->F, 1};
 }
 
-void dra_dplr_diagonal(const dra_chunk *k, const dra_call *c, const dra_fade *f, dra_matrix_block q,
-                       dra_matrix_block z, real *A)
+dra_fade_own dra_dplr_own(const dra_chunk *k, const dra_call *c, dra_matrix_block q,
+                          const dra_fade_sides *s, int reader)
 {
-    const real *u = dra_dplr_bonus(c, k->h);
-    for (int64_t t = 0; t < k->n; t++) {
-        const real *x = q.at + t * q.row;
-        if (u) k->simd->mul(f->F, x, u, f->readers);
-        A[t * DRA_CHUNK + t] = k->simd->dot(f->F, u ? f->readers : x, z.at + t * z.row);
+    dra_fade_own p = {.n = k->n, .F = dra_last(&c->in[Q]), .keys = s->keys};
+    p.q = q.at, p.q_row = q.row, p.u = dra_dplr_bonus(c, k->h);
+    for (int j = 0; j < s->keys; j++) {
+        p.z[j] = s->z[j].at, p.z_row[j] = s->z[j].row;
+        p.A[j] = s->A[reader][j];
     }
+    return p;
+}
+
+void dra_dplr_diagonals(const dra_chunk *k, const dra_call *c, const dra_fade *f,
+                        dra_matrix_block q, const dra_fade_sides *s, int reader)
+{
+    const dra_fade_own p = dra_dplr_own(k, c, q, s, reader);
+    f->loops->own(&p);
 }
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
@@ -94,87 +101,101 @@ typedef struct walk {
     const dra_call      *c;
     const dra_dplr_attr *a;
     int64_t              F, E;
-    int                  keys;                  /* kinds of writers: k, and c */
     dra_tensor           values, recalls, last; /* v, p and the last state, or columns of them */
     dra_tensor           borders;               /* states before all chunks; data may be NULL */
     dra_matrix_block     S;                     /* the state */
     real                *room;                  /* scratch: rows of a chunk, see below, a state */
-    dra_matrix_block     q, z[DRA_FADE_KEYS];   /* of the chunk; z: k, c */
-    dra_matrix_block     w[DRA_FADE_KEYS];      /* what these write: v, p */
-    real                *A[DRA_FADE_KEYS];
+    dra_matrix_block     q, w[DRA_FADE_KEYS];   /* of the chunk; w: what keys write, v and p */
+    dra_fade_sides       s;                     /* readers a, x, one of them or both; keys k, c */
+    real                *carried;               /* r() of the readers */
     dra_fade             f;
 } walk;
 
-enum { ROOM_Q, ROOM_K, ROOM_C, ROOM_X, ROOM_CARRIED, ROOM_V, ROOM_P, ROOMS };
+enum { ROOM_Q, ROOM_K, ROOM_C, ROOM_A, ROOM_X, ROOM_CARRIED, ROOM_MORE, ROOM_V, ROOM_P, ROOMS };
+enum { PAIRS = DRA_FADE_READERS * DRA_FADE_KEYS };
 
-/* Rows of a chunk in scratch: five of width F, then two of width E; then pairs, decays, a state. */
+/* Rows of a chunk in scratch: some of width F (carried ones of two kinds), then two of width E;
+ * then pairs, decays, a state. */
 static real *room(const walk *w, int which)
 {
     const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
-    return w->room + DRA_CHUNK * (wide * w->F + rest * w->E);
+    return w->room + DRA_DPLR_CHUNK * (wide * w->F + rest * w->E);
 }
 
 static int64_t room_size(int64_t F, int64_t E)
 {
-    const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + DRA_FADE_KEYS * DRA_CHUNK;
-    return dra_div_up(DRA_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
+    const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + PAIRS * DRA_CHUNK;
+    return dra_div_up(DRA_DPLR_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
 }
 
 static void open_chunk(walk *w, const dra_chunk *k)
 {
     const dra_call *c = w->c;
     w->q = dra_chunk_rows(k, &c->in[Q], room(w, ROOM_Q));
-    w->z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
+    w->s.z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
     w->w[0] = dra_chunk_rows(k, &w->values, room(w, ROOM_V));
     if (w->a->c) {
-        w->z[1] = dra_chunk_rows(k, &c->in[w->a->c], room(w, ROOM_C));
+        w->s.z[1] = dra_chunk_rows(k, &c->in[w->a->c], room(w, ROOM_C));
         w->w[1] = dra_chunk_out(k, &w->recalls, room(w, ROOM_P));
     }
     dra_fade_make(&w->f, k, dra_chunk_option(c, w->a->l));
 }
 
-/* to = r(x) S_0 + A_xk v, and A_xk, A_xc. */
-static void read_state(walk *w, const dra_chunk *k, dra_matrix_block x, dra_matrix_block to)
+/* Who reads, their pairs with the writers, and what they see of a state: a, if p is wanted, then
+ * q, if y is. */
+static void open_readers(walk *w, const dra_chunk *k, bool p, bool y)
 {
-    const dra_matrix_block carried = dra_fade_readers(&w->f, x, room(w, ROOM_CARRIED));
+    const dra_call *c = w->c;
+    dra_fade_sides *s = &w->s;
+    s->readers = 0;
+    if (p && w->a->a) s->x[s->readers++] = dra_dplr_before(k, &c->in[w->a->a], room(w, ROOM_A));
+    if (y && c->out[Y].data)
+        s->x[s->readers++] = dra_dplr_readers(k, c, &w->f, w->q, room(w, ROOM_X));
+    if (s->readers == 0) return;
+    w->carried = dra_fade_readers(&w->f, s->readers, s->x, room(w, ROOM_CARRIED)).at;
+    dra_fade_pairs(&w->f, s);
+}
+
+/* to = r(x) S_0 of reader i. */
+static void read_state(const walk *w, const dra_chunk *k, int i, dra_matrix_block to)
+{
+    const dra_matrix_block carried = {w->carried + i * k->n * w->F, w->F, 1};
     dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, carried, w->S, to, false);
-    dra_fade_pairs(&w->f, x, w->keys, w->z, w->A);
 }
 
 /* p */
 static void recall(walk *w, const dra_chunk *k)
 {
-    const dra_matrix_block N = {w->A[1], DRA_CHUNK, 1};
+    const dra_matrix_block N = {w->s.A[0][1], DRA_CHUNK, 1};
     if (!w->a->a) return;
-    read_state(w, k, dra_dplr_before(k, &w->c->in[w->a->a], room(w, ROOM_X)), w->w[1]);
-    dra_chunk_below(k->simd, k->n, w->E, w->A[0], w->w[0], w->w[1], true);
+    read_state(w, k, 0, w->w[1]);
+    dra_chunk_below(k->simd, k->n, w->E, w->s.A[0][0], w->w[0], w->w[1], true);
     dra_delta_solve(k->simd, k->n, w->E, N, w->w[1]);
 }
 
 static void retrieve(walk *w, const dra_chunk *k)
 {
     const dra_tensor *y = &w->c->out[Y];
+    const int         i = w->s.readers - 1;
     if (!y->data) return;
     const dra_matrix_block to = dra_chunk_out(k, y, NULL), own = {room(w, ROOM_P), w->E, 1};
     if (w->a->c && w->w[1].at == to.at) { /* p has waited in the place of y */
         dra_matrix_block_copy(k->n, w->E, to, own);
         w->w[1] = own;
     }
-    read_state(w, k, dra_dplr_readers(k, w->c, &w->f, w->q, room(w, ROOM_X)), to);
-    for (int j = 0; j < w->keys; j++) {
-        dra_dplr_diagonal(k, w->c, &w->f, w->q, w->z[j], w->A[j]);
-        dra_chunk_below(k->simd, k->n, w->E, w->A[j], w->w[j], to, true);
-    }
+    read_state(w, k, i, to);
+    dra_dplr_diagonals(k, w->c, &w->f, w->q, &w->s, i);
+    for (int j = 0; j < w->s.keys; j++)
+        dra_chunk_below(k->simd, k->n, w->E, w->s.A[i][j], w->w[j], to, true);
 }
 
 static void remember(walk *w, const dra_chunk *k)
 {
+    dra_matrix_block carried = dra_fade_writers(&w->f, w->s.keys, w->s.z, room(w, ROOM_CARRIED));
     dra_fade_state(&w->f, w->E, w->S);
-    for (int j = 0; j < w->keys; j++) {
-        const dra_matrix_block carried = dra_fade_writers(&w->f, w->z[j], room(w, ROOM_CARRIED));
+    for (int j = 0; j < w->s.keys; j++, carried.at += k->n * w->F)
         dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried),
                                   w->w[j], w->S, true);
-    }
 }
 
 /* A token alone, as generation has them, without matrices over pairs. */
@@ -183,15 +204,15 @@ static void step(walk *w, const dra_chunk *k)
     const dra_call      *c = w->c;
     const dra_dplr_attr *a = w->a;
     dra_fade_step        s = {.F = w->F, .E = w->E, .S = w->S.at, .before = a->u != 0};
-    s.q = w->q.at, s.k = w->z[0].at, s.v = w->w[0].at;
+    s.q = w->q.at, s.k = w->s.z[0].at, s.v = w->w[0].at;
     s.whole = w->f.whole, s.less = w->f.less;
     if (c->out[Y].data) s.y = dra_chunk_out(k, &c->out[Y], NULL).at;
     if (a->a) {
         s.a = dra_chunk_rows(k, &c->in[a->a], room(w, ROOM_X)).at;
-        s.c = w->z[1].at, s.p = w->w[1].at;
+        s.c = w->s.z[1].at, s.p = w->w[1].at;
     }
-    dra_dplr_diagonal(k, c, &w->f, w->q, w->z[0], w->A[0]);
-    s.bonus = *w->A[0];
+    dra_dplr_diagonals(k, c, &w->f, w->q, &w->s, 0);
+    s.bonus = *w->s.A[0][0];
     w->f.loops->step(&s);
 }
 
@@ -203,6 +224,7 @@ static void walk_chunk(walk *w, const dra_chunk *k, bool last)
         step(w, k);
         return;
     }
+    open_readers(w, k, true, true);
     recall(w, k);
     retrieve(w, k);
     if (last) remember(w, k);
@@ -222,7 +244,8 @@ static dra_chunk_stages stages_of(const dra_call *c)
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work plain = {35, 10, 70}, corrected = {45, 20, 50};
-    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_dplr_chunks(T), E,
+                               a->a ? corrected : plain);
 }
 
 /* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
@@ -238,14 +261,15 @@ static size_t scratch(const dra_call *c)
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
     w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
-    w->keys = w->a->c ? 2 : 1;
+    w->s.keys = w->a->c ? 2 : 1;
     w->values = c->in[V], w->last = c->out[LAST], w->borders = c->out[BORDERS];
     w->recalls = c->out[s->two && !c->out[RECALLED].data ? Y : RECALLED];
     const int64_t size = room_size(w->F, w->E);
     w->room = (real *)c->scratch + tile * size;
-    for (int j = 0; j < DRA_FADE_KEYS; j++) w->A[j] = room(w, ROOMS) + j * DRA_CHUNK * DRA_CHUNK;
-    dra_fade_open(&w->f, dra_simd_of(c), w->F,
-                  room(w, ROOMS) + DRA_FADE_KEYS * DRA_CHUNK * DRA_CHUNK);
+    for (int i = 0; i < PAIRS; i++)
+        w->s.A[i / DRA_FADE_KEYS][i % DRA_FADE_KEYS] = room(w, ROOMS) +
+                                                       i * DRA_DPLR_CHUNK * DRA_CHUNK;
+    dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * DRA_DPLR_CHUNK * DRA_CHUNK);
     if (s->two && !w->borders.data)
         w->borders.data = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
 }
@@ -253,7 +277,8 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
 static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
 {
     const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+    return dra_chunk_cut(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T,
+                         i * DRA_DPLR_CHUNK, DRA_DPLR_CHUNK);
 }
 
 static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
@@ -306,6 +331,7 @@ static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t ti
         k = chunk_at(&w, at.head, i);
         forget(&w, &k);
         open_chunk(&w, &k);
+        open_readers(&w, &k, true, false);
         recall(&w, &k);
         if (!w.last.data && i + 1 == s->chunks) break;
         move_state(&w, &k, s, i + 1);
@@ -323,6 +349,7 @@ static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t t
         const dra_chunk k = chunk_at(&w, at.head, i);
         w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
         open_chunk(&w, &k);
+        open_readers(&w, &k, false, true);
         retrieve(&w, &k);
     }
 }
@@ -374,7 +401,8 @@ static dra_cost cost(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double         pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double         pairs = dra_chunk_pair_count(c, DRA_DPLR_CHUNK);
+    const double         tokens = (double)dra_rows(&c->in[Q]);
     const double         many = a->a ? 4 : 1, states = a->a ? 4 : 2;
     return (dra_cost){2 * (pairs * many * (F + E) + tokens * states * F * E), dra_call_bytes(c)};
 }

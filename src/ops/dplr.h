@@ -27,6 +27,8 @@ bool dra_dplr_by_channel(dra_graph *g, dra_value l);
 /* x (B, T, ..), and `other` (a number) at pads. */
 dra_value dra_dplr_at_pads(dra_graph *g, dra_value mark, dra_value x, double other);
 
+static inline int64_t dra_dplr_chunks(int64_t T) { return dra_div_up(T, DRA_DPLR_CHUNK); }
+
 /* ---- what the forward and the backward op share ---------------------------------------------- */
 
 /* The chunk's rows of x (B, T, H, F) as readers of what was before their tokens: with zeros for
@@ -37,9 +39,13 @@ dra_matrix_block dra_dplr_before(const dra_chunk *k, const dra_tensor *x, real *
 dra_matrix_block dra_dplr_readers(const dra_chunk *k, const dra_call *c, const dra_fade *f,
                                   dra_matrix_block q, real *room);
 
-/* The diagonal of A, what q_t sees of the write of its own token: q_t.z_t, or q_t.(u z_t). */
-void dra_dplr_diagonal(const dra_chunk *k, const dra_call *c, const dra_fade *f, dra_matrix_block q,
-                       dra_matrix_block z, real *A);
+/* q and the writes of its own tokens, whose pairs are those of a reader. */
+dra_fade_own dra_dplr_own(const dra_chunk *k, const dra_call *c, dra_matrix_block q,
+                          const dra_fade_sides *s, int reader);
+
+/* The diagonals of A of a reader, what q_t sees of the writes of its own token. */
+void dra_dplr_diagonals(const dra_chunk *k, const dra_call *c, const dra_fade *f,
+                        dra_matrix_block q, const dra_fade_sides *s, int reader);
 
 /* Zeros in the rows of resets, of width W: what is cut off has no gradient. */
 void dra_dplr_clear_resets(const dra_chunk *k, int64_t W, dra_matrix_block m);

@@ -32,8 +32,9 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     out[DQ] = out[DK] = *q;
     out[DV] = *v;
     out[DL] = a->l ? *q : no;
-    out[DU] = a->u ? (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dra_chunks(dim[1]), dim[3])}
-                   : no;
+    out[DU] = a->u
+                  ? (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dra_dplr_chunks(dim[1]), dim[3])}
+                  : no;
     out[DA] = out[DC] = a->a ? *q : no;
     out[DS] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[2], dim[3], v->shape.dim[3])};
     return DRA_OK;
@@ -41,21 +42,19 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
-enum { KEYS = DRA_FADE_KEYS };
+enum { KEYS = DRA_FADE_KEYS, READERS = DRA_FADE_READERS };
 
 typedef struct walk {
     const dra_call      *c;
     const dra_dplr_attr *a;
     int64_t              F, E;
-    int                  keys;                    /* kinds of writers: k, and c */
-    dra_tensor           dy_all, dS_first;        /* columns of dy and of the output DS, or all */
-    dra_tensor           o_all, after;            /* o, and dS after all chunks, in two stages */
-    dra_matrix_block     dS;                      /* of the state after the chunk, then before it */
-    real                *room;                    /* scratch: rows of a chunk, see below, a state */
-    dra_matrix_block     q, x, a_rows, dy, o, S0; /* of the chunk */
-    dra_matrix_block     z[KEYS], w[KEYS], dz[KEYS]; /* writers k, c; what they write: v, p */
-    dra_matrix_block     dl;                         /* at NULL: not wanted */
-    real                *A_x[KEYS], *A_a[KEYS], *dA[KEYS];
+    dra_tensor           dy_all, dS_first;       /* columns of dy and of the output DS, or all */
+    dra_tensor           o_all, after;           /* o, and dS after all chunks, in two stages */
+    dra_matrix_block     dS;                     /* of the state after the chunk, then before it */
+    real                *room;                   /* scratch: rows of a chunk, see below, a state */
+    dra_matrix_block     q, S0;                  /* of the chunk */
+    dra_matrix_block     from[READERS], w[KEYS]; /* dy, o; v, p */
+    dra_fade_sides       s;                      /* readers x, a; keys k, c; A are A or dA */
     dra_fade             f;
 } walk;
 
@@ -65,8 +64,10 @@ enum {
     ROOM_C,
     ROOM_A,
     ROOM_X,
-    ROOM_CARRIED,
+    ROOM_CARRIED, /* of two kinds */
+    ROOM_MORE,
     ROOM_DX,
+    ROOM_DA,
     ROOM_DK,
     ROOM_DC,
     ROOM_V,
@@ -75,19 +76,19 @@ enum {
     ROOM_O,
     ROOMS
 };
-enum { PAIRS = 2 * KEYS }; /* A_x, A_a; dA take the places of A_x */
+enum { PAIRS = READERS * KEYS };
 
 /* Rows of a chunk in scratch: some of width F, then of width E; then pairs, decays, a state. */
 static real *room(const walk *w, int which)
 {
     const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
-    return w->room + DRA_CHUNK * (wide * w->F + rest * w->E);
+    return w->room + DRA_DPLR_CHUNK * (wide * w->F + rest * w->E);
 }
 
 static int64_t room_size(int64_t F, int64_t E)
 {
     const int64_t rows = ROOM_V * F + (ROOMS - ROOM_V) * E + PAIRS * DRA_CHUNK;
-    return dra_div_up(DRA_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
+    return dra_div_up(DRA_DPLR_CHUNK * rows + dra_fade_room(F) + F * E, 16) * 16;
 }
 
 static void open_chunk(walk *w, const dra_chunk *k)
@@ -96,39 +97,43 @@ static void open_chunk(walk *w, const dra_chunk *k)
     const dra_dplr_attr *a = w->a;
     dra_fade_make(&w->f, k, dra_chunk_option(c, a->l));
     w->q = dra_chunk_rows(k, &c->in[Q], room(w, ROOM_Q));
-    w->x = dra_dplr_readers(k, c, &w->f, w->q, room(w, ROOM_X));
-    w->z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
-    w->dy = dra_chunk_rows(k, &w->dy_all, room(w, ROOM_DY));
+    w->s.x[0] = dra_dplr_readers(k, c, &w->f, w->q, room(w, ROOM_X));
+    w->s.z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
+    w->from[0] = dra_chunk_rows(k, &w->dy_all, room(w, ROOM_DY));
     if (!a->a) return;
-    w->z[1] = dra_chunk_rows(k, &c->in[a->c], room(w, ROOM_C));
-    w->a_rows = dra_dplr_before(k, &c->in[a->a], room(w, ROOM_A));
-    w->o = dra_chunk_out(k, &w->o_all, room(w, ROOM_O));
+    w->s.z[1] = dra_chunk_rows(k, &c->in[a->c], room(w, ROOM_C));
+    w->s.x[1] = dra_dplr_before(k, &c->in[a->a], room(w, ROOM_A));
+    w->from[1] = dra_chunk_out(k, &w->o_all, room(w, ROOM_O));
 }
 
 /* Pairs with writers first..first+n-1. */
 static void make_pairs(walk *w, const dra_chunk *k, int first, int n)
 {
-    dra_fade_pairs(&w->f, w->x, n, w->z + first, w->A_x + first);
-    for (int j = first; j < first + n; j++)
-        dra_dplr_diagonal(k, w->c, &w->f, w->q, w->z[j], w->A_x[j]);
-    if (w->a->a) dra_fade_pairs(&w->f, w->a_rows, n, w->z + first, w->A_a + first);
+    dra_fade_sides some = w->s;
+    some.keys = n;
+    for (int j = 0; j < n; j++) {
+        some.z[j] = w->s.z[first + j];
+        for (int i = 0; i < some.readers; i++) some.A[i][j] = w->s.A[i][first + j];
+    }
+    dra_fade_pairs(&w->f, &some);
+    dra_dplr_diagonals(k, w->c, &w->f, w->q, &some, 0);
 }
 
 /* to = w(z) dS */
 static void read_writes(const walk *w, const dra_chunk *k, dra_matrix_block z, dra_matrix_block to)
 {
-    const dra_matrix_block carried = dra_fade_writers(&w->f, z, room(w, ROOM_CARRIED));
+    const dra_matrix_block carried = dra_fade_writers(&w->f, 1, &z, room(w, ROOM_CARRIED));
     dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, carried, w->dS, to, false);
 }
 
 /* o, from pairs with c. */
 static void solve(walk *w, const dra_chunk *k)
 {
-    const dra_matrix_block N = {w->A_a[1], DRA_CHUNK, 1};
+    const dra_matrix_block N = {w->s.A[1][1], DRA_CHUNK, 1}, o = w->from[1];
     if (!w->a->a) return;
-    read_writes(w, k, w->z[1], w->o);
-    dra_chunk_above(k->simd, k->n, w->E, w->A_x[1], w->dy, w->o, true);
-    dra_delta_solve_back(k->simd, k->n, w->E, N, w->o);
+    read_writes(w, k, w->s.z[1], o);
+    dra_chunk_above(k->simd, k->n, w->E, w->s.A[0][1], w->from[0], o, true);
+    dra_delta_solve_back(k->simd, k->n, w->E, N, o);
 }
 
 /* dv, from pairs with k. */
@@ -136,55 +141,60 @@ static void values(const walk *w, const dra_chunk *k)
 {
     if (!w->c->out[DV].data) return;
     const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DV], NULL);
-    read_writes(w, k, w->z[0], to);
-    dra_chunk_above(k->simd, k->n, w->E, w->A_x[0], w->dy, to, true);
-    if (w->a->a) dra_chunk_above(k->simd, k->n, w->E, w->A_a[0], w->o, to, true);
+    read_writes(w, k, w->s.z[0], to);
+    for (int i = 0; i < w->s.readers; i++)
+        dra_chunk_above(k->simd, k->n, w->E, w->s.A[i][0], w->from[i], to, true);
 }
 
-/* What was written, and the state before it. */
+/* What was written, the state before it, and where gradients go. */
 static void open_writes(walk *w, const dra_chunk *k, int64_t i)
 {
     const dra_call *c = w->c;
     w->S0 = dra_chunk_matrix(&c->in[w->a->borders], k->b, k->h, i);
     w->w[0] = dra_chunk_rows(k, &c->in[V], room(w, ROOM_V));
-    w->dz[0] = dra_chunk_out(k, &c->out[DK], room(w, ROOM_DK));
+    w->s.dx[0] = dra_chunk_out(k, &c->out[DQ], room(w, ROOM_DX));
+    w->s.dz[0] = dra_chunk_out(k, &c->out[DK], room(w, ROOM_DK));
     if (w->a->a) {
         w->w[1] = dra_chunk_rows(k, &c->in[w->a->recalled], room(w, ROOM_P));
-        w->dz[1] = dra_chunk_out(k, &c->out[DC], room(w, ROOM_DC));
+        w->s.dx[1] = dra_chunk_out(k, &c->out[DA], room(w, ROOM_DA));
+        w->s.dz[1] = dra_chunk_out(k, &c->out[DC], room(w, ROOM_DC));
     }
-    w->dl = (dra_matrix_block){0};
-    if (w->a->l && c->out[DL].data) w->dl = dra_chunk_out(k, &c->out[DL], NULL);
+    w->s.dl = (dra_matrix_block){0};
+    if (w->a->l && c->out[DL].data) w->s.dl = dra_chunk_out(k, &c->out[DL], NULL);
 }
 
-/* dx of readers x whose reading has the gradient `from`, and their part of dz and dl. */
-static void readers(walk *w, const dra_chunk *k, dra_matrix_block x, dra_matrix_block from,
-                    dra_matrix_block dx)
+/* raw gradients of what was carried: rows[i] of width E times the transposed state, all i. */
+static const real *through_state(const walk *w, const dra_chunk *k, int many,
+                                 const dra_matrix_block *rows, dra_matrix_block S)
 {
-    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
-    dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, from, dra_matrix_block_transposed(w->S0),
-                              raw, false);
-    dra_fade_readers_back(&w->f, x, raw, dx, w->dl);
-    for (int j = 0; j < w->keys; j++) dra_chunk_pairs(k->simd, k->n, w->E, from, w->w[j], w->dA[j]);
-    dra_fade_pairs_back(&w->f, x, w->keys, w->z, w->dA, dx, w->dz, w->dl);
+    dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
+    for (int i = 0; i < many; i++, raw.at += k->n * w->F)
+        dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, rows[i],
+                                  dra_matrix_block_transposed(S), raw, false);
+    return room(w, ROOM_CARRIED);
+}
+
+/* dx of readers, and their part of dz and dl. */
+static void readers(walk *w, const dra_chunk *k)
+{
+    const dra_fade_sides *s = &w->s;
+    dra_fade_readers_back(&w->f, s, through_state(w, k, s->readers, w->from, w->S0));
+    for (int i = 0; i < s->readers; i++)
+        for (int j = 0; j < s->keys; j++)
+            dra_chunk_pairs(k->simd, k->n, w->E, w->from[i], w->w[j], s->A[i][j]);
+    dra_fade_pairs_back(&w->f, s);
 }
 
 /* dq = d dx + g z, dl += x dx, dz += g q */
 static void after_decay(const walk *w, const dra_chunk *k, dra_matrix_block dq)
 {
-    const dra_simd *simd = k->simd;
-    real           *room = w->f.readers;
-    for (int64_t t = 0; t < k->n; t++) {
-        const real *q = w->q.at + t * w->q.row;
-        real       *to = dq.at + t * dq.row, *dl = w->dl.at ? w->dl.at + t * w->dl.row : NULL;
-        simd->mul(w->F, w->x.at + t * w->x.row, to, room);
-        if (dl) simd->add(w->F, dl, room, dl);
-        simd->mul(w->F, w->f.d + t * w->F, to, to);
-        for (int j = 0; j < w->keys; j++) {
-            const real g = w->dA[j][t * DRA_CHUNK + t];
-            simd->axpy(w->F, g, w->z[j].at + t * w->z[j].row, to);
-            simd->axpy(w->F, g, q, w->dz[j].at + t * w->dz[j].row);
-        }
-    }
+    const dra_fade_sides *s = &w->s;
+    dra_fade_own          p = dra_dplr_own(k, w->c, w->q, s, 0);
+    p.d = w->f.d, p.x = s->x[0].at;
+    p.to = dq.at, p.to_row = dq.row;
+    p.dl = s->dl.at, p.dl_row = s->dl.row;
+    for (int j = 0; j < s->keys; j++) p.dz[j] = s->dz[j].at, p.dz_row[j] = s->dz[j].row;
+    w->f.loops->own_back(&p);
 }
 
 /* dq = dx + g u k, dk += g u q, du = sum_t g q k */
@@ -197,12 +207,12 @@ static void before_decay(const walk *w, const dra_chunk *k, int64_t i, dra_matri
     if (du) dra_recur_clear(w->F, du);
     dra_dplr_clear_resets(k, w->F, dq);
     for (int64_t t = 0; t < k->n; t++) {
-        const real  g = w->dA[0][t * DRA_CHUNK + t];
-        const real *q = w->q.at + t * w->q.row, *key = w->z[0].at + t * w->z[0].row;
+        const real  g = w->s.A[0][0][t * DRA_CHUNK + t];
+        const real *q = w->q.at + t * w->q.row, *key = w->s.z[0].at + t * w->s.z[0].row;
         simd->mul(w->F, u, key, room);
         simd->axpy(w->F, g, room, dq.at + t * dq.row);
         simd->mul(w->F, u, q, room);
-        simd->axpy(w->F, g, room, w->dz[0].at + t * w->dz[0].row);
+        simd->axpy(w->F, g, room, w->s.dz[0].at + t * w->s.dz[0].row);
         simd->mul(w->F, key, q, room);
         if (du) simd->axpy(w->F, g, room, du);
     }
@@ -210,31 +220,16 @@ static void before_decay(const walk *w, const dra_chunk *k, int64_t i, dra_matri
 
 static void queries(walk *w, const dra_chunk *k, int64_t i)
 {
-    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_DX));
-    readers(w, k, w->x, w->dy, to);
     if (w->a->u)
-        before_decay(w, k, i, to);
+        before_decay(w, k, i, w->s.dx[0]);
     else
-        after_decay(w, k, to);
-}
-
-static void recalls(walk *w, const dra_chunk *k)
-{
-    if (!w->a->a) return;
-    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DA], room(w, ROOM_DX));
-    readers(w, k, w->a_rows, w->o, to);
-    dra_dplr_clear_resets(k, w->F, to);
+        after_decay(w, k, w->s.dx[0]);
 }
 
 /* dz and dl of what goes to the state after the chunk: nothing is there before. */
 static void writers(walk *w, const dra_chunk *k)
 {
-    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
-    for (int j = 0; j < w->keys; j++) {
-        dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, w->w[j],
-                                  dra_matrix_block_transposed(w->dS), raw, false);
-        dra_fade_writers_back(&w->f, w->z[j], raw, w->dz[j], w->dl, j == 0);
-    }
+    dra_fade_writers_back(&w->f, &w->s, through_state(w, k, w->s.keys, w->w, w->dS));
 }
 
 /* All that follows from o and dS. */
@@ -244,26 +239,24 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
     open_writes(w, k, i);
     values(w, k);
     if (!out[DQ].data && !out[DK].data && !out[DA].data && !out[DC].data && !out[DU].data &&
-        !w->dl.at)
+        !w->s.dl.at)
         return;
     writers(w, k);
+    readers(w, k);
     queries(w, k, i);
-    recalls(w, k);
-    dra_fade_state_back(&w->f, w->E, w->S0, w->dS, w->dl);
-    if (w->dl.at) dra_chunk_clear_pads(k, w->F, w->dl);
+    if (w->a->a) dra_dplr_clear_resets(k, w->F, w->s.dx[1]);
+    dra_fade_state_back(&w->f, w->E, w->S0, w->dS, w->s.dl);
+    if (w->s.dl.at) dra_chunk_clear_pads(k, w->F, w->s.dl);
 }
 
 /* dS from after the chunk to before it. */
 static void pass_state(walk *w, const dra_chunk *k)
 {
-    dra_matrix_block carried = dra_fade_readers(&w->f, w->x, room(w, ROOM_CARRIED));
+    dra_matrix_block carried = dra_fade_readers(&w->f, w->s.readers, w->s.x, room(w, ROOM_CARRIED));
     dra_fade_state(&w->f, w->E, w->dS);
-    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried),
-                              w->dy, w->dS, true);
-    if (!w->a->a) return;
-    carried = dra_fade_readers(&w->f, w->a_rows, room(w, ROOM_CARRIED));
-    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried), w->o,
-                              w->dS, true);
+    for (int i = 0; i < w->s.readers; i++, carried.at += k->n * w->F)
+        dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried),
+                                  w->from[i], w->dS, true);
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
@@ -273,7 +266,8 @@ static dra_chunk_stages stages_of(const dra_call *c)
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work plain = {15, 8, 92}, corrected = {25, 15, 80};
-    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_dplr_chunks(T), E,
+                               a->a ? corrected : plain);
 }
 
 /* Rooms of the tiles; in two stages then dS after all chunks, and o. */
@@ -291,15 +285,12 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
 {
     const int64_t *q = c->in[Q].shape.dim;
     *w = (walk){.c = c, .a = c->attr, .F = q[3], .E = dra_last(&c->in[V])};
-    w->keys = w->a->c ? 2 : 1;
+    w->s.keys = w->a->c ? 2 : 1, w->s.readers = w->a->a ? 2 : 1;
     w->dy_all = c->in[w->a->dy], w->dS_first = c->out[DS];
-    const int64_t size = room_size(w->F, w->E), square = DRA_CHUNK * DRA_CHUNK;
+    const int64_t size = room_size(w->F, w->E), square = DRA_DPLR_CHUNK * DRA_CHUNK;
     real         *rest = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
     w->room = (real *)c->scratch + tile * size;
-    for (int j = 0; j < KEYS; j++) {
-        w->A_x[j] = w->dA[j] = room(w, ROOMS) + j * square;
-        w->A_a[j] = w->A_x[j] + KEYS * square;
-    }
+    for (int i = 0; i < PAIRS; i++) w->s.A[i / KEYS][i % KEYS] = room(w, ROOMS) + i * square;
     dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * square);
     w->after = (dra_tensor){rest, DRA_REAL, DRA_SHAPE(q[0], q[2], s->chunks, w->F, w->E)};
     w->o_all = (dra_tensor){s->two ? rest + s->heads * s->chunks * w->F * w->E : NULL, DRA_REAL,
@@ -311,7 +302,8 @@ static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int
 static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
 {
     const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+    return dra_chunk_cut(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T,
+                         i * DRA_DPLR_CHUNK, DRA_DPLR_CHUNK);
 }
 
 static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
@@ -326,7 +318,7 @@ static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head
     for (int64_t i = s->chunks - 1; i >= 0; i--) {
         k = chunk_at(&w, head, i);
         open_chunk(&w, &k);
-        make_pairs(&w, &k, 0, w.keys);
+        make_pairs(&w, &k, 0, w.s.keys);
         solve(&w, &k);
         back_chunk(&w, &k, i);
         if (i > 0 || c->out[DS].data) pass_state(&w, &k);
@@ -402,7 +394,8 @@ static dra_cost cost(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double         pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double         pairs = dra_chunk_pair_count(c, DRA_DPLR_CHUNK);
+    const double         tokens = (double)dra_rows(&c->in[Q]);
     const double         many = a->a ? 4 : 1, states = a->a ? 8 : 4;
     return (dra_cost){2 * (pairs * many * (3 * F + 2 * E) + tokens * states * F * E),
                       dra_call_bytes(c)};

@@ -21,8 +21,8 @@ typedef struct dra_fade {
     int64_t               n, F;
     real                 *d;                 /* (n, F) */
     real                 *whole, *less;      /* (F): d_0 .. d_{n-1}, and that minus 1 */
-    real                 *readers, *writers; /* room of a border's, (n / 2, F) and twice that; */
-    real                 *product;           /* and of what they give; free between calls */
+    real                 *readers, *writers; /* room of a border's, (n, F) each; of their pairs */
+    real                 *pairs, *product;   /* and of what these give; free between calls */
 } dra_fade;
 
 /* Reals of room for one; opened once for a tile, made for every chunk. l (B, T, H, F), or NULL. */
@@ -33,29 +33,33 @@ void    dra_fade_make(dra_fade *f, const dra_chunk *k, const dra_tensor *l);
 /* A state x (F, W), or its gradient, over the chunk; nothing where it has faded entirely. */
 void dra_fade_state(const dra_fade *f, int64_t W, dra_matrix_block x);
 
-/* What readers see of the state before the chunk, and what the one after it has of writers: rows
- * in `room` (n, F). */
-dra_matrix_block dra_fade_readers(const dra_fade *f, dra_matrix_block x, real *room);
-dra_matrix_block dra_fade_writers(const dra_fade *f, dra_matrix_block z, real *room);
+/* What readers see of the state before the chunk, and what the one after it has of writers, of
+ * `many` (1 or 2) kinds x[i] each: (many n, F) in `room`, one kind after the other. */
+dra_matrix_block dra_fade_readers(const dra_fade *f, int many, const dra_matrix_block *x,
+                                  real *room);
+dra_matrix_block dra_fade_writers(const dra_fade *f, int many, const dra_matrix_block *z,
+                                  real *room);
 
-/* A[j] of readers x and writers z[j], below the diagonal; zeros above and on it as far as the
- * products of chunk.h read. keys: 1 or 2. */
-void dra_fade_pairs(const dra_fade *f, dra_matrix_block x, int keys, const dra_matrix_block *z,
-                    real *const *A);
+typedef struct dra_fade_sides { /* who reads and who wrote; 1 or 2 kinds of each */
+    int              readers, keys;
+    dra_matrix_block x[DRA_FADE_READERS], z[DRA_FADE_KEYS];
+    real            *A[DRA_FADE_READERS][DRA_FADE_KEYS];
+    dra_matrix_block dx[DRA_FADE_READERS], dz[DRA_FADE_KEYS], dl; /* gradients; dl.at may be NULL */
+} dra_fade_sides;
 
-/* ---- gradients: dl.at may be NULL ------------------------------------------------------------ */
+/* A[i][j] of readers x[i] and writers z[j], below the diagonal; zeros above and on it as far as the
+ * products of chunk.h read. The same bits, whoever else is there. */
+void dra_fade_pairs(const dra_fade *f, const dra_fade_sides *s);
 
-/* raw (n, F): gradients of what readers() and writers() gave; dx and dz are made, all else here is
- * added. first: dl is made, too. */
-void dra_fade_readers_back(const dra_fade *f, dra_matrix_block x, dra_matrix_block raw,
-                           dra_matrix_block dx, dra_matrix_block dl);
-void dra_fade_writers_back(const dra_fade *f, dra_matrix_block z, dra_matrix_block raw,
-                           dra_matrix_block dz, dra_matrix_block dl, bool first);
+/* ---- gradients: as many readers as keys ------------------------------------------------------ */
 
-/* dA[j]: gradients of A[j], whatever is there on and above the diagonal. */
-void dra_fade_pairs_back(const dra_fade *f, dra_matrix_block x, int keys, const dra_matrix_block *z,
-                         real *const *dA, dra_matrix_block dx, const dra_matrix_block *dz,
-                         dra_matrix_block dl);
+/* raw (readers n, F) or (keys n, F): gradients of what readers() and writers() gave; dx and dz are
+ * made, all else here is added, but writers_back() makes dl, too. */
+void dra_fade_readers_back(const dra_fade *f, const dra_fade_sides *s, const real *raw);
+void dra_fade_writers_back(const dra_fade *f, const dra_fade_sides *s, const real *raw);
+
+/* A[i][j] now are gradients, whatever is there on and above the diagonal. */
+void dra_fade_pairs_back(const dra_fade *f, const dra_fade_sides *s);
 
 /* What l has through the state: S0 before the chunk, dS of the one after it, both (F, W). */
 void dra_fade_state_back(const dra_fade *f, int64_t W, dra_matrix_block S0, dra_matrix_block dS,

@@ -289,7 +289,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 static dra_cost cost(const dra_call *c)
 {
     const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double pairs = dra_chunk_pair_count(c, DRA_CHUNK), tokens = (double)dra_rows(&c->in[Q]);
     return (dra_cost){2 * (pairs * (F + E) + tokens * 2 * F * E), dra_call_bytes(c)};
 }
 

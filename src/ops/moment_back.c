@@ -376,7 +376,7 @@ static void tile(const dra_call *c, int64_t i)
 static dra_cost cost(const dra_call *c)
 {
     const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
-    const double pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    const double pairs = dra_chunk_pair_count(c, DRA_CHUNK), tokens = (double)dra_rows(&c->in[Q]);
     return (dra_cost){2 * (pairs * (3 * F + 2 * E) + tokens * 4 * F * E), dra_call_bytes(c)};
 }
 

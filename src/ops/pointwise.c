@@ -70,6 +70,9 @@ static void gather_row(int64_t n, int64_t size, const unsigned char *x, int64_t 
 {
     if (stride == 1)
         memcpy(y, x, (size_t)(n * size));
+    else if (size == 4 && stride == 0) /* apart, so that it becomes stores of vectors */
+        for (int64_t i = 0; i < n; i++)
+            ((uint32_t *)(void *)y)[i] = *(const uint32_t *)(const void *)x;
     else if (size == 4)
         for (int64_t i = 0; i < n; i++)
             ((uint32_t *)(void *)y)[i] = ((const uint32_t *)(const void *)x)[i * stride];
@@ -77,15 +80,32 @@ static void gather_row(int64_t n, int64_t size, const unsigned char *x, int64_t 
         for (int64_t i = 0; i < n; i++) memcpy(y + i * size, x + i * stride * size, (size_t)size);
 }
 
+/* Elements at..at+n-1, rows of which are short: the next row is found by divisions only where the
+ * second axis ends, too. */
+static void gather(const dra_strip_input *in, int64_t at, int64_t n, unsigned char *strip)
+{
+    const int64_t        rows = in->rank > 1 ? in->dim[1] : 1;
+    const int64_t        next = in->rank > 1 ? in->stride[1] * in->size : 0;
+    int64_t              inside = at % in->dim[0], left = rows - at / in->dim[0] % rows;
+    const unsigned char *row = element(in, at - inside);
+    for (int64_t i = 0; i < n;) {
+        const int64_t m = dra_imin(in->dim[0] - inside, n - i);
+        gather_row(m, in->size, row + inside * in->stride[0] * in->size, in->stride[0],
+                   strip + i * in->size);
+        i += m;
+        inside = 0;
+        row += next;
+        if (--left > 0 || i == n) continue;
+        row = element(in, at + i);
+        left = rows;
+    }
+}
+
 /* Elements at..at+n-1 as a dense row. */
 static const void *fetch(const dra_strip_input *in, int64_t at, int64_t n, unsigned char *strip)
 {
     if (!in->rank || (in->stride[0] == 1 && row_rest(in, at) >= n)) return element(in, at);
-    for (int64_t i = 0; i < n;) {
-        const int64_t m = dra_imin(row_rest(in, at + i), n - i);
-        gather_row(m, in->size, element(in, at + i), in->stride[0], strip + i * in->size);
-        i += m;
-    }
+    gather(in, at, n, strip);
     return strip;
 }
 
