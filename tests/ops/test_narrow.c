@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = WIDE * C };
+enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = T * WIDE };
 
 typedef struct variant {
     const char *name;
