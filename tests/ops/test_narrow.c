@@ -115,7 +115,7 @@ static check_program compile(const dra_graph *g, bool plain)
     return p;
 }
 
-/* Integers: how far the keys reach that a token sees, which is the largest target, too. */
+/* Integers: up to where a token sees keys; targets. */
 static void bind_all(check_program *p, dra_real (*memory)[MOST])
 {
     for (size_t i = 0; i < p->program->n_slot; i++) {
