@@ -150,7 +150,7 @@ static size_t scratch(const dra_call *c)
     return dra_cuda_gemm_scratch(&p.g);
 }
 
-/* ---- what is rounded to bf16, see graph/narrow.c ---------------------------------------------- */
+/* ---- what is rounded to bf16, see graph/narrow.c --------------------------------------------- */
 
 static bool is_rounded(const dra_call *c)
 {

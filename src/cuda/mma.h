@@ -148,8 +148,8 @@ template <int W> struct dra_mma_row {
     enum { STEP = W + 8 };
 };
 
-/* Where rows of W numbers come from: there(r) or zeros; halves(r), if they are stored in bf16, on 16
- * bytes; floats(r), `step` apart, or adjacent and on 16 bytes: by_four. */
+/* Where rows of W numbers come from: there(r) or zeros; halves(r), if they are stored in bf16, on
+ * 16 bytes; floats(r), `step` apart, or adjacent and on 16 bytes: by_four. */
 
 /* Numbers c and c+1 of row r, two to a word. */
 template <typename Source>
@@ -176,8 +176,8 @@ __device__ static inline void dra_mma_rows(uint32_t (&a)[W / 16][4], const Sourc
     }
 }
 
-/* to (N, W) = N rows. What is stored in bf16 is copied while the threads go on, until dra_mma_wait()
- * and a __syncthreads(); the rest is there after the latter. A block of THREADS. */
+/* to (N, W) = N rows. What is stored in bf16 is copied while the threads go on, until
+ * dra_mma_wait() and a __syncthreads(); the rest is there after the latter. A block of THREADS. */
 template <int N, int W, int THREADS, typename Source>
 __device__ static inline void dra_mma_fill(uint16_t *to, const Source &s)
 {

@@ -80,9 +80,9 @@ typedef struct dra_kernel {
     /* Bits of the inputs whose memory output `out` may take over, where that follows from the
      * attribute; NULL: see in_place and paired. */
     uint32_t (*takes)(const void *attr, int out);
-    /* Of a call that computes in bf16, see graph/narrow.c: bits of the inputs that it rounds to bf16
-     * before anything else, and reads in bf16 just as well; bits of the outputs that it can round
-     * and store in bf16. NULL: none. They look at what scratch() looks at. */
+    /* Of a call that computes in bf16, see graph/narrow.c: bits of the inputs that it rounds to
+     * bf16 before anything else, and reads in bf16 just as well; bits of the outputs that it can
+     * round and store in bf16. NULL: none. They look at what scratch() looks at. */
     uint32_t (*rounds)(const dra_call *c);
     uint32_t (*narrows)(const dra_call *c);
     bool

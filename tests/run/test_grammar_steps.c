@@ -59,7 +59,7 @@ static void fill_chart(const sample *s, chart *c)
     }
 }
 
-/* Goes along a text; at each letter the chart knows whether it may end. Returns how often it may. */
+/* Goes along a text; at each letter the chart knows whether it may end. Returns how often. */
 static int compare(const sample *s, dra_matcher *m, const chart *c)
 {
     const unsigned whole = c->at[s->rule[0]][0];
