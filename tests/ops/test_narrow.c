@@ -1,5 +1,5 @@
 /* The pass of graph/narrow.c, with the kernels of whatever device the tests run on: what products
- * in bf16 read is stored in bf16, and all results, gradients too, stay what they are without the pass.
+ * in bf16 read is stored in bf16, and all results, gradients too, stay what they are without it.
  * The CPU's kernels round by themselves: nothing is narrow there. */
 #include "check.h"
 #include "graph/program.h"
