@@ -1,7 +1,7 @@
 /* Narrowing, the last pass over a block: numbers that are rounded to bf16 wherever they are read,
  * as factors of products in bf16 are, are stored in bf16, so that they take half the memory and
- * nobody rounds them again. Where others read them, too, there are both: one cast for all who round. The
- * numbers of all results stay the same.
+ * nobody rounds them again. Where others read them, too, there are both: one cast for all who
+ * round. The numbers of all results stay the same.
  *
  * Instructions are looked at from the last to the first, since a copy rounds where its readers do.
  * Kernels say what they round and what they can store in bf16 (device/kernel.h); on a device whose
