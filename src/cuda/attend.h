@@ -273,10 +273,10 @@ struct dra_attend_seen {
     }
 };
 
-/* All threads of a warp must come. */
-template <int N>
-__device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_call  &a,
-                                                            const dra_attend_query *q)
+/* Query: has t, lo and hi as dra_attend_query. All threads of a warp must come. */
+template <int N, typename Query>
+__device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_call &a,
+                                                            const Query           *q)
 {
     const int       lanes = blockDim.x < 32 ? (int)blockDim.x : 32; /* fewer on the host alone */
     dra_attend_seen s = {a.J, 0, 0, a.J};

@@ -26,12 +26,11 @@ __device__ static void hide(const dra_attend_query *q, int key, float (&s)[M][KE
     for (int m = 0; m < M; m++) {
         DRA_UNROLL
         for (int i = 0; i < 4; i++) {
-            const dra_attend_query &own = q[16 * m + dra_mma_g() + i / 2 * 8];
+            const dra_attend_query own = q[16 * m + dra_mma_g() + i / 2 * 8];
+            const int              j = key + 2 * dra_mma_t() + i % 2;
             DRA_UNROLL
-            for (int n = 0; n < KEYS / 8; n++) {
-                const int j = key + 8 * n + 2 * dra_mma_t() + i % 2;
-                if (j < own.lo || j >= own.hi) s[m][n][i] = -INFINITY;
-            }
+            for (int n = 0; n < KEYS / 8; n++)
+                s[m][n][i] = (own.lo <= j + 8 * n) & (j + 8 * n < own.hi) ? s[m][n][i] : -INFINITY;
         }
     }
 }

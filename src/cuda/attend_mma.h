@@ -22,10 +22,14 @@ struct dra_attend_source {
     bool            bf16, by_four;
     int64_t         step; /* between neighbours of a row */
 
-    __device__ bool            there(int r) const { return rows.there(r); }
-    __device__ const uint16_t *halves(int r) const
+    __device__ bool there(int r) const
     {
-        return reinterpret_cast<const uint16_t *>(rows.start) + rows.offset(r);
+        const int i = rows.first + r;
+        return rows.from <= i && i < rows.to;
+    }
+    __device__ const uint16_t *halves(int r) const /* not in pages */
+    {
+        return reinterpret_cast<const uint16_t *>(rows.start) + (rows.first + r) * rows.stride;
     }
     __device__ const float *floats(int r) const { return rows.start + rows.offset(r); }
 };

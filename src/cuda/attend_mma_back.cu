@@ -29,21 +29,18 @@ struct backward {
     result            dq, dk, dv;
 };
 
-template <int N> struct queries {
-    dra_attend_query q[N];
-    float            lse[N], delta[N]; /* lse / ln 2; inf where there is no query: weights are 0 */
+/* lse / ln 2. Where there is no query all is 0: then q, dy and with them all gradients are 0. */
+struct alignas(8) query {
+    float lse, delta;
+    int   lo, hi, t; /* as in dra_attend_query */
 };
 
-template <int N>
-__device__ static void open_queries(const dra_attend_call &a, const backward &g, int b, int h,
-                                    int t0, queries<N> *u)
+__device__ static query query_at(const dra_attend_call &a, const backward &g, int b, int h, int t)
 {
-    dra_attend_open_queries<N>(a, b, h, t0, u->q);
-    for (int r = (int)threadIdx.x; r < N; r += THREADS) {
-        const int t = t0 + r;
-        u->lse[r] = t < a.T ? *dra_attend_at<float>(g.lse, b, h, t) / DRA_LN2 : INFINITY;
-        u->delta[r] = t < a.T ? *dra_attend_at<float>(g.delta, b, h, t) : 0;
-    }
+    if (t >= a.T) return {0, 0, 0, 0, -1};
+    const dra_attend_query q = dra_attend_query_at(a, b, h, t);
+    return {*dra_attend_at<float>(g.lse, b, h, t) / DRA_LN2, *dra_attend_at<float>(g.delta, b, h, t),
+            q.lo, q.hi, t};
 }
 
 /* From s = q.k, -inf where the key is not seen, and dp = dy.v to p and ds. */
@@ -61,9 +58,8 @@ __device__ static void hide(float (&s)[1][N][4], Q query, K key)
     for (int n = 0; n < N; n++) {
         DRA_UNROLL
         for (int i = 0; i < 4; i++) {
-            const dra_attend_query &q = query(n, i);
-            const int               j = key(n, i);
-            if (j < q.lo || j >= q.hi) s[0][n][i] = -INFINITY;
+            const int lo = query(n, i).lo, hi = query(n, i).hi, j = key(n, i);
+            s[0][n][i] = (lo <= j) & (j < hi) ? s[0][n][i] : -INFINITY;
         }
     }
 }
@@ -93,27 +89,25 @@ __device__ static void store(const float (&y)[1][W / 8][4], float by, const resu
 
 /* ---- dq -------------------------------------------------------------------------------------- */
 
-/* dq += ds k of N * 8 keys from `key` on, k and v their rows. */
+/* dq += ds k of N * 8 keys from `key` on, k and v their rows; u: the lane's two queries. */
 template <int W, int N>
-__device__ static void add_keys(float c, const queries<ROWS> &u, int own, bool all, int key,
-                                const uint32_t (&q)[1][W / 16][4],
-                                const uint32_t (&dy)[1][W / 16][4], const uint16_t *k,
-                                const uint16_t *v, float (&dq)[1][W / 8][4])
+__device__ static void
+add_keys(float c, const query (&u)[2], bool all, int key, const uint32_t (&q)[1][W / 16][4],
+         const uint32_t (&dy)[1][W / 16][4], const uint16_t *k, const uint16_t *v,
+         float (&dq)[1][W / 8][4])
 {
     float      s[1][N][4] = {}, dp[1][N][4] = {};
     uint32_t   ds[1][N / 2][4];
-    const auto row = [&](int, int i) { return own + dra_mma_g() + i / 2 * 8; };
+    const auto row = [&](int, int i) -> const query & { return u[i / 2]; };
     const auto column = [&](int n, int i) { return key + 8 * n + 2 * dra_mma_t() + i % 2; };
     dra_mma_dots<1, N, W>(s, q, k);
     dra_mma_dots<1, N, W>(dp, dy, v);
-    if (!all)
-        hide(
-            s, [&](int n, int i) -> const dra_attend_query & { return u.q[row(n, i)]; }, column);
+    if (!all) hide(s, row, column);
     DRA_UNROLL
     for (int n = 0; n < N; n++) {
         DRA_UNROLL
         for (int i = 0; i < 4; i++)
-            pair(c, u.lse[row(n, i)], u.delta[row(n, i)], s[0][n][i], dp[0][n][i]);
+            pair(c, row(n, i).lse, row(n, i).delta, s[0][n][i], dp[0][n][i]);
     }
     dra_mma_turn<1, N / 2>(ds, dp);
     dra_mma_times<1, N / 2, W>(dq, ds, k);
@@ -129,11 +123,12 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     const int   h = (int)(blockIdx.x / tiles) % a.H, b = (int)(blockIdx.x / tiles) / a.H;
     const int   kv = dra_attend_key_head(a, h), own = (int)threadIdx.x / 32 * 16;
     const float c = a.scale / DRA_LN2;
-    __shared__ queries<ROWS> u;
+    __shared__ query u[ROWS];
     DRA_SHARED(uint16_t, room); /* two, in turns: keys, then values */
-    open_queries<ROWS>(a, g, b, h, t0, &u);
+    for (int r = (int)threadIdx.x; r < ROWS; r += THREADS) u[r] = query_at(a, g, b, h, t0 + r);
     __syncthreads();
-    const dra_attend_seen seen = dra_attend_seen_of<ROWS>(a, u.q);
+    const query           mine[2] = {u[own + dra_mma_g()], u[own + dra_mma_g() + 8]};
+    const dra_attend_seen seen = dra_attend_seen_of<ROWS>(a, u);
     dra_attend_source     from_q = dra_attend_source_of(a.q, a.q_by_four, b, h, a.T);
     dra_attend_source     from_dy = dra_attend_source_of(g.dy, g.dy_by_four, b, h, a.T);
     dra_attend_source from_k = dra_attend_source_of(a.k, a.k_by_four, b, kv, seen.end, seen.first);
@@ -158,7 +153,7 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
         __syncthreads(); /* these are there, and all are through with the others */
         fill(j0 + OTHERS);
         for (int n = 0; n < OTHERS; n += 8 * N)
-            add_keys<W, N>(c, u, own, all, j0 + n, q, dy, k + n * dra_mma_row<W>::STEP,
+            add_keys<W, N>(c, mine, all, j0 + n, q, dy, k + n * dra_mma_row<W>::STEP,
                            v + n * dra_mma_row<W>::STEP, dq);
     }
     store<W>(dq, a.scale, g.dq, ((int64_t)b * a.H + h) * a.T + t0 + own, a.T - t0 - own);
@@ -166,27 +161,27 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
 
 /* ---- dk, dv ---------------------------------------------------------------------------------- */
 
-/* dv += p^T dy and dk += ds^T q of N * 8 queries, from `first` of the tile on; key: of row 0. */
+/* dv += p^T dy and dk += ds^T q of N * 8 queries u; key: of row 0. */
 template <int W, int N>
 __device__ static void
-add_queries(float c, const queries<OTHERS> &u, int first, bool all, int key,
-            const uint32_t (&k)[1][W / 16][4], const uint32_t (&v)[1][W / 16][4], const uint16_t *q,
-            const uint16_t *dy, float (&dk)[1][W / 8][4], float (&dv)[1][W / 8][4])
+add_queries(float c, const query *u, bool all, int key, const uint32_t (&k)[1][W / 16][4],
+            const uint32_t (&v)[1][W / 16][4], const uint16_t *q, const uint16_t *dy,
+            float (&dk)[1][W / 8][4], float (&dv)[1][W / 8][4])
 {
     float      s[1][N][4] = {}, dp[1][N][4] = {};
     uint32_t   p[1][N / 2][4];
     const auto row = [&](int, int i) { return key + dra_mma_g() + i / 2 * 8; };
-    const auto column = [&](int n, int i) { return first + 8 * n + 2 * dra_mma_t() + i % 2; };
+    const auto column = [&](int n, int i) -> const query & {
+        return u[8 * n + 2 * dra_mma_t() + i % 2];
+    };
     dra_mma_dots<1, N, W>(s, k, q);
     dra_mma_dots<1, N, W>(dp, v, dy);
-    if (!all)
-        hide(
-            s, [&](int n, int i) -> const dra_attend_query & { return u.q[column(n, i)]; }, row);
+    if (!all) hide(s, column, row);
     DRA_UNROLL
     for (int n = 0; n < N; n++) {
         DRA_UNROLL
         for (int i = 0; i < 4; i++)
-            pair(c, u.lse[column(n, i)], u.delta[column(n, i)], s[0][n][i], dp[0][n][i]);
+            pair(c, column(n, i).lse, column(n, i).delta, s[0][n][i], dp[0][n][i]);
     }
     dra_mma_turn<1, N / 2>(p, s);
     dra_mma_times<1, N / 2, W>(dv, p, dy);
@@ -203,7 +198,7 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     const int   kv = (int)(blockIdx.x / tiles) % a.K, b = (int)(blockIdx.x / tiles) / a.K;
     const int   own = (int)threadIdx.x / 32 * 16;
     const float c = a.scale / DRA_LN2;
-    __shared__ queries<OTHERS> u[2];
+    __shared__ query u[2][OTHERS];
     DRA_SHARED(uint16_t, room); /* two, in turns: q, then dy */
     dra_attend_source from_k = dra_attend_source_of(a.k, a.k_by_four, b, kv, a.J);
     dra_attend_source from_v = dra_attend_source_of(a.v, a.v_by_four, b, kv, a.J);
@@ -216,6 +211,7 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     const int             first = readers.first / OTHERS * OTHERS;
     const int  each = readers.end > first ? (readers.end - first + OTHERS - 1) / OTHERS : 0;
     const int  all_tiles = each * a.G; /* of queries: those of one head after the other */
+    query      next = {}; /* of the tile that is being copied: it is stored when all have gone on */
     const auto fill = [&](int i) {
         if (i >= all_tiles) return;
         const int         h = dra_attend_head(a, kv, i / each), t0 = first + i % each * OTHERS;
@@ -225,20 +221,24 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
         q.rows.first = dy.rows.first = t0;
         dra_mma_fill<OTHERS, W, THREADS>(to, q);
         dra_mma_fill<OTHERS, W, THREADS>(to + PAIR<W> / 2, dy);
-        open_queries<OTHERS>(a, g, b, h, t0, &u[i % 2]);
+        if (threadIdx.x < OTHERS) next = query_at(a, g, b, h, t0 + (int)threadIdx.x);
+    };
+    const auto keep = [&](int i) {
+        if (threadIdx.x < OTHERS) u[i % 2][threadIdx.x] = next;
     };
     fill(0);
+    keep(0);
     for (int i = 0; i < all_tiles; i++) {
         const uint16_t *const q = room + i % 2 * PAIR<W>, *const dy = q + PAIR<W> / 2;
         dra_mma_wait();
         __syncthreads(); /* these are there, and all are through with the others */
         fill(i + 1);
-        const dra_attend_seen seen = dra_attend_seen_of<OTHERS>(a, u[i % 2].q);
-        if (!seen.any(a, j0, ROWS)) continue;
-        const bool all = j0 >= seen.most_lo && j0 + ROWS <= seen.least_hi;
-        for (int n = 0; n < OTHERS; n += 8 * N)
-            add_queries<W, N>(c, u[i % 2], n, all, j0 + own, k, v, q + n * dra_mma_row<W>::STEP,
+        const dra_attend_seen seen = dra_attend_seen_of<OTHERS>(a, u[i % 2]);
+        const bool            all = j0 >= seen.most_lo && j0 + ROWS <= seen.least_hi;
+        for (int n = 0; n < OTHERS && seen.any(a, j0, ROWS); n += 8 * N)
+            add_queries<W, N>(c, u[i % 2] + n, all, j0 + own, k, v, q + n * dra_mma_row<W>::STEP,
                               dy + n * dra_mma_row<W>::STEP, dk, dv);
+        keep(i + 1);
     }
     const int64_t row = ((int64_t)b * a.K + kv) * a.J + j0 + own;
     store<W>(dk, a.scale, g.dk, row, a.J - j0 - own);

@@ -56,12 +56,12 @@ __device__ static inline void dra_mma_load_turned(uint32_t r[4], const uint16_t 
                  : "r"((unsigned)__cvta_generic_to_shared(row)));
 }
 
-/* Copies 16 bytes to shared memory; the thread goes on meanwhile, see dra_mma_wait(). */
-__device__ static inline void dra_mma_copy(uint16_t *to, const uint16_t *from)
+/* Copies 16 bytes to shared memory, or zeros; the thread goes on meanwhile, see dra_mma_wait(). */
+__device__ static inline void dra_mma_copy(uint16_t *to, const uint16_t *from, bool there)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
 
@@ -73,7 +73,10 @@ __device__ static inline void dra_mma_wait(void)
 
 #else
 
-static inline void dra_mma_copy(uint16_t *to, const uint16_t *from) { memcpy(to, from, 16); }
+static inline void dra_mma_copy(uint16_t *to, const uint16_t *from, bool there)
+{
+    there ? memcpy(to, from, 16) : memset(to, 0, 16);
+}
 static inline void dra_mma_wait(void) {}
 
 static inline uint32_t dra_pack_bf16(float low, float high)
@@ -176,22 +179,33 @@ __device__ static inline void dra_mma_rows(uint32_t (&a)[W / 16][4], const Sourc
     }
 }
 
-/* to (N, W) = N rows. What is stored in bf16 is copied while the threads go on, until
- * dra_mma_wait() and a __syncthreads(); the rest is there after the latter. A block of THREADS. */
+/* Columns that a thread moves at a time: 16 bytes of bf16. */
+enum { DRA_MMA_SOME = 8 };
+
+/* to (N, W) = N rows that are stored in bf16. A thread keeps its columns. */
 template <int N, int W, int THREADS, typename Source>
-__device__ static inline void dra_mma_fill(uint16_t *to, const Source &s)
+__device__ static inline void dra_mma_copy_rows(uint16_t *to, const Source &s)
 {
-    enum { SOME = 8 }; /* 16 bytes of bf16 */
+    enum { LINE = W / DRA_MMA_SOME, ROWS = THREADS / LINE }; /* threads of a row, rows at a time */
+    const int r0 = (int)threadIdx.x / LINE, c = (int)threadIdx.x % LINE * DRA_MMA_SOME;
+    to += r0 * dra_mma_row<W>::STEP + c;
     DRA_UNROLL
-    for (int i = (int)threadIdx.x; i < N * (W / SOME); i += THREADS) {
-        const int r = i / (W / SOME), c = i % (W / SOME) * SOME;
+    for (int r = 0; r < N; r += ROWS) {
+        const bool there = s.there(r0 + r);
+        dra_mma_copy(to + r * dra_mma_row<W>::STEP, s.halves(there ? r0 + r : 0) + c, there);
+    }
+}
+
+/* The same of floats. */
+template <int N, int W, int THREADS, typename Source>
+__device__ static inline void dra_mma_round_rows(uint16_t *to, const Source &s)
+{
+    DRA_UNROLL_BY(1)
+    for (int i = (int)threadIdx.x; i < N * (W / DRA_MMA_SOME); i += THREADS) {
+        const int r = i / (W / DRA_MMA_SOME), c = i % (W / DRA_MMA_SOME) * DRA_MMA_SOME;
         uint16_t *at = to + r * dra_mma_row<W>::STEP + c;
-        if (s.bf16 && s.there(r)) {
-            dra_mma_copy(at, s.halves(r) + c);
-            continue;
-        }
         DRA_UNROLL
-        for (int k = 0; k < SOME; k += 4) {
+        for (int k = 0; k < DRA_MMA_SOME; k += 4) {
             uint2 x = make_uint2(0, 0);
             if (s.there(r) && s.by_four) {
                 const float4 v = *reinterpret_cast<const float4 *>(s.floats(r) + c + k);
@@ -202,6 +216,17 @@ __device__ static inline void dra_mma_fill(uint16_t *to, const Source &s)
             *reinterpret_cast<uint2 *>(at + k) = x;
         }
     }
+}
+
+/* Either. What is stored in bf16 is copied while the threads go on, until dra_mma_wait() and a
+ * __syncthreads(); the rest is there after the latter. A block of THREADS. */
+template <int N, int W, int THREADS, typename Source>
+__device__ static inline void dra_mma_fill(uint16_t *to, const Source &s)
+{
+    if (s.bf16)
+        dra_mma_copy_rows<N, W, THREADS>(to, s);
+    else
+        dra_mma_round_rows<N, W, THREADS>(to, s);
 }
 
 /* s (16, 8 N) += a (16, W) x^T, x: 8 N rows of W in shared memory. */
