@@ -39,8 +39,8 @@ __device__ static query query_at(const dra_attend_call &a, const backward &g, in
 {
     if (t >= a.T) return {0, 0, 0, 0, -1};
     const dra_attend_query q = dra_attend_query_at(a, b, h, t);
-    return {*dra_attend_at<float>(g.lse, b, h, t) / DRA_LN2, *dra_attend_at<float>(g.delta, b, h, t),
-            q.lo, q.hi, t};
+    const float            lse = *dra_attend_at<float>(g.lse, b, h, t);
+    return {lse / DRA_LN2, *dra_attend_at<float>(g.delta, b, h, t), q.lo, q.hi, t};
 }
 
 /* From s = q.k, -inf where the key is not seen, and dp = dy.v to p and ds. */
