@@ -49,10 +49,11 @@ bool serve_fields_read(const serve_field *table, size_t n, const serve_json *obj
 {
     for (const serve_json *x = object->first; x; x = x->next) {
         size_t i = 0;
+        if (x->kind == SERVE_NULL) continue;
         while (i < n && strcmp(table[i].name, x->key) != 0) i++;
         if (i == n)
             return serve_wrong(e, 400, x->key, "%.60s: this server has no such field", x->key);
-        if (x->kind != SERVE_NULL && !read_field(&table[i], x, out, e)) return false;
+        if (!read_field(&table[i], x, out, e)) return false;
     }
     return true;
 }

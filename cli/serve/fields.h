@@ -22,7 +22,8 @@ typedef struct serve_field {
     const char      *why;
 } serve_field;
 
-/* null is as if the field were not there. */
+/* null is as if the field were not there, also of fields that the table does not have: clients send
+ * messages back as they came, with "refusal": null in them. */
 bool serve_fields_read(const serve_field *table, size_t n, const serve_json *object, void *out,
                        serve_error *e);
 /* The body as an object; false: e says why. *file is to be freed. */

@@ -16,9 +16,10 @@
 #include <sys/socket.h>
 
 enum {
-    LINGER = 2,   /* seconds for a client to read why it is turned away */
-    BEYOND = 256, /* connections over the limit that are told so; more are just closed */
-    RETRY = 100   /* milliseconds until the next try where the system has no descriptor left */
+    LINGER = 2,      /* seconds for a client to read why it is turned away */
+    BEYOND = 256,    /* connections over the limit that are told so; more are just closed */
+    RETRY = 100,     /* milliseconds until the next try where the system has no descriptor left */
+    UNREAD = 1 << 16 /* bytes of answers a client may leave unread before it is read again */
 };
 
 typedef enum http_state {
@@ -38,6 +39,7 @@ struct http_conn {
     char               *text; /* of the head */
     void               *call;
     bool                in_read, broken;
+    bool                behind; /* the client has yet to take its answers */
     http_conn          *next, **link;
 };
 
@@ -135,10 +137,32 @@ static void begin_leaving(http_conn *c)
     set_timer(c, LINGER);
 }
 
+/* Reading stops at `bytes` that nobody has taken yet. */
+static void bound_input(http_conn *c, size_t bytes)
+{
+    bufferevent_setwatermark(c->bev, EV_READ, 0, bytes + 1);
+}
+
+/* The next request is read when the client has taken its answers: else one that only sends would
+ * make the server keep an answer for each. Until then the timeout of writing is its limit. */
+static void await_request(http_conn *c)
+{
+    c->state = READS_HEAD;
+    c->behind = evbuffer_get_length(bufferevent_get_output(c->bev)) > UNREAD;
+    bound_input(c, c->server->config.head);
+    if (c->behind)
+        event_del(c->timer);
+    else
+        set_timer(c, c->server->config.seconds);
+}
+
 static void on_written(struct bufferevent *bev, void *user)
 {
     http_conn *c = user;
     if (c->state == LEAVES) shutdown(bufferevent_getfd(bev), SHUT_WR);
+    if (c->state != READS_HEAD || !c->behind) return;
+    await_request(c);
+    go_on(c);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -185,8 +209,7 @@ static void finish(http_conn *c)
         begin_leaving(c);
         return;
     }
-    c->state = READS_HEAD;
-    set_timer(c, c->server->config.seconds);
+    await_request(c);
     if (!c->in_read) go_on(c);
 }
 
@@ -234,7 +257,21 @@ static void turn_away(http_conn *c, int status, const char *why)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Returns whether there was a whole head. */
+/* Whether the body of a request is wanted; if not, it has been answered. A body that is not read
+ * ends the connection. */
+static bool admit_request(http_conn *c)
+{
+    const http_config *config = &c->server->config;
+    const bool         keep = c->head.keep;
+    c->head.keep = keep && !c->head.length;
+    c->state = ANSWERS;
+    if (!config->admit(config->user, c, &c->head)) return false;
+    c->head.keep = keep;
+    c->state = READS_BODY;
+    return true;
+}
+
+/* Returns whether there is something to go on with. */
 static bool read_head(http_conn *c)
 {
     struct evbuffer          *in = bufferevent_get_input(c->bev);
@@ -267,9 +304,10 @@ static bool read_head(http_conn *c)
         turn_away(c, status, why);
         return false;
     }
+    if (!admit_request(c)) return true;
     if (c->head.expect && evbuffer_get_length(in) < c->head.length)
         put(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-    c->state = READS_BODY;
+    bound_input(c, config->head + (size_t)c->head.length);
     return true;
 }
 
@@ -286,6 +324,7 @@ static bool read_body(http_conn *c)
     }
     evbuffer_remove(in, body, n);
     body[n] = '\0';
+    bound_input(c, config->head);
     event_del(c->timer);
     c->state = ANSWERS;
     config->request(config->user, c, &c->head, body, n);
@@ -298,7 +337,7 @@ static void go_on(http_conn *c)
     bool more = true;
     c->in_read = true;
     while (more)
-        more = c->state == READS_HEAD   ? read_head(c)
+        more = c->state == READS_HEAD   ? !c->behind && read_head(c)
                : c->state == READS_BODY ? read_body(c)
                                         : false;
     c->in_read = false;
@@ -362,7 +401,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
-    bufferevent_setwatermark(c->bev, EV_READ, 0, s->config.head + s->config.body);
+    bound_input(c, s->config.head);
     const struct timeval write = {(time_t)s->config.seconds, 0};
     bufferevent_set_timeouts(c->bev, NULL, &write);
     if (bufferevent_enable(c->bev, EV_READ | EV_WRITE) != 0 || !set_timer(c, s->config.seconds)) {

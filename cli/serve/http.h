@@ -21,6 +21,8 @@ typedef struct http_config {
     int         connections; /* at a time; more are answered with 503 and closed */
     double      seconds;     /* in which a request must have arrived, and a client takes answers */
     const char *extra;       /* header lines of every answer, each with its end */
+    /* Looks at a request before its body is read. false: it has been answered. */
+    bool (*admit)(void *user, http_conn *c, const http_head *head);
     void (*request)(void *user, http_conn *c, const http_head *head, const char *body,
                     size_t bytes);
     /* The body of an error that is found here. Returns a text to be freed, NULL: no memory. */

@@ -148,26 +148,34 @@ static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
     return true;
 }
 
-void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
+/* Who may not ask, and what is not here, is answered before the body is read. */
+bool serve_admit(void *user, http_conn *c, const http_head *h)
 {
-    serve        *s = user;
-    serve_request r = {.server = s, .conn = c, .head = h, .body = body, .bytes = bytes};
-    serve_error   e = {0};
-    bool          other = false;
-    const int     i = route_of(h, &r.rest, &other);
+    serve      *s = user;
+    serve_error e = {0};
+    const char *rest;
+    bool        other = false;
     if (!serve_allowed(s, h, &e)) {
         serve_fail(c, &e);
-    } else if (answer_preflight(s, c, h)) {
-        return;
-    } else if (i < 0) {
+        return false;
+    }
+    if (answer_preflight(s, c, h)) return false;
+    const int i = route_of(h, &rest, &other);
+    if (i >= 0 && (serve_routes[i].open || serve_key_fits(s, h))) return true;
+    if (i < 0) {
         serve_wrong(&e, other ? 405 : 404, NULL, other ? "%s: not of %.100s" : "%s: no %.100s here",
                     h->method, h->path);
-        serve_fail(c, &e);
-    } else if (!serve_routes[i].open && !serve_key_fits(s, h)) {
+    } else {
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";
-        serve_fail(c, &e);
-    } else {
-        serve_routes[i].answer(&r);
     }
+    serve_fail(c, &e);
+    return false;
+}
+
+void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
+{
+    serve_request r = {.server = user, .conn = c, .head = h, .body = body, .bytes = bytes};
+    bool          other = false;
+    serve_routes[route_of(h, &r.rest, &other)].answer(&r);
 }

@@ -237,6 +237,7 @@ void serve_state_remove(const serve_model *m, const char *name); /* that file */
 void serve_look_text(serve_model *m, uint64_t job, const char *state, serve_text *out);
 
 /* On the loop. */
+bool serve_admit(void *user, http_conn *c, const http_head *h);
 void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes);
 void serve_answered(void *user, const http_head *h, int status);
 

@@ -182,6 +182,7 @@ static bool open_http(serve *s, dra_error *err)
                                 .connections = (int)a->connections,
                                 .seconds = a->client_seconds,
                                 .extra = s->extra,
+                                .admit = serve_admit,
                                 .request = serve_dispatch,
                                 .error = error_of,
                                 .answered = serve_answered,

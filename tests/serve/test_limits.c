@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* ---- load ------------------------------------------------------------------------------------ */
@@ -113,6 +114,80 @@ static void holds_a_thousand_connections(void **state)
     answer_free(&a);
     for (int i = 0; i < 1000; i++) close(fds[i]);
     assert_int_equal(server_stop(&own), 0);
+}
+
+/* Bytes of memory that a process has, in KiB. */
+static long resident(pid_t pid)
+{
+    char path[64], line[256];
+    long kib = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "VmRSS:", 6) == 0) kib = strtol(line + 6, NULL, 10);
+    fclose(f);
+    return kib;
+}
+
+/* Sends a request again and again until `times` are sent or nobody takes them any more. Returns the
+ * bytes that were sent. */
+static size_t send_many(int fd, const char *request, int times)
+{
+    const size_t n = strlen(request);
+    size_t       sent = 0;
+    for (int waits = 0; sent < (size_t)times * n && waits < 20;) {
+        const size_t  at = sent % n;
+        const ssize_t took = send(fd, request + at, n - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        waits = took > 0 ? 0 : waits + 1;
+        if (took > 0)
+            sent += (size_t)took;
+        else
+            nap(20);
+    }
+    return sent;
+}
+
+/* The head of an answer as often as it comes in `bytes` of a connection that then closes. */
+static size_t count_answers(const answer *a)
+{
+    size_t n = 0;
+    for (const char *at = a->text; (at = strstr(at, "HTTP/1.1 200 OK\r\n")); at++) n++;
+    return n;
+}
+
+/* A client that sends requests and takes no answers is not read any further: 10,000 answers would
+ * have 117 MB. When it takes them, all of them come. */
+static void stops_reading_who_does_not_read(void **state)
+{
+    static const char request[] = "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const int         fd = client_open(it.port);
+    const long        before = resident(it.pid);
+    const size_t      sent = send_many(fd, request, 10000);
+    nap(300);
+    const long more = resident(it.pid) - before;
+    print_message("# %zu bytes of requests were taken, %ld KiB of memory\n", sent, more);
+    assert_true(more < 32 * 1024);
+    assert_true(sent >= sizeof request - 1);
+    shutdown(fd, SHUT_WR);
+    answer a = client_read(fd);
+    assert_true(count_answers(&a) > 0);
+    answer_free(&a);
+}
+
+/* The same, of one that takes its answers late: nothing is lost or out of order. */
+static void goes_on_when_answers_are_taken(void **state)
+{
+    static const char request[] = "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static const char last[] =
+        "GET /page.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    const int    fd = client_open(it.port);
+    const size_t sent = send_many(fd, request, 2000);
+    assert_int_equal(sent, 2000 * (sizeof request - 1)); /* sockets hold that much */
+    client_send(fd, last, sizeof last - 1);
+    answer a = client_read(fd);
+    assert_int_equal(count_answers(&a), 2001);
+    answer_free(&a);
 }
 
 static void ends_slow_requests(void **state)
@@ -264,6 +339,42 @@ static void asks_for_keys(void **state)
     assert_int_equal(server_stop(&own), 0);
 }
 
+/* Who has no key is told so after the head; the body is neither waited for nor kept. */
+static void asks_for_keys_before_bodies(void **state)
+{
+    char path[128], word[160];
+    snprintf(path, sizeof path, "%s/keys", tiny);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    assert_int_equal(dra_file_write(path, "secret\n", 7, NULL), DRA_OK);
+    server own = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--api-key-file", path, NULL});
+    static const struct {
+        const char *head;
+        int         status;
+    } all[] = {
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n", 401},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Authorization: Bearer wrong\r\nExpect: 100-continue\r\n",
+         401},
+        {"PUT /states/a HTTP/1.1\r\nHost: localhost\r\n", 401},
+        {"POST /nothing HTTP/1.1\r\nHost: localhost\r\n", 404},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://b.example\r\n", 403}};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        const int fd = client_open(own.port);
+        client_send(fd, all[i].head, strlen(all[i].head));
+        client_send(fd, "Content-Length: 8000000\r\n\r\n", 27);
+        answer a = client_read(fd); /* no byte of the body was sent */
+        if (a.status != all[i].status) fail_msg("%s: %s", all[i].head, a.text);
+        assert_non_null(strstr(a.text, "Connection: close"));
+        answer_free(&a);
+    }
+    answer a = client_ask_with(own.port, "POST", "/v1/completions",
+                               "Authorization: Bearer secret\r\n", "{\"prompt\": \"ab\"}", 16);
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    assert_int_equal(server_stop(&own), 0);
+}
+
 static void needs_a_key_for_others(void **state)
 {
     char word[160];
@@ -317,12 +428,15 @@ int main(void)
         cmocka_unit_test(answers_429_when_full),
         cmocka_unit_test(bounds_connections),
         cmocka_unit_test(holds_a_thousand_connections),
+        cmocka_unit_test(stops_reading_who_does_not_read),
+        cmocka_unit_test(goes_on_when_answers_are_taken),
         cmocka_unit_test(ends_slow_requests),
         cmocka_unit_test(keeps_states),
         cmocka_unit_test(carries_states),
         cmocka_unit_test(refuses_names),
         cmocka_unit_test(figures_can_be_parsed),
         cmocka_unit_test(asks_for_keys),
+        cmocka_unit_test(asks_for_keys_before_bodies),
         cmocka_unit_test(needs_a_key_for_others),
         cmocka_unit_test(drains),
         cmocka_unit_test(ends_well),

@@ -230,6 +230,27 @@ static void refuses_fields(void **state)
     }
 }
 
+/* Clients append the message of an answer to the conversation, with all that stands in it. */
+static void takes_its_own_message_back(void **state)
+{
+    answer      a = post("/v1/chat/completions",
+                         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                              "\"max_tokens\": 2}");
+    char        body[1024];
+    const char *from = strstr(a.text, "\"message\": {"), *to = from ? strchr(from, '}') : NULL;
+    assert_non_null(to);
+    assert_non_null(strstr(from, "\"refusal\": null"));
+    snprintf(body, sizeof body,
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, %.*s, "
+             "{\"role\": \"user\", \"content\": \"b\", \"tool_calls\": null}], "
+             "\"prediction\": null}",
+             (int)(to + 1 - from - 11), from + 11);
+    answer_free(&a);
+    a = post("/v1/chat/completions", body);
+    if (a.status != 200) fail_msg("%s: %s", body, a.text);
+    answer_free(&a);
+}
+
 static void refuses_bodies(void **state)
 {
     static const char *const bodies[] = {"",
@@ -354,6 +375,7 @@ int main(void)
         cmocka_unit_test(streams),
         cmocka_unit_test(embeds),
         cmocka_unit_test(refuses_fields),
+        cmocka_unit_test(takes_its_own_message_back),
         cmocka_unit_test(refuses_bodies),
         cmocka_unit_test(refuses_malformed_http),
         cmocka_unit_test(bounds_headers),
