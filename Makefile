@@ -25,7 +25,7 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo cuda test test-full test-cuda check format bench parity fuzz soak \
-        install clean pictures test-serve serve-campaign serve-table \
+        install clean pictures test-bare test-serve serve-campaign serve-table \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -37,6 +37,7 @@ help:
 	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
+	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
 	@echo "  cuda       the plugin for NVIDIA GPUs, in build/cuda (needs nvcc)"
 	@echo "  test-cuda  the tests of everything that computes, on a GPU"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, ABI, warnings"
@@ -89,6 +90,10 @@ demo:
 test: build-float build-double build-asan
 	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan apart=build+apart \
 	    gpu=build+host
+
+# ./run demo and ./run test in a minimal Debian, as root: docs/testing.md.
+test-bare:
+	@scripts/test_bare.sh
 
 test-full: build-float build-double build-asan build-tsan
 	@DRA_TEST_FULL=1 $(FIXED) tests/run.sh \

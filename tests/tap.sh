@@ -25,6 +25,10 @@ skip() {
     echo "ok $tap_done - $tap_name # SKIP $*"
 }
 
+# Whether commands can be run at a terminal; containers often have no pseudo terminals.
+has_terminal() { script -qec true /dev/null </dev/null >/dev/null 2>&1; }
+no_terminal="no pseudo terminal, see script of util-linux"
+
 tap_end() {
     echo "1..$tap_done"
     [ "$tap_bad" -eq 0 ]

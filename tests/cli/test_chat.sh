@@ -362,7 +362,7 @@ remembers() {
     check "two histories" misused \
         "dra chat: expected one of --history and --no-history, found both" \
         chat --model m --history h --no-history
-    if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+    if has_terminal; then
         check "keys of a plain terminal" keys dumb
         check "keys while editing" keys xterm
         check "colours" coloured_names
@@ -376,7 +376,7 @@ remembers() {
     else
         for name in "keys of a plain terminal" "keys while editing" colours "answers in a file" \
             "lines from before"; do
-            skip "$name" no pseudo terminal, see script of util-linux
+            skip "$name" "$no_terminal"
         done
     fi
 }

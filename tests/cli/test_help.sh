@@ -135,11 +135,11 @@ check "the overview lists all verbs" all_verbs_are_listed
 check "dra help VERB is dra VERB --help" same_page
 check "pages are whole" pages_are_whole
 check "pages fit 80 columns" fits_80_columns
-if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+if has_terminal; then
     check "pages fit a narrow terminal" fits_the_terminal 60
     check "pages fit a wide terminal" fits_the_terminal 120
 else
-    skip "pages fit a terminal" "no pseudo terminal, see script of util-linux"
+    skip "pages fit a terminal" "$no_terminal"
 fi
 check "as Markdown" says '^\* `-o, --out DIR` - folder of the run (required)$' \
     help train --as markdown

@@ -210,7 +210,7 @@ check "tokenizers" tokenizers
 check "habits" habits
 check "grammars" grammars
 check "data" data_files
-if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+if has_terminal; then
     check "detokenize at a terminal" decodes
     check "generate at a terminal" echoes "" 'x^[]0;t^G<U+009B><U+202E>y'
     check "generate --raw" echoes --raw "$prompt"
@@ -219,6 +219,6 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     check "samples of a training run" samples
     check "chat at a terminal" chats
 else
-    skip "at a terminal" "no pseudo terminal, see script of util-linux"
+    skip "at a terminal" "$no_terminal"
 fi
 tap_end

@@ -13,11 +13,12 @@ root=$(cd "$here/../.." && pwd)
 page=$root/docs/first-hour.md
 . "$here/../tap.sh"
 
-if ! command -v tmux >/dev/null; then
-    skip "the screens of the first hour" "no tmux"
+for need in "command -v tmux" has_terminal; do
+    $need >/dev/null && continue
+    skip "the screens of the first hour" "no tmux, or no pseudo terminals"
     tap_end
     exit
-fi
+done
 
 scratch=$(mktemp -d) || exit 1
 TMUX_TMPDIR=$scratch # a server of its own

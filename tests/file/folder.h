@@ -27,7 +27,7 @@ static inline int folder_make(void **state)
 /* The path of a name in the folder; good for the next eight calls. */
 static inline const char *in_folder(const char *name)
 {
-    static char paths[8][640];
+    static char paths[8][1024];
     static int  next;
     char       *path = paths[next++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);

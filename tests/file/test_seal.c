@@ -90,7 +90,7 @@ static void parts_do_not_matter(void **state)
     enum { LARGE = 1 << 18, PARTS = 5 };
     static float    all[PARTS * LARGE];
     dra_tensor_item many[PARTS + 1] = {{"tiny", DRA_F32, {1, {3}}, x}};
-    char            name[PARTS][8], *data;
+    char            name[PARTS][16], *data;
     for (size_t i = 0; i < COUNT(all); i++) all[i] = (float)i;
     for (int i = 0; i < PARTS; i++) {
         snprintf(name[i], sizeof name[i], "part%d", i);
