@@ -38,7 +38,7 @@ help:
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
-	@echo "  cuda       the plugin for NVIDIA GPUs, in build/cuda (needs nvcc)"
+	@echo "  cuda       the plugin for NVIDIA GPUs, beside libdra in build/ (needs nvcc)"
 	@echo "  test-cuda  the tests of everything that computes, on a GPU"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, ABI, warnings"
 	@echo "  format     rewrite all C files in the project's format"
@@ -72,12 +72,13 @@ build-asan:
 build-tsan:
 	$(call build,build/tsan,-DDRA_SANITIZE=thread)
 
-# The plugin of GPUs, see docs/cuda.md.
+# The plugin of GPUs, see docs/cuda.md. CUDA_ARCH=90-real picks what it has code for.
 NVCC ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 cuda:
 	@[ -n "$(NVCC)" ] || { echo "cuda   no nvcc: install the CUDA toolkit (12.4 or newer), or \
 say where it is by NVCC=PATH" >&2; exit 1; }
-	@JOBS=$(JOBS) scripts/cuda.sh build/cuda $(NVCC)
+	$(call build,build,-DDRA_CUDA=ON -DCMAKE_CUDA_COMPILER=$(NVCC) \
+	    $(if $(CUDA_ARCH),-DDRA_CUDA_ARCHITECTURES="$(CUDA_ARCH)"),dra_cuda)
 
 # A GPU takes turns between processes: more than a few at a time are slower.
 test-cuda: build-float cuda

@@ -10,7 +10,7 @@ shift
 [ $# -gt 0 ] || set -- ops/test_softmax ops/test_norm ops/test_reduce ops/test_matmul \
     ops/test_embedding ops/test_gather ops/test_write_rows ops/test_attend ops/test_ema \
     ops/test_wkv ops/test_gru ops/test_moment ops/test_delta ops/test_slots ops/test_sample
-export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder/cuda" CMOCKA_MESSAGE_OUTPUT=TAP
+export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder" CMOCKA_MESSAGE_OUTPUT=TAP
 bad=0
 for tool in ${TOOLS:-memcheck racecheck initcheck synccheck}; do
     for test in "$@"; do

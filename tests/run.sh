@@ -5,7 +5,7 @@
 # levels anyway; a level the machine does not have is skipped. BUILD_FOLDER+apart runs what computes
 # on the test device (tests/apart.h): all of it with DRA_TEST_FULL, else a part that has everything
 # once. BUILD_FOLDER+host runs ops, with DRA_TEST_FULL all of it, on the CUDA plugin compiled for
-# the host (tests/cuda_host), BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
+# the host (tests/cuda_host), BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
 # DRA_TEST_CASE=PATTERN picks tests of a program.
 #
@@ -44,7 +44,7 @@ for pair in "$@"; do
         ;;
     *+host | *+cuda)
         device=cuda
-        plugins=cuda
+        plugins=.
         without='^(base|cli|data|device|docs|examples|faults|feed|file|fuzz|install|text)/'
         without="$without|cuda/test_build"
         if [ "${folder##*+}" = host ]; then
