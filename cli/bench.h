@@ -18,12 +18,12 @@ typedef struct bench_tensor {
 
 /* What a builder fills in: the graph and what one run of it means. */
 typedef struct bench_work {
-    dra_graph        *graph;
-    bench_tensor     *tensor;
-    size_t            tensors, room;
-    double            flops;     /* of a run; formulas are in docs/speed.md */
-    dra_precision     precision; /* of its products, see bench_precision() */
-    dra_stream_config stream;    /* passes a run cannot do without; bytes 0: not worth a word */
+    dra_graph           *graph;
+    bench_tensor        *tensor;
+    size_t               tensors, room;
+    double               flops;     /* of a run; formulas are in docs/speed.md */
+    dra_precision        precision; /* of its products, see bench_precision() */
+    dra_bandwidth_config stream;    /* passes a run cannot do without; bytes 0: not worth a word */
     const char *forward; /* an op whose time does not count, where only the gradient is meant */
     double      units;   /* how many of `unit` a run does, 0: nothing to count */
     const char *unit;
@@ -148,10 +148,10 @@ typedef struct bench_limit {
     double      known; /* seconds of a run at the limits of the session; 0: measured in turns */
     dra_device *device;
     double (*peak)(dra_device *device);
-    double      flops;
-    dra_stream *stream; /* NULL: bound by arithmetic */
-    int64_t     passes;
-    bool        stores;
+    double         flops;
+    dra_bandwidth *stream; /* NULL: bound by arithmetic */
+    int64_t        passes;
+    bool           stores;
 } bench_limit; /* starts as {0} */
 
 dra_status bench_limit_open(const bench_session *s, const bench_work *w, bench_limit *l,

@@ -43,7 +43,7 @@ static void product_with(bench_work *w, const int64_t *size, dra_dtype dtype)
     const dra_value p = bench_value(w, dra_parameter, "w", dtype, DRA_SHAPE(N, K), -1, 1);
     dra_output(w->graph, "y", dra_linear(w->graph, x, p, none));
     w->flops = 2.0 * (double)M * (double)N * (double)K;
-    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(M * K + M * N) + weights};
+    w->stream = (dra_bandwidth_config){.reads = 1, .bytes = bytes_of(M * K + M * N) + weights};
 }
 
 static void product(bench_work *w, const int64_t *size)
@@ -88,7 +88,7 @@ static void products(bench_work *w, const int64_t *size)
     const dra_value b = real_input(w, "b", DRA_SHAPE(S, N, K));
     dra_output(w->graph, "y", dra_matmul(w->graph, a, dra_transpose(w->graph, b, 1, 2)));
     w->flops = 2.0 * (double)(S * M) * (double)N * (double)K;
-    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(S * (M * K + N * K + M * N))};
+    w->stream = (dra_bandwidth_config){.reads = 1, .bytes = bytes_of(S * (M * K + N * K + M * N))};
     memcpy(w->product, (const int64_t[]){S, M, N, K}, sizeof w->product);
 }
 
@@ -136,7 +136,7 @@ static dra_value slots_asked(bench_work *w, const int64_t *size, dra_value *in)
     in[1] = real_input(w, "k", DRA_SHAPE(N, H, S, D));
     in[2] = real_input(w, "v", DRA_SHAPE(N, H, S, D));
     w->flops = 4.0 * (double)(N * H * S * D);
-    w->stream = (dra_stream_config){.reads = 2, .bytes = bytes_of(N * H * S * D)};
+    w->stream = (dra_bandwidth_config){.reads = 2, .bytes = bytes_of(N * H * S * D)};
     return dra_attend(w->graph, in[0], in[1], in[2], &(dra_attend_config){.path = DRA_ATTEND_FEW});
 }
 
@@ -203,7 +203,8 @@ static void gru_back(bench_work *w, const int64_t *size)
 
 static dra_value rows(bench_work *w, const int64_t *size)
 {
-    w->stream = (dra_stream_config){.reads = 1, .writes = 1, .bytes = bytes_of(size[0] * size[1])};
+    w->stream = (dra_bandwidth_config){
+        .reads = 1, .writes = 1, .bytes = bytes_of(size[0] * size[1])};
     return real_input(w, "x", DRA_SHAPE(size[0], size[1]));
 }
 
@@ -228,7 +229,7 @@ static void gelu_tanh(bench_work *w, const int64_t *size)
 static void swiglu(bench_work *w, const int64_t *size) /* size: rows, 2 C */
 {
     dra_output(w->graph, "y", dra_glu(w->graph, rows(w, size), DRA_ACT_SILU));
-    w->stream = (dra_stream_config){.reads = 2, .writes = 1, .bytes = w->stream.bytes / 2};
+    w->stream = (dra_bandwidth_config){.reads = 2, .writes = 1, .bytes = w->stream.bytes / 2};
 }
 
 static void layer_norm(bench_work *w, const int64_t *size)
@@ -307,7 +308,7 @@ static void rotary(bench_work *w, const int64_t *size) /* size: B, H, T, D */
     const dra_value x = real_input(w, "x", DRA_SHAPE(B, H, T, D));
     const dra_value pos = dra_broadcast(w->graph, dra_arange(w->graph, T), DRA_SHAPE(B, T));
     dra_output(w->graph, "y", dra_rotary(w->graph, x, pos, NULL));
-    w->stream = (dra_stream_config){.reads = 1, .writes = 1, .bytes = bytes_of(B * H * T * D)};
+    w->stream = (dra_bandwidth_config){.reads = 1, .writes = 1, .bytes = bytes_of(B * H * T * D)};
 }
 
 /* ---- optimizer: size = elements -------------------------------------------------------------- */
@@ -316,7 +317,7 @@ static void global_norm(bench_work *w, const int64_t *size)
 {
     const dra_value x = real_input(w, "x", DRA_SHAPE(size[0]));
     dra_output(w->graph, "y", dra_global_norm(w->graph, 1, &x));
-    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(size[0])};
+    w->stream = (dra_bandwidth_config){.reads = 1, .bytes = bytes_of(size[0])};
 }
 
 static void adamw(bench_work *w, const int64_t *size)
@@ -335,7 +336,7 @@ static void adamw(bench_work *w, const int64_t *size)
     dra_donate(g, "new p", r.p, p);
     dra_donate(g, "new m", r.m, m);
     dra_donate(g, "new v", r.v, v);
-    w->stream = (dra_stream_config){.reads = 1, .updates = 3, .bytes = bytes_of(size[0])};
+    w->stream = (dra_bandwidth_config){.reads = 1, .updates = 3, .bytes = bytes_of(size[0])};
 }
 
 /* ---- executor -------------------------------------------------------------------------------- */

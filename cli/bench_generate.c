@@ -99,7 +99,7 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
         const double head = (double)(c.vocab * c.dim),
                      items = keeps ? 2 * (double)(c.depth * c.dim) * before : 0;
         const double bytes = (double)bench_bytes(dtype, (size_t)count) + items * sizeof(dra_real);
-        w->stream = (dra_stream_config){.reads = 1, .bytes = (size_t)bytes};
+        w->stream = (dra_bandwidth_config){.reads = 1, .bytes = (size_t)bytes};
         w->flops = (double)T * (2 * (count - head) + 2 * items) + 2 * head;
         w->units = (double)T;
         w->unit = "token";

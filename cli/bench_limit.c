@@ -14,7 +14,7 @@ static const double shortest = 5e-3;
 static double time_passes(const bench_limit *l, bool streaming)
 {
     double sum = 0;
-    for (int64_t i = 0; i < l->passes; i++) sum += dra_stream_pass(l->stream, streaming);
+    for (int64_t i = 0; i < l->passes; i++) sum += dra_bandwidth_pass(l->stream, streaming);
     return sum / (double)l->passes;
 }
 
@@ -37,10 +37,10 @@ static dra_status open_turns(const bench_session *s, const bench_work *w, bench_
     l->peak = pairs ? dra_bf16_flops_measure : dra_flops_measure;
     l->bound = w->flops > 0 ? "compute" : NULL;
     if (!w->stream.bytes) return DRA_OK;
-    const dra_status st = dra_stream_create(s->device, &w->stream, &l->stream, err);
+    const dra_status st = dra_bandwidth_create(s->device, &w->stream, &l->stream, err);
     if (st != DRA_OK) return st;
-    dra_stream_pass(l->stream, false);
-    const double once = dra_stream_pass(l->stream, false);
+    dra_bandwidth_pass(l->stream, false);
+    const double once = dra_bandwidth_pass(l->stream, false);
     if (once > 0 && once < shortest) l->passes += (int64_t)(shortest / once);
     l->stores = w->stream.writes + w->stream.updates > 0;
     if (memory_bound(l))
@@ -52,7 +52,7 @@ static dra_status open_turns(const bench_session *s, const bench_work *w, bench_
 
 /* Arrays that are read and arrays that are written go in pairs as fast as a copy; the rest goes as
  * fast as reading or writing alone. */
-static double pass_seconds(const dra_limits *l, const dra_stream_config *c)
+static double pass_seconds(const dra_limits *l, const dra_bandwidth_config *c)
 {
     const int reads = c->reads + c->updates, writes = c->writes + c->updates;
     const int pairs = reads < writes ? reads : writes;
@@ -82,7 +82,7 @@ dra_status bench_limit_open(const bench_session *s, const bench_work *w, bench_l
 
 void bench_limit_close(bench_limit *l)
 {
-    dra_stream_destroy(l->stream);
+    dra_bandwidth_destroy(l->stream);
     l->stream = NULL;
 }
 

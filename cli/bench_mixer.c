@@ -108,7 +108,7 @@ static dra_value ema(bench_work *w, const int64_t *size, dra_value in[2])
     const int64_t B = size[0], T = size[1], N = size[2];
     in[0] = real_input(w, "x", DRA_SHAPE(B, T, N));
     in[1] = parameter_of(w, "beta", DRA_SHAPE(1, N), 0, 4);
-    w->stream = (dra_stream_config){1, 1, .bytes = (size_t)(B * T * N) * sizeof(dra_real)};
+    w->stream = (dra_bandwidth_config){1, 1, .bytes = (size_t)(B * T * N) * sizeof(dra_real)};
     return dra_ema(w->graph, in[0], in[1], none, none, none, NULL);
 }
 
@@ -143,7 +143,7 @@ static dra_value wkv(bench_work *w, const int64_t *size, dra_value in[4])
     in[1] = real_input(w, "v", tokens);
     in[2] = parameter_of(w, "w", each, -2, -0.01);
     in[3] = parameter_of(w, "u", each, -1, 1);
-    w->stream = (dra_stream_config){2, 1, .bytes = (size_t)(B * T * N) * sizeof(dra_real)};
+    w->stream = (dra_bandwidth_config){2, 1, .bytes = (size_t)(B * T * N) * sizeof(dra_real)};
     return dra_wkv(w->graph, in[0], in[1], in[2], in[3], NULL, none, NULL);
 }
 

@@ -361,7 +361,7 @@ static void describe(const instance *p, const bench_limit *l, bench_row *row)
     row->units = p->w.units;
     row->unit = p->w.unit;
     row->flops = p->w.flops;
-    row->bytes = p->w.stream.bytes ? dra_stream_bytes(&p->w.stream) : 0;
+    row->bytes = p->w.stream.bytes ? dra_bandwidth_bytes(&p->w.stream) : 0;
     row->bound = l->bound;
 }
 

@@ -6,9 +6,9 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Each may use the ones before it.
-layers="base file text data device graph ops cuda session sequence memory model run engine serve"
+layers="base file text data device graph ops cuda session sequence memory model run engine"
 headers="base file text template data device bench graph ops session sequence memory stack model \
-train probe generate engine server abi dra"
+train probe generate engine abi dra"
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason next to it.
 exceptions=""
 

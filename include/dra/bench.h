@@ -19,28 +19,28 @@ DRA_API double dra_bf16_flops_measure(dra_device *device);
 
 /* ---- its memory ------------------------------------------------------------------------------ */
 
-typedef struct dra_stream dra_stream; /* opaque: arrays of equal size to pass over */
+typedef struct dra_bandwidth dra_bandwidth; /* opaque: arrays of equal size to read and write */
 
-enum { DRA_STREAM_ARRAYS = 16 }; /* at most, of all kinds together */
+enum { DRA_BANDWIDTH_ARRAYS = 16 }; /* at most, of all kinds together */
 
-typedef struct dra_stream_config {
+typedef struct dra_bandwidth_config {
     int    reads, writes, updates; /* arrays only read, only written, read and written in place */
     size_t bytes;                  /* of one array; rounded up to blocks of 512 */
-} dra_stream_config;
+} dra_bandwidth_config;
 
-/* Borrows the device, which must be the CPU, until dra_stream_destroy(). On failure *out is
+/* Borrows the device, which must be the CPU, until dra_bandwidth_destroy(). On failure *out is
  * NULL. */
-DRA_API dra_status dra_stream_create(dra_device *device, const dra_stream_config *config,
-                                     dra_stream **out, dra_error *err);
-DRA_API void       dra_stream_destroy(dra_stream *s); /* NULL is allowed */
+DRA_API dra_status dra_bandwidth_create(dra_device *device, const dra_bandwidth_config *config,
+                                        dra_bandwidth **out, dra_error *err);
+DRA_API void       dra_bandwidth_destroy(dra_bandwidth *s); /* NULL is allowed */
 
 /* Passes over all arrays once, a few cache lines of each at a time, and returns the seconds.
  * `streaming`: stores pass by the cache, on processors that have such. Arrays that fit in a cache
  * stay there from pass to pass. */
-DRA_API double dra_stream_pass(dra_stream *s, bool streaming);
+DRA_API double dra_bandwidth_pass(dra_bandwidth *s, bool streaming);
 
 /* What a pass moves: reads + writes + 2 updates arrays. */
-DRA_API double dra_stream_bytes(const dra_stream_config *config);
+DRA_API double dra_bandwidth_bytes(const dra_bandwidth_config *config);
 
 /* ---- limits of any device -------------------------------------------------------------------- */
 

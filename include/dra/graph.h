@@ -186,7 +186,6 @@ DRA_API dra_status dra_run_finish(dra_buffers *b, dra_error *err);
 /* The memory of an output, valid until the next run; the null span for an unknown name. */
 DRA_API dra_span dra_result(const dra_buffers *b, const char *name);
 DRA_API int      dra_result_find(const dra_program *p, const char *name); /* -1: none */
-DRA_API dra_span dra_result_at(const dra_buffers *b, int result);
 /* Copies an output, or what is bound to an input, parameter or state, to the host. */
 DRA_API dra_status dra_get(const dra_buffers *b, const char *name, void *data, size_t bytes,
                            dra_error *err);

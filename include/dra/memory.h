@@ -330,8 +330,6 @@ typedef struct dra_channels {
     int64_t   distance_zero;       /* the column of `distance` for distance 0 */
 } dra_channels;
 
-DRA_API const char *dra_channel_name(dra_channel c);
-
 typedef struct dra_mixer_result {
     dra_value y;                      /* (B, T, C) */
     dra_value memory;                 /* (B, T, H, E): values after each token, with gives_memory */

@@ -271,9 +271,8 @@ DRA_API const dra_specs        *dra_model_state(const dra_model *m);
 DRA_API int64_t dra_model_layers(const dra_model *m);    /* of different numbers N in "layers.N." */
 DRA_API int64_t dra_model_sublayers(const dra_model *m); /* that are executed */
 /* Attention sublayers in the order in which they are executed; NULL, -1 beyond the last. */
-DRA_API int64_t             dra_model_attentions(const dra_model *m);
-DRA_API const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i);
-DRA_API const dra_mixer    *dra_model_mixer(const dra_model *m, int64_t i);
+DRA_API int64_t          dra_model_attentions(const dra_model *m);
+DRA_API const dra_mixer *dra_model_mixer(const dra_model *m, int64_t i);
 /* N in the names of its states and maps, and in those of its parameters: others may share them. */
 DRA_API int64_t dra_model_attention_layer(const dra_model *m, int64_t i);
 DRA_API int64_t dra_model_attention_params(const dra_model *m, int64_t i);

@@ -18,29 +18,6 @@ DRA_BEGIN_C
 
 typedef enum dra_split { DRA_SPLIT_TRAIN, DRA_SPLIT_TEST } dra_split;
 
-typedef enum dra_answer_kind {
-    DRA_ANSWER_ROW,   /* all targets of a row are one answer: right if all of them are */
-    DRA_ANSWER_TARGET /* each target is an answer of its own                           */
-} dra_answer_kind;
-
-/* Options that not every task has, as bits of dra_probe_task.has. */
-enum {
-    DRA_PROBE_SYMBOLS = 1,
-    DRA_PROBE_PAIRS = 2,
-    DRA_PROBE_QUERIES = 4,
-    DRA_PROBE_DIGITS = 8,
-    DRA_PROBE_KINDS = 16,
-    DRA_PROBE_DEPTH = 32
-};
-
-typedef struct dra_probe_task {
-    const char     *name, *summary;
-    dra_answer_kind answer;
-    unsigned        has;
-} dra_probe_task;
-
-DRA_API const dra_probe_task *dra_probe_task_at(size_t i); /* NULL beyond the last */
-
 enum { DRA_PROBE_VOCAB = 256, DRA_PROBE_LENGTH = 1 << 20 }; /* at most */
 
 /* Zero is the default of every field but depth. */

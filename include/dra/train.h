@@ -460,11 +460,11 @@ DRA_API dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user,
 /* The mean loss of the evaluation data as the weights are now; DRA_ERR_VALUE: there is none. */
 DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
 DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);
-/* Puts a text into the log: {"step": ..., key: text}. */
 /* Whether the path of the run's folder still leads to the folder that it has claimed. Where it was
  * moved or replaced, that is the error: nothing may be written there any more. A trainer asks
  * before whatever it writes. */
 DRA_API dra_status dra_trainer_here(const dra_trainer *t, dra_error *err);
+/* Puts a text into the log: {"step": ..., key: text}. */
 DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text,
                                     dra_error *err);
 

@@ -84,21 +84,21 @@ double dra_bf16_flops_measure(dra_device *device)
  * power of two apart shares its banks (one read, three updates: 52 GB/s instead of 42). */
 enum { BLOCK = DRA_PEAK_BLOCK, TILE = 256 * 1024, SKEW = 4096 + 2 * BLOCK + 64 };
 
-struct dra_stream {
-    dra_device       *device;
-    dra_stream_config config;
-    const dra_peak   *peak;
-    size_t            bytes; /* of an array, in whole blocks */
-    dra_array        *memory;
-    unsigned char    *array[DRA_STREAM_ARRAYS]; /* reads, then updates, then writes */
+struct dra_bandwidth {
+    dra_device          *device;
+    dra_bandwidth_config config;
+    const dra_peak      *peak;
+    size_t               bytes; /* of an array, in whole blocks */
+    dra_array           *memory;
+    unsigned char       *array[DRA_BANDWIDTH_ARRAYS]; /* reads, then updates, then writes */
 };
 
 static int64_t stream_tiles(const dra_call *c)
 {
-    return dra_div_up((int64_t)((const dra_stream *)c->attr)->bytes, TILE);
+    return dra_div_up((int64_t)((const dra_bandwidth *)c->attr)->bytes, TILE);
 }
 
-static dra_peak_pass part_of(const dra_stream *s, int64_t tile)
+static dra_peak_pass part_of(const dra_bandwidth *s, int64_t tile)
 {
     const size_t from = (size_t)tile * TILE, left = s->bytes - from;
     return (dra_peak_pass){s->array,
@@ -120,23 +120,23 @@ static void clear_tile(const dra_call *c, int64_t i)
 static void plain_tile(const dra_call *c, int64_t i)
 {
     const dra_peak_pass p = part_of(c->attr, i);
-    ((const dra_stream *)c->attr)->peak->plain(&p);
+    ((const dra_bandwidth *)c->attr)->peak->plain(&p);
 }
 
 static void streaming_tile(const dra_call *c, int64_t i)
 {
     const dra_peak_pass p = part_of(c->attr, i);
-    ((const dra_stream *)c->attr)->peak->streaming(&p);
+    ((const dra_bandwidth *)c->attr)->peak->streaming(&p);
 }
 
-double dra_stream_bytes(const dra_stream_config *config)
+double dra_bandwidth_bytes(const dra_bandwidth_config *config)
 {
     return (double)(config->reads + config->writes + 2 * config->updates) * (double)config->bytes;
 }
 
-static dra_status check_config(const dra_stream_config *c, dra_error *err)
+static dra_status check_config(const dra_bandwidth_config *c, dra_error *err)
 {
-    const int  most = DRA_STREAM_ARRAYS;
+    const int  most = DRA_BANDWIDTH_ARRAYS;
     const bool each = c->reads >= 0 && c->writes >= 0 && c->updates >= 0 && c->reads <= most &&
                       c->writes <= most && c->updates <= most;
     const int sum = each ? c->reads + c->writes + c->updates : 0;
@@ -144,13 +144,13 @@ static dra_status check_config(const dra_stream_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "stream: %d reads, %d writes, %d updates, expected 1 to %d together",
                         c->reads, c->writes, c->updates, most);
-    if (c->bytes < 1 || c->bytes > SIZE_MAX / 2 / DRA_STREAM_ARRAYS)
+    if (c->bytes < 1 || c->bytes > SIZE_MAX / 2 / DRA_BANDWIDTH_ARRAYS)
         return dra_fail(err, DRA_ERR_VALUE, "stream: arrays of %zu bytes", c->bytes);
     return DRA_OK;
 }
 
-dra_status dra_stream_create(dra_device *device, const dra_stream_config *config, dra_stream **out,
-                             dra_error *err)
+dra_status dra_bandwidth_create(dra_device *device, const dra_bandwidth_config *config,
+                                dra_bandwidth **out, dra_error *err)
 {
     static const dra_cpu_kernel clear = {.tiles = stream_tiles, .tile = clear_tile};
     *out = NULL;
@@ -159,9 +159,9 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
     if (!is_cpu(device))
         return dra_fail(err, DRA_ERR_DEVICE, "stream: on the CPU only, this is '%s'",
                         dra_device_level(device));
-    const int    arrays = config->reads + config->writes + config->updates;
-    const size_t bytes = (config->bytes + BLOCK - 1) / BLOCK * BLOCK;
-    dra_stream  *s = calloc(1, sizeof *s);
+    const int      arrays = config->reads + config->writes + config->updates;
+    const size_t   bytes = (config->bytes + BLOCK - 1) / BLOCK * BLOCK;
+    dra_bandwidth *s = calloc(1, sizeof *s);
     if (!s || dra_array_create(device, (bytes + SKEW) * (size_t)arrays, &s->memory, NULL)) {
         free(s);
         return dra_fail(err, DRA_ERR_MEMORY, "stream: cannot have %d arrays of %zu bytes", arrays,
@@ -177,14 +177,14 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
     return DRA_OK;
 }
 
-void dra_stream_destroy(dra_stream *s)
+void dra_bandwidth_destroy(dra_bandwidth *s)
 {
     if (!s) return;
     dra_array_destroy(s->memory);
     free(s);
 }
 
-double dra_stream_pass(dra_stream *s, bool streaming)
+double dra_bandwidth_pass(dra_bandwidth *s, bool streaming)
 {
     static const dra_cpu_kernel kernels[] = {{.tiles = stream_tiles, .tile = plain_tile},
                                              {.tiles = stream_tiles, .tile = streaming_tile}};
@@ -202,31 +202,31 @@ static double median_flops(dra_device *d, double (*measure)(dra_device *), int r
 }
 
 /* Bytes per second with plain and, where asked, with streaming stores. */
-static dra_status median_bytes(dra_device *d, const dra_stream_config *c, int repeats,
+static dra_status median_bytes(dra_device *d, const dra_bandwidth_config *c, int repeats,
                                double *plain, double *streaming, dra_error *err)
 {
-    dra_stream *s;
-    double      seconds[2][DRA_LIMITS_REPEATS];
-    dra_status  st = dra_stream_create(d, c, &s, err);
+    dra_bandwidth *s;
+    double         seconds[2][DRA_LIMITS_REPEATS];
+    dra_status     st = dra_bandwidth_create(d, c, &s, err);
     if (st != DRA_OK) return st;
-    dra_stream_pass(s, false);
+    dra_bandwidth_pass(s, false);
     for (int i = 0; i < repeats; i++) {
-        seconds[0][i] = dra_stream_pass(s, false);
-        if (streaming) seconds[1][i] = dra_stream_pass(s, true);
+        seconds[0][i] = dra_bandwidth_pass(s, false);
+        if (streaming) seconds[1][i] = dra_bandwidth_pass(s, true);
     }
-    *plain = dra_stream_bytes(c) / dra_median(seconds[0], repeats);
-    if (streaming) *streaming = dra_stream_bytes(c) / dra_median(seconds[1], repeats);
-    dra_stream_destroy(s);
+    *plain = dra_bandwidth_bytes(c) / dra_median(seconds[0], repeats);
+    if (streaming) *streaming = dra_bandwidth_bytes(c) / dra_median(seconds[1], repeats);
+    dra_bandwidth_destroy(s);
     return DRA_OK;
 }
 
 dra_status dra_cpu_limits(dra_device *device, int repeats, dra_limits *out, dra_error *err)
 {
-    const size_t            bytes = (size_t)256 << 20; /* far more than any cache on the way */
-    const dra_stream_config read = {.reads = 1, .bytes = bytes};
-    const dra_stream_config write = {.writes = 1, .bytes = bytes};
-    const dra_stream_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
-    const dra_caches        caches = ((const dra_simd *)device->context)->caches;
+    const size_t               bytes = (size_t)256 << 20; /* far more than any cache on the way */
+    const dra_bandwidth_config read = {.reads = 1, .bytes = bytes};
+    const dra_bandwidth_config write = {.writes = 1, .bytes = bytes};
+    const dra_bandwidth_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
+    const dra_caches           caches = ((const dra_simd *)device->context)->caches;
     memcpy(out->cache, (const double[]){(double)caches.l1, (double)caches.l2, (double)caches.l3},
            sizeof out->cache);
     out->flops = median_flops(device, dra_flops_measure, repeats);

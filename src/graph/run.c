@@ -259,9 +259,10 @@ int dra_result_find(const dra_program *p, const char *name)
     return name ? (int)dra_names_find(&p->results, name) : -1;
 }
 
-dra_span dra_result_at(const dra_buffers *b, int result)
+dra_span dra_result(const dra_buffers *b, const char *name)
 {
-    if (result < 0 || (size_t)result >= b->p->n_result) return (dra_span){0};
+    const int result = dra_result_find(b->p, name);
+    if (result < 0) return (dra_span){0};
     const dra_place   *place = &b->p->result[result].place;
     const dra_storage *s = &b->p->storage[place->storage];
     const size_t       bytes = dra_bytes_of(&(dra_type){place->tensor.dtype, place->tensor.shape});
@@ -271,11 +272,6 @@ dra_span dra_result_at(const dra_buffers *b, int result)
     const unsigned char *base = b->launch.base[place->storage];
     return a && base ? (dra_span){a, (size_t)(base - a->data + place->offset), bytes}
                      : (dra_span){0};
-}
-
-dra_span dra_result(const dra_buffers *b, const char *name)
-{
-    return dra_result_at(b, dra_result_find(b->p, name));
 }
 
 dra_status dra_get(const dra_buffers *b, const char *name, void *data, size_t bytes, dra_error *err)

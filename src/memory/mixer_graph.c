@@ -351,13 +351,6 @@ const char *dra_show_name(dra_show_kind kind)
     return (unsigned)kind < DRA_SHOW_COUNT ? names[kind] : NULL;
 }
 
-const char *dra_channel_name(dra_channel c)
-{
-    static const char *const names[DRA_CHANNELS] = {
-        "blend", "scores", "distance", "slopes", "dual", "context", "cross_scores", "xl", "values"};
-    return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
-}
-
 void dra_mixer_put_out(dra_graph *g, const dra_mixer *m, const dra_tokens *tokens,
                        const dra_mixer_result *r)
 {

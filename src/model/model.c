@@ -248,16 +248,10 @@ static int attention_step(const dra_model *m, int64_t i)
     return i >= 0 && i < m->stack.n_attentions ? m->stack.attention[i] : -1;
 }
 
-const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i)
-{
-    const int k = attention_step(m, i);
-    return k < 0 ? NULL : dra_stack_at(&m->stack, k);
-}
-
 const dra_mixer *dra_model_mixer(const dra_model *m, int64_t i)
 {
-    const dra_sublayer *s = dra_model_attention(m, i);
-    return s ? dra_sublayer_mixer(s) : NULL;
+    const int k = attention_step(m, i);
+    return k < 0 ? NULL : dra_sublayer_mixer(dra_stack_at(&m->stack, k));
 }
 
 int64_t dra_model_attention_layer(const dra_model *m, int64_t i)

@@ -9,11 +9,6 @@
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-const dra_probe_task *dra_probe_task_at(size_t i)
-{
-    return i < dra_probe_makers_count ? &dra_probe_makers[i].info : NULL;
-}
-
 static const dra_probe_maker *find(const char *name)
 {
     for (size_t i = 0; name && i < dra_probe_makers_count; i++)

@@ -17,6 +17,27 @@ typedef struct dra_probe_line {
     int64_t          at; /* tokens so far */
 } dra_probe_line;
 
+typedef enum dra_answer_kind {
+    DRA_ANSWER_ROW,   /* all targets of a row are one answer: right if all of them are */
+    DRA_ANSWER_TARGET /* each target is an answer of its own                           */
+} dra_answer_kind;
+
+/* Options that not every task has, as bits of dra_probe_task.has. */
+enum {
+    DRA_PROBE_SYMBOLS = 1,
+    DRA_PROBE_PAIRS = 2,
+    DRA_PROBE_QUERIES = 4,
+    DRA_PROBE_DIGITS = 8,
+    DRA_PROBE_KINDS = 16,
+    DRA_PROBE_DEPTH = 32
+};
+
+typedef struct dra_probe_task {
+    const char     *name, *summary;
+    dra_answer_kind answer;
+    unsigned        has;
+} dra_probe_task;
+
 typedef struct dra_probe_maker {
     dra_probe_task info;
     void (*defaults)(dra_probe *p);

@@ -56,8 +56,8 @@ static void bursts(void **state)
 
 static void counts_bytes(void **state)
 {
-    const dra_stream_config c = {.reads = 1, .writes = 2, .updates = 3, .bytes = 100};
-    assert_true(dra_stream_bytes(&c) == 900);
+    const dra_bandwidth_config c = {.reads = 1, .writes = 2, .updates = 3, .bytes = 100};
+    assert_true(dra_bandwidth_bytes(&c) == 900);
 }
 
 static void streams_odd_sizes(void **state)
@@ -65,43 +65,43 @@ static void streams_odd_sizes(void **state)
     const size_t sizes[] = {1, 63, 512, 513, 4096, (256 << 10) - 1, (256 << 10) + 64, 3 << 20};
     for (size_t i = 0; i < COUNT(sizes); i++)
         for (int how = 1; how < 8; how++) {
-            const dra_stream_config c = {.reads = how & 1,
-                                         .writes = how >> 1 & 1,
-                                         .updates = how >> 2 & 1,
-                                         .bytes = sizes[i]};
-            dra_stream             *s;
-            dra_error               err = {0};
-            assert_int_equal(dra_stream_create(best(2), &c, &s, &err), DRA_OK);
+            const dra_bandwidth_config c = {.reads = how & 1,
+                                            .writes = how >> 1 & 1,
+                                            .updates = how >> 2 & 1,
+                                            .bytes = sizes[i]};
+            dra_bandwidth             *s;
+            dra_error                  err = {0};
+            assert_int_equal(dra_bandwidth_create(best(2), &c, &s, &err), DRA_OK);
             for (int pass = 0; pass < 4; pass++) {
-                const double seconds = dra_stream_pass(s, pass % 2 == 1);
+                const double seconds = dra_bandwidth_pass(s, pass % 2 == 1);
                 assert_true(seconds >= 0 && seconds < 60);
             }
-            dra_stream_destroy(s);
+            dra_bandwidth_destroy(s);
         }
-    dra_stream_destroy(NULL);
+    dra_bandwidth_destroy(NULL);
 }
 
-static void refused(dra_stream_config c, const char *text)
+static void refused(dra_bandwidth_config c, const char *text)
 {
-    dra_stream *s = (dra_stream *)&c;
-    dra_error   err = {0};
-    assert_int_equal(dra_stream_create(best(1), &c, &s, &err), DRA_ERR_VALUE);
+    dra_bandwidth *s = (dra_bandwidth *)&c;
+    dra_error      err = {0};
+    assert_int_equal(dra_bandwidth_create(best(1), &c, &s, &err), DRA_ERR_VALUE);
     assert_string_equal(err.text, text);
     assert_null(s);
-    assert_int_equal(dra_stream_create(best(1), &c, &s, NULL), DRA_ERR_VALUE);
+    assert_int_equal(dra_bandwidth_create(best(1), &c, &s, NULL), DRA_ERR_VALUE);
 }
 
 static void refuses_what_makes_no_sense(void **state)
 {
     dra_limits l = {.flops = 1};
     dra_error  err = {0};
-    refused((dra_stream_config){.bytes = 64},
+    refused((dra_bandwidth_config){.bytes = 64},
             "stream: 0 reads, 0 writes, 0 updates, expected 1 to 16 together");
-    refused((dra_stream_config){.reads = 17, .bytes = 64},
+    refused((dra_bandwidth_config){.reads = 17, .bytes = 64},
             "stream: 17 reads, 0 writes, 0 updates, expected 1 to 16 together");
-    refused((dra_stream_config){.reads = 2, .writes = -1, .bytes = 64},
+    refused((dra_bandwidth_config){.reads = 2, .writes = -1, .bytes = 64},
             "stream: 2 reads, -1 writes, 0 updates, expected 1 to 16 together");
-    refused((dra_stream_config){.reads = 1}, "stream: arrays of 0 bytes");
+    refused((dra_bandwidth_config){.reads = 1}, "stream: arrays of 0 bytes");
     assert_int_equal(dra_limits_measure(best(1), 0, &l, &err), DRA_ERR_VALUE);
     assert_string_equal(err.text, "limits: 0 repeats, expected 1 to 1000");
     assert_int_equal(dra_limits_measure(best(1), 1001, &l, NULL), DRA_ERR_VALUE);
@@ -111,17 +111,17 @@ static void refuses_what_makes_no_sense(void **state)
 /* A device with memory of its own and no way to measure it. */
 static void refuses_other_devices(void **state)
 {
-    const dra_stream_config c = {.reads = 1, .bytes = 64};
-    dra_device             *d;
-    dra_stream             *s = (dra_stream *)&d;
-    dra_limits              l = {.flops = 1};
-    dra_error               err = {0};
-    const dra_cpu_config    config = {1, "ref"};
+    const dra_bandwidth_config c = {.reads = 1, .bytes = 64};
+    dra_device                *d;
+    dra_bandwidth             *s = (dra_bandwidth *)&d;
+    dra_limits                 l = {.flops = 1};
+    dra_error                  err = {0};
+    const dra_cpu_config       config = {1, "ref"};
     assert_int_equal(apart_create(&config, &d, &err), DRA_OK);
     assert_int_equal(dra_limits_measure(d, 1, &l, &err), DRA_ERR_DEVICE);
     assert_string_equal(err.text, "limits: the device 'ref' does not measure its own");
     assert_true(l.flops == 0);
-    assert_int_equal(dra_stream_create(d, &c, &s, &err), DRA_ERR_DEVICE);
+    assert_int_equal(dra_bandwidth_create(d, &c, &s, &err), DRA_ERR_DEVICE);
     assert_string_equal(err.text, "stream: on the CPU only, this is 'ref'");
     assert_null(s);
     assert_true(dra_flops_measure(d) == 0 && dra_bf16_flops_measure(d) == 0);
