@@ -29,25 +29,25 @@ make_tree() {
     [ ! -d "$folder/base.part" ] || rm -rf "$folder/base.part"
     if [ ! -d "$folder/base" ]; then
         echo "bare   debootstrap" >&2
-        debootstrap --variant=minbase bookworm "$folder/base.part" "$mirror" >"$folder/debootstrap" ||
-            fail "debootstrap failed, see $folder/debootstrap"
+        debootstrap --variant=minbase bookworm "$folder/base.part" "$mirror" \
+            >"$folder/debootstrap" || fail "debootstrap failed, see $folder/debootstrap"
         mv "$folder/base.part" "$folder/base"
     fi
     rm -rf "$tree"
     cp -a "$folder/base" "$tree"
     cp /etc/resolv.conf "$tree/etc/resolv.conf"
     rm -rf "$tree/dev/ptmx" "$tree/dev/pts"
-    git clone -q --no-hardlinks . "$tree/root/dra"
+    git clone -q --no-hardlinks . "$tree/srv/dra"
 }
 
 # in_tree MOUNTS COMMAND: in the tree, with a proc of its own; all mounts end with the command.
 in_tree() {
     unshare --mount --pid --fork sh -c "
         mount --make-rprivate / && mount -t proc proc '$tree/proc' && $1 &&
-        exec env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=xterm \
+        exec env -i HOME=/srv PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=xterm \
             \${DRA_TEST_ONLY:+DRA_TEST_ONLY=\"\$DRA_TEST_ONLY\"} \
             \${DRA_TEST_JOBS:+DRA_TEST_JOBS=\"\$DRA_TEST_JOBS\"} \
-            chroot '$tree' sh -c 'cd /root/dra && $2'"
+            chroot '$tree' sh -c 'cd /srv/dra && $2'"
 }
 
 terminals="mkdir -p '$tree/dev/pts' && ln -sf pts/ptmx '$tree/dev/ptmx' &&

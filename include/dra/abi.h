@@ -18,7 +18,7 @@ DRA_BEGIN_C
     row(dra_metadata_item) row(dra_tensor_item) row(dra_ids) row(dra_tokenizer_config)             \
     row(dra_corpus_config) row(dra_feed_config) row(dra_example_text) row(dra_examples_config)     \
     row(dra_example_input) row(dra_cpu_config) row(dra_device_info) row(dra_span)                  \
-    row(dra_bandwidth_config) row(dra_limits) row(dra_value) row(dra_scan_config)                     \
+    row(dra_bandwidth_config) row(dra_limits) row(dra_value) row(dra_scan_config)                  \
     row(dra_memory_report) row(dra_profile_row) row(dra_op_info) row(dra_axes)                     \
     row(dra_random_config) row(dra_rotary_config) row(dra_cross_entropy_config)                    \
     row(dra_attend_config) row(dra_gru_cell) row(dra_slot_gru_cell) row(dra_lstm_cell)             \
@@ -38,7 +38,7 @@ DRA_BEGIN_C
     row(dra_batches_config) row(dra_batch) row(dra_gradients_config) row(dra_microbatch)           \
     row(dra_microbatch_result) row(dra_batch_part) row(dra_evaluation) row(dra_optimizer_config)   \
     row(dra_stage) row(dra_train_config) row(dra_trainer_config) row(dra_run_model_config)         \
-    row(dra_trainer_plan) row(dra_event) row(dra_scalar) row(dra_probe)        \
+    row(dra_trainer_plan) row(dra_event) row(dra_scalar) row(dra_probe)                            \
     row(dra_probe_score) row(dra_probe_config) row(dra_probe_result) row(dra_token_bias)           \
     row(dra_sampler_config) row(dra_context) row(dra_amateur) row(dra_generator_config)            \
     row(dra_generate_config) row(dra_logprob) row(dra_generated) row(dra_beam_config)              \

@@ -387,7 +387,7 @@ typedef struct dra_memory_call {
 
 typedef struct dra_memory_result {
     dra_value  item[2]; /* (B, H, width) of each stream, or slots (B, H, S, width) where these are
-                           read; with retrieval "formula" item[1] is y */
+                           read; with retrieval "formula" item[1] is y, item[0] is not read */
     dra_value *state;   /* the new state, in the order declared */
     dra_value  y;       /* a chunk that has read its slots itself: (B, T, heads, E); item[1] then is
                            their mean (B, T, H, E), if items are shown */

@@ -1,6 +1,7 @@
 /* The step of a memory over time: what a fused chunk must equal, and what a memory without one
  * gets for free. A reset puts the state back before the token, a pad keeps it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "memory/memory.h"
 
@@ -47,6 +48,14 @@ static void keep(dra_graph *g, const steps *u, dra_value mark, const dra_value *
     }
 }
 
+/* A step that was written by a user may have left an item out. */
+static void check_items(dra_graph *g, const dra_branch *b, const dra_value *item)
+{
+    for (int i = 0; i < b->sizes.streams && !dra_graph_failed(g); i++)
+        if (!item[i].id)
+            dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "the step sets no item[%d]", i);
+}
+
 static void body(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                  const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
@@ -71,7 +80,10 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
     for (int i = 0; i < s->streams; i++) c.x[i] = x[1 + i];
     for (int i = 0; i < u->codes; i++) c.code[i] = x[1 + s->streams + i];
     if (u->skips) c.skip = x[2 + s->streams + u->codes];
+    const bool formula = strcmp(b->config.retrieval, "formula") == 0;
+    if (formula) r.item[0] = c.x[0]; /* y is all that is read then */
     b->memory->step(g, &c, &r);
+    check_items(g, b, r.item);
     if (u->marked) keep(g, u, mark, before, carry_out, r.item);
     for (int i = 0; i < s->streams; i++) y[i] = r.item[i];
     for (int i = 0; i < b->n_states && u->trail; i++) y[s->streams + i] = carry_out[i];

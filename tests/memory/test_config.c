@@ -550,6 +550,28 @@ static void refuses_incomplete_tables(void **state)
     expect_all_refused(COUNT(cases), cases);
 }
 
+/* A step that forgets an item is named when the first text is read. */
+static void declare_nothing(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                            dra_specs *state)
+{}
+
+static void remember_nothing(dra_graph *g, const dra_memory_call *c, dra_memory_result *r) {}
+
+static void refuses_steps_without_items(void **state)
+{
+    static const char *const time[] = {"time", NULL};
+    const dra_memory         mine = {"mine", time, NULL, declare_nothing, remember_nothing};
+    const dra_real           x[12] = {0};
+    dra_error                err = {0};
+    reading                  r = open_reading(&(dra_mixer_config){SIZES, .a = {.own = &mine}});
+    dra_states              *s = new_states(r.module->state, 1);
+    const dra_named          in = {"x", (void *)x, sizeof x};
+    expect_refused(dra_reader_read(r.reader, s, 1, NULL, 1, &in, &err), &err, DRA_ERR_VALUE,
+                   "mine: the step sets no item[0]");
+    dra_states_destroy(s);
+    close_reading(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +580,7 @@ int main(void)
         cmocka_unit_test(refuses_sizes_beyond_memory), cmocka_unit_test(refuses_wrong_gammas),
         cmocka_unit_test(refuses_wrong_sums),          cmocka_unit_test(refuses_wrong_blocks),
         cmocka_unit_test(refuses_incomplete_tables),   cmocka_unit_test(refuses_what_is_not_there),
+        cmocka_unit_test(refuses_steps_without_items),
     };
     return check_main("config", NULL, 0, tests, COUNT(tests));
 }
