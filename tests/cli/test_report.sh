@@ -208,6 +208,7 @@ real_run() {
         answers report gru slots --out runs.html && well_formed runs.html &&
         has runs.html 'gru, 2 × 32, 2 heads' 'slots, 2 × 32, 2 heads' 'Half-lives of memory' \
             'lines lead from step 4 to 12' 'layer 1, head 0, gru' 'What a sample reads' \
+            'class="in-light">darker</span><span class="in-dark">brighter</span> means more' \
             'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' \
             'Samples' '<details class="card"><summary>' '>weight</text>' '>token that is read<' \
             '>loss (nats per token)</text>' '>half-life (tokens)<'
@@ -217,9 +218,10 @@ real_run() {
 settings() {
     grep -q '^{"threads": 2, "date": "2.* UTC", "command": "dra train --preset dra-gru-tiny' \
         gru/train/started.jsonl &&
-        has runs.html 'What differs' 'What all runs share' '<th>mixer.memory</th><td>gru</td>' \
+        has runs.html 'What differs' 'What all runs share' \
+            '<th>mixer.memory</th><td data-label="gru">gru</td>' \
             '2 threads' 'seed 0' '<summary>Commands</summary>' \
-            '<th>batch</th><td colspan="2">2</td>' \
+            '<th>batch</th><td colspan="2">2</td>' 'data-label="gru">' 'data-label="slots">' \
             '--preset dra-slots-tiny' || return 1
     run 0 train --resume --out gru --steps 14 --threads 1 && answers report gru &&
         [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ] &&
