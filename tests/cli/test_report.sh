@@ -127,6 +127,12 @@ finding() {
         answers report low --out one.html && well_formed one.html &&
         has one.html 'The evaluation loss ended at <b>1.5000</b>' && lacks one.html 'class="legend"'
 }
+# A training loss of the headline is in the table, too.
+training_finding() {
+    mkdir plain && grep -v eval low/log.jsonl >plain/log.jsonl && answers report plain &&
+        has plain/report.html 'The mean training loss ended at <b>1.5314</b>' \
+            '<th>mean at end</th>' '>1.5314</td>'
+}
 # Nothing is promised that is not there.
 no_promises() {
     lacks same.html 'dots: evaluation' && lacks same.html '<h2>Probes' &&
@@ -268,6 +274,7 @@ check "runs of one name" same_names
 check "nothing at all" empty
 check "no empty parts" no_promises
 check "the finding" finding
+check "the finding about training is in the table" training_finding
 check "five runs" five
 check "intervals and chance of probes" intervals
 check "hostile names" hostile
