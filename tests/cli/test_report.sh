@@ -259,7 +259,8 @@ parts_of_runs() {
 events() {
     train board dra-gru-tiny --tensorboard || return 1
     set -- board/events.out.tfevents.*
-    [ $# -eq 1 ] && [ -s "$1" ] && grep -q 'brain.Event:2' "$1" && grep -q eval_loss "$1"
+    [ $# -eq 1 ] && [ -s "$1" ] && grep -q 'brain.Event:2' "$1" && grep -q eval/loss "$1" &&
+        grep -q train/learning_rate "$1"
 }
 
 check "a log made by hand" by_hand
