@@ -53,7 +53,7 @@ static const char *recall_verdict(const demo_recall *r)
 {
     if (!r->knows[0] && !r->knows[1]) return "Neither has learned to remember";
     if (!r->knows[0] || r->better == 1) return "But dra remembers less";
-    return r->better == 0 ? "And dra remembers more" : "And dra remembers as well";
+    return r->better == 0 ? "And dra remembers more" : "And dra remembers just as well";
 }
 
 void demo_claims(const demo *d, char claims[DEMO_CLAIMS][DEMO_CLAIM])
