@@ -11,7 +11,7 @@ const talk = { turns: [], from: null, running: null, name: null, saved: false };
 async function state_name(text) {
   const words = text.match(/[A-Za-z0-9]+/g) || ["talk"];
   let name = words[0].slice(0, 32);
-  for (const word of words.slice(1, 6)) if (name.length + word.length < 32) name += "-" + word;
+  for (const word of words.slice(1, 4)) if (name.length + word.length < 32) name += "-" + word;
   name += "." + new Date().toTimeString().slice(0, 8).replaceAll(":", ".");
   const taken = new Set((await (await ask("GET", "/states")).json()).data.map((s) => s.name));
   let free = name;
