@@ -46,6 +46,9 @@ resumes_curve() {
     sed '/step 41\/44/,$d' "$out" | grep -q '│'
 }
 
+# The curve is as wide as the terminal is.
+fills_width() { rm -rf run120; trains 120 && ! fits 110; }
+
 drops_fields() { trains 40 && ! grep -q -e ' lr ' -e ' norm ' "$out"; }
 
 ends_with_totals() {
@@ -162,6 +165,7 @@ tiny_model="--model run80"
 if has_terminal; then
     check "training: 80 columns" trains 80 tokens/s " left"
     check "training: 120 columns" trains 120 tokens/s " lr " " norm " " left"
+    check "training: a curve of 120 columns" fills_width
     check "training: 40 columns" drops_fields
     check "a resumed run: its whole curve" resumes_curve
     check "training: a dumb terminal" dumb 1
