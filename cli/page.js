@@ -59,11 +59,11 @@ const quantile = (y, part) => {
 // Scales: from numbers to places and back, and round numbers between.
 const scale = (lo, hi, from, to, log) => {
     const f = log ? Math.log : x => x, g = log ? Math.exp : x => x, a = f(lo), b = f(hi);
-    return {lo, hi, log, at: x => from + (f(x) - a) / (b - a) * (to - from),
+    return {lo, hi, from, to, log, at: x => from + (f(x) - a) / (b - a) * (to - from),
         back: p => g(a + (p - from) / (to - from) * (b - a))};
 };
-const ticks = s => {
-    const out = [];
+const ticks = (s, room) => { // room: what a number takes
+    const out = [], want = Math.min(9, Math.max(3, Math.abs(s.to - s.from) / room));
     if (s.log) {
         const many = s.hi / s.lo < 300 ? [1, 2, 5] : [1];
         for (let e = Math.floor(Math.log10(s.lo)); e <= Math.log10(s.hi); e++)
@@ -72,7 +72,7 @@ const ticks = s => {
         if (out.length > 1) return out.filter((_, i) => i % Math.ceil(out.length / 8) === 0);
         out.length = 0;
     }
-    const raw = (s.hi - s.lo) / 6, ten = 10 ** Math.floor(Math.log10(raw));
+    const raw = (s.hi - s.lo) / want, ten = 10 ** Math.floor(Math.log10(raw));
     const step = ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
     for (let k = Math.ceil(s.lo / step - 1e-9); k * step <= s.hi + 1e-9 * step; k++)
         out.push(Number((k * step).toPrecision(12)));
@@ -120,11 +120,11 @@ const make = (name, attributes, parent, text) => {
 };
 const drawAxes = (c, g, sx, sy) => {
     const [l, r, b, t] = c.box;
-    for (const v of ticks(sx)) {
+    for (const v of ticks(sx, 70)) {
         make('path', {class: 'grid', d: `M${sx.at(v)} ${t}V${b}`}, g);
         make('text', {class: 'mid', x: sx.at(v), y: b + 15}, g, short(v));
     }
-    for (const v of ticks(sy)) {
+    for (const v of ticks(sy, 40)) {
         make('path', {class: 'grid', d: `M${l} ${sy.at(v)}H${r}`}, g);
         make('text', {class: 'end', x: l - 6, y: sy.at(v) + 4}, g, short(v));
     }
