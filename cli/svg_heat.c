@@ -1,4 +1,4 @@
-/* Maps: cells by the strength of their colour, labels of rows and columns, and a bar of the colours.
+/* Maps: cells by the strength of their colour, labels of rows and columns, a bar of the colours.
  * What rows are is written above their labels, as charts of lines have it. */
 #include "svg.h"
 #include "term.h"

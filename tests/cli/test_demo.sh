@@ -24,7 +24,8 @@ last_screen() {
         tr '\n' ' ' <last | tr -s ' ' >told &&
         has told "in 2,000 tokens dra's memory stayed at 97.0 KiB; a token took" \
             "The Transformer's memory grew from 2.0 MiB to 3.9 MiB; a token took" \
-            'Neither has learned to remember: asked ' 'told more than 800 tokens ago, dra was right' \
+            'Neither has learned to remember: asked ' \
+            'told more than 800 tokens ago, dra was right' \
             'generate --model first/dra --prompt' 'chat --model first/dra' \
             'serve --model first/dra' 'report first/dra'
 }
@@ -66,7 +67,8 @@ page() {
 # What the end of the demo proposes works with what is there.
 usable() {
     answers generate --model first/dra --prompt "Once upon a time." --tokens 8 &&
-        echo "Once upon a time." | "$dra" chat --model first/dra --tokens 8 >"$out" && [ -s "$out" ] &&
+        echo "Once upon a time." | "$dra" chat --model first/dra --tokens 8 >"$out" &&
+        [ -s "$out" ] &&
         answers report first/dra && [ -s first/dra/report.html ] &&
         run 0 eval --model first/softmax --data first/stories.txt --separator= --json &&
         is_json "$out" >/dev/null

@@ -18,8 +18,9 @@ done
 after() {
     sed '/<\/body>/d' page.html >after.html
     printf '<script>%s</script></body></html>\n' "$2" >>after.html
-    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$scratch/browser" \
-        --window-size="$1",800 --virtual-time-budget=2000 --dump-dom "file://$PWD/after.html" \
+    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --window-size="$1",800 \
+        --user-data-dir="$scratch/browser" --virtual-time-budget=2000 \
+        --dump-dom "file://$PWD/after.html" \
         </dev/null >"$out" 2>/dev/null && grep -q '</html>' "$out"
 }
 
@@ -79,8 +80,9 @@ all_runs() {
     mkdir low/train high/train && echo '{"lr": 1}' >low/train/config.json &&
         echo '{"lr": 2}' >high/train/config.json && answers report low high --out page.html &&
         after 390 'const cells = [...document.querySelectorAll(".differ td")];
-            document.title = cells.map(e => getComputedStyle(e, "::before").content + e.textContent +
-                (e.getBoundingClientRect().right <= innerWidth)).join(" ");' &&
+            const isSeen = e => e.getBoundingClientRect().right <= innerWidth;
+            document.title = cells.map(e => getComputedStyle(e, "::before").content +
+                e.textContent + isSeen(e)).join(" ");' &&
         has "$out" 'low: ' 'high: ' && grep -q '<title>.*low: .*1true .*high: .*2true' "$out"
 }
 

@@ -173,7 +173,7 @@ static const char *long_label(const void *user, int64_t row, char text[32])
 
 static void write_map(FILE *out, const void *user) { svg_heat(out, user); }
 
-/* What rows are stands above their labels, which have four columns, whatever letters they are of. */
+/* What rows are stands above their labels, which have four columns, of whatever letters. */
 static void names_of_maps_are_clear_of_labels(void **state)
 {
     const svg_map map = {.title = "map",

@@ -9,10 +9,10 @@
 /* The curve of a log up to a step; `lines`: how many, one for `every` steps from the first on. */
 static cli_train_progress past_of(int64_t first, int64_t every, int lines, int64_t until)
 {
-    char               path[] = "/tmp/dra-past-XXXXXX";
+    char               path[64];
     cli_train_progress w = {0};
-    const int          fd = mkstemp(path);
-    FILE              *out = fd < 0 ? NULL : fdopen(fd, "w");
+    snprintf(path, sizeof path, "/tmp/dra-past-%ld.jsonl", (long)getpid());
+    FILE *out = fopen(path, "wx");
     assert_non_null(out);
     for (int i = 0; i < lines; i++)
         fprintf(out, "{\"step\": %lld, \"loss\": %d}\n{\"step\": %lld, \"eval_loss\": 9}\n",
