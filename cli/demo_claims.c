@@ -3,6 +3,7 @@
 #include "demo.h"
 #include "units.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ enum { COST = 240 }; /* bytes of a text */
 static const char *cost_text(const demo_model *m, char text[COST])
 {
     const demo_cost *c = &m->cost;
-    char             a[24], b[24], memory[80];
+    char             a[24], b[24], memory[80], micros[2][32];
     cli_bytes_text(c->bytes[0], a);
     cli_bytes_text(c->bytes[1], b);
     if (c->bytes[0] == c->bytes[1])
@@ -35,8 +36,9 @@ static const char *cost_text(const demo_model *m, char text[COST])
     else
         snprintf(memory, sizeof memory, "grew from %s to %s", a, b);
     snprintf(text, COST,
-             "%s's memory %s; a token took %.0f microseconds at the beginning and %.0f at the end.",
-             m->called, memory, c->micros[0], c->micros[1]);
+             "%s's memory %s; a token took %s microseconds at the beginning and %s at the end.",
+             m->called, memory, whole(llrint(c->micros[0]), micros[0]),
+             whole(llrint(c->micros[1]), micros[1]));
     return text;
 }
 
