@@ -93,7 +93,7 @@ static dra_status open_folder(const demo *d, dra_error *err)
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
-static dra_status write_report(demo *d, dra_error *err)
+static dra_status write_report(demo *d, const char *const *lead, dra_error *err)
 {
     char        path[DEMO_PATH];
     const char *runs[DEMO_MODELS];
@@ -107,34 +107,27 @@ static dra_status write_report(demo *d, dra_error *err)
         if (st == DRA_OK) st = dra_file_write(path, m->line_text, m->line_bytes, err);
     }
     if (st == DRA_OK) st = demo_path(d, "report.html", path, err);
-    if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", err);
+    if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", lead, err);
     if (st == DRA_OK) cli_line(demo_out(d), "  Everything on one page: %s", path);
     return st;
 }
 
-/* How to call this program from here: by its path if it is below, else by its name. */
-static const char *program(char path[DEMO_PATH])
+/* One screen: the claims, commands to try, where the report is. */
+static dra_status write_end(demo *d, dra_error *err)
 {
-    char          here[DEMO_PATH];
-    const ssize_t n = readlink("/proc/self/exe", path, DEMO_PATH - 1);
-    if (n <= 0 || !getcwd(here, sizeof here)) return "dra";
-    path[n] = '\0';
-    const size_t k = strlen(here);
-    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : "dra";
-}
-
-static void write_next(const demo *d)
-{
-    char        path[DEMO_PATH], room[CLI_CLEAN];
-    const char *dra = program(path);
-    fprintf(demo_out(d),
-            "\n  Your own text, in three commands:\n\n"
-            "    %s train --preset dra-delta-tiny --data my.txt --out my-model\n"
-            "    %s generate --model my-model --prompt \"Once upon a time\"\n"
-            "    %s report my-model\n\n"
-            "  And the model of this demo:\n\n"
-            "    %s generate --model %s --prompt \"Once upon a time.\"\n",
-            dra, dra, dra, dra, cli_clean(d->model[0].folder, room));
+    char        claims[DEMO_CLAIMS][DEMO_CLAIM];
+    const char *lead[DEMO_CLAIMS + 1] = {NULL};
+    demo_wrap   w = {.out = demo_out(d), .margin = "  "};
+    demo_heading(d, "In short");
+    demo_claims(d, claims);
+    for (int i = 0; i < DEMO_CLAIMS; i++) {
+        lead[i] = claims[i];
+        demo_wrap_text(&w, claims[i], strlen(claims[i]));
+        demo_wrap_end(&w);
+        fputs("\n", demo_out(d));
+    }
+    demo_next(d);
+    return write_report(d, lead, err);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -147,10 +140,7 @@ static dra_status all_parts(demo *d, dra_error *err)
     for (size_t i = 0; i < COUNT(parts) && st == DRA_OK && !cli_progress_stopped(); i++)
         st = parts[i](d, err);
     if (st != DRA_OK || cli_progress_stopped()) return st;
-    demo_heading(d, "What next");
-    st = write_report(d, err);
-    if (st == DRA_OK) write_next(d);
-    return st;
+    return write_end(d, err);
 }
 
 static void close_all(demo *d)
@@ -190,7 +180,7 @@ static int run(const void *args)
         fputs("dra: stopped; the demo is not complete\n", stderr);
         return CLI_INTERRUPTED;
     }
-    printf("\n  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));
+    printf("  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));
     return CLI_OK;
 }
 

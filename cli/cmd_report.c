@@ -45,7 +45,7 @@ static int run(const void *args)
     if (!a->out && !default_path(a->runs.text[0], path))
         st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
     if (st == DRA_OK)
-        st = page_report(a->runs.count, a->runs.text, a->out ? a->out : path, a->title, &err);
+        st = page_report(a->runs.count, a->runs.text, a->out ? a->out : path, a->title, NULL, &err);
     if (st == DRA_OK && isatty(STDOUT_FILENO))
         cli_line(stdout, "%s", a->out ? a->out : path);
     else if (st == DRA_OK)

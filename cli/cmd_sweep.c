@@ -157,7 +157,7 @@ static dra_status write_results(const struct args *a, const cli_sweep_results *a
         if (dra_trainer_saved(all->runs[i].folder) >= 0) folders[n++] = all->runs[i].folder;
     snprintf(title, sizeof title, "sweep %.200s", a->out);
     if (st == DRA_OK && n && cli_path(a->out, "report.html", path, sizeof path))
-        st = page_report(n, folders, path, title, err);
+        st = page_report(n, folders, path, title, NULL, err);
     free(folders);
     return st;
 }

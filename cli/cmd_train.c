@@ -559,6 +559,13 @@ static void write_about(const parts *p, FILE *out)
             cli_line(out, "read     %s", dra_corpus_about(all[i]));
 }
 
+static void show_past(const struct args *a, const dra_trainer_plan *plan, cli_train_progress *w)
+{
+    char path[PATH_TEXT];
+    if (!plan->first || (!a->log && !cli_path(a->out, "log.jsonl", path, sizeof path))) return;
+    cli_progress_past(w, a->log ? a->log : path, plan->first);
+}
+
 static int train(const struct args *a, bool note)
 {
     parts              p = {0};
@@ -583,6 +590,7 @@ static int train(const struct args *a, bool note)
         cli_progress_plan(&plan, stderr);
         cli_train_changes(&plan, stderr);
         w.log_every = plan.train.log_every;
+        show_past(a, &plan, &w);
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);

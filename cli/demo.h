@@ -9,8 +9,15 @@
 
 enum { DEMO_PATH = 4096, DEMO_MODELS = 2, DEMO_CONTEXT = 256, DEMO_BATCH = 4 };
 
+typedef struct demo_cost { /* at the beginning of the long text, and at its end */
+    size_t bytes[2];       /* of state */
+    double micros[2];      /* a token */
+} demo_cost;
+
 typedef struct demo_model {
     const char  *name, *title; /* name: also of its folder */
+    const char  *called;       /* in a sentence */
+    demo_cost    cost;
     char         folder[DEMO_PATH];
     dra_model   *model;
     dra_weights *weights; /* once it is trained */
@@ -19,6 +26,13 @@ typedef struct demo_model {
     char  *line_text;
     size_t line_bytes;
 } demo_model;
+
+typedef struct demo_recall { /* of what was told longest ago */
+    const char *ago;         /* "more than 800" */
+    int64_t     asked, right[DEMO_MODELS], guess;
+    bool        knows[DEMO_MODELS]; /* more than a guess does */
+    int         better;             /* -1: the difference may be chance */
+} demo_recall;
 
 typedef struct demo {
     const char    *out;
@@ -29,6 +43,7 @@ typedef struct demo {
     dra_tokenizer *tokenizer;
     dra_corpus    *corpus;
     demo_model     model[DEMO_MODELS];
+    demo_recall    recall;
     cli_status     status; /* on stdout, as everything */
     int            part;   /* the heading that was written last */
 } demo;
@@ -41,6 +56,11 @@ dra_status demo_facts(demo *d, dra_error *err);   /* what returns, by the distan
 dra_status demo_stream(demo *d, dra_error *err);  /* a long text, chunk by chunk */
 dra_status demo_exact(demo *d, dra_error *err);   /* whole against in pieces */
 
+/* What they have shown, in words, and commands to go on with. */
+enum { DEMO_CLAIMS = 2, DEMO_CLAIM = 640 };
+void demo_claims(const demo *d, char claims[DEMO_CLAIMS][DEMO_CLAIM]);
+void demo_next(const demo *d);
+
 /* ---- showing --------------------------------------------------------------------------------- */
 
 FILE *demo_out(const demo *d);
@@ -48,9 +68,10 @@ void  demo_heading(demo *d, const char *title);
 void  demo_took(const demo *d, double began); /* how long a part took */
 
 typedef struct demo_wrap { /* text in lines of less than 80 columns, word by word */
-    FILE  *out;
-    size_t column, n;
-    char   word[64];
+    FILE       *out;
+    const char *margin; /* of each line */
+    size_t      column, n;
+    char        word[64];
 } demo_wrap;
 
 void demo_wrap_text(demo_wrap *w, const char *text, size_t bytes);

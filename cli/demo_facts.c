@@ -11,9 +11,12 @@
 /* ---- distances ------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *name;
+    const char *name, *ago;
     int64_t     below; /* tokens since the fact was said last */
-} ranges[] = {{"below 50", 50}, {"50 to 200", 200}, {"200 to 800", 800}, {"above 800", INT64_MAX}};
+} ranges[] = {{"below 50", "less than 50", 50},
+              {"50 to 200", "50 to 200", 200},
+              {"200 to 800", "200 to 800", 800},
+              {"above 800", "more than 800", INT64_MAX}};
 
 enum { RANGES = COUNT(ranges), CHUNK = 128 };
 
@@ -211,7 +214,7 @@ static void write_meaning(const demo *d, const facts *f)
     for (int k = 0; k < RANGES; k += RANGES - 1) {
         const demo_model *m = better(d, f, k);
         if (!f->score[0][k].asked) continue;
-        fprintf(out, "  Told %s tokens ago: ", ranges[k].name);
+        fprintf(out, "  Told %s tokens ago: ", ranges[k].ago);
         if (!knows(f, 0, k) && !knows(f, 1, k))
             fprintf(out, "neither knows more than a guess.\n");
         else if (m)
@@ -227,6 +230,22 @@ static void write_meaning(const demo *d, const facts *f)
             DEMO_CONTEXT);
 }
 
+/* What the end of the demo tells. */
+static void keep_farthest(demo *d, const facts *f)
+{
+    int k = RANGES - 1;
+    while (k > 0 && !f->score[0][k].asked) k--;
+    const demo_model *m = better(d, f, k);
+    d->recall = (demo_recall){.ago = ranges[k].ago,
+                              .asked = f->score[0][k].asked,
+                              .guess = llrint(f->guess[k]),
+                              .better = m ? (int)(m - d->model) : -1};
+    for (int i = 0; i < DEMO_MODELS; i++) {
+        d->recall.right[i] = f->score[i][k].right;
+        d->recall.knows[i] = knows(f, i, k);
+    }
+}
+
 dra_status demo_facts(demo *d, dra_error *err)
 {
     const double began = cli_now();
@@ -237,6 +256,7 @@ dra_status demo_facts(demo *d, dra_error *err)
         write_table(d, &r.f);
         write_lines(d, &r.f);
         write_meaning(d, &r.f);
+        keep_farthest(d, &r.f);
         demo_took(d, began);
     }
     reading_free(&r);

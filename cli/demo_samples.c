@@ -27,7 +27,7 @@ static dra_status write_sample(const demo *d, const demo_model *m, const char *p
                                     .device = d->device,
                                     .tokenizer = d->tokenizer,
                                     .sampler = {.temperature = 0.7, .seed = d->seed}};
-    page                       p = {{.out = demo_out(d)}, m->lines};
+    page                       p = {{.out = demo_out(d), .margin = "  | "}, m->lines};
     const dra_generate_config  how = {.tokens = WRITTEN, .write = write_piece, .user = &p};
     dra_generator             *g = NULL;
     dra_generated              out;
@@ -48,7 +48,7 @@ dra_status demo_samples(demo *d, dra_error *err)
     story_config c = demo_story(d, DEMO_HELD_OUT, 0);
     story        s = {0};
     dra_ids      prompt = {0};
-    demo_wrap    w = {.out = demo_out(d)};
+    demo_wrap    w = {.out = demo_out(d), .margin = "  | "};
     demo_heading(d, "The same beginning for both");
     c.facts = 2;
     c.gap = 0;

@@ -27,7 +27,7 @@ static void end_word(demo_wrap *w)
     w->word[w->n] = '\0';
     dra_make_shown(w->word);
     if (w->column + 1 + w->n > WIDTH) w->column = 0, fputc('\n', w->out);
-    fprintf(w->out, "%s%.*s", w->column ? " " : "  | ", (int)w->n, w->word);
+    fprintf(w->out, "%s%.*s", w->column ? " " : w->margin, (int)w->n, w->word);
     w->column += w->n + 1;
     w->n = 0;
 }

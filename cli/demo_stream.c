@@ -153,6 +153,19 @@ static void write_row(streaming *s)
     fflush(demo_out(s->d));
 }
 
+/* After the first thousand tokens, or as many as there are, and at the end. */
+static void keep_cost(streaming *s)
+{
+    const size_t first = 1000 / CHUNK < s->chunks ? 1000 / CHUNK : 1;
+    for (int i = 0; i < DEMO_MODELS; i++) {
+        demo_cost *c = &s->d->model[i].cost;
+        for (int k = s->done > first; k < 2; k++) {
+            c->bytes[k] = s->bytes[i];
+            c->micros[k] = recent(s->micros[i], s->done);
+        }
+    }
+}
+
 /* The share of the work that is done, where the cost of a chunk goes on growing as it has. */
 static double work_done(const streaming *s)
 {
@@ -206,6 +219,7 @@ dra_status demo_stream(demo *d, dra_error *err)
         st = read_chunk(&s, err);
         if (st != DRA_OK) break;
         write_points(&s);
+        keep_cost(&s);
         write_row(&s);
         show_charts(&s);
     }

@@ -70,7 +70,7 @@ static dra_status open_corpus(demo *d, const char *stories, dra_error *err)
 static void show_begin(FILE *out, const char *text, size_t bytes)
 {
     enum { SHOWN = 560 };
-    demo_wrap w = {.out = out};
+    demo_wrap w = {.out = out, .margin = "  | "};
     size_t    n = bytes < SHOWN ? bytes : SHOWN;
     while (n && text[n - 1] != '.') n--;
     demo_wrap_text(&w, text, n);

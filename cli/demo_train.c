@@ -18,13 +18,13 @@
     "{\"shift\": \"half\", "
 
 static const struct {
-    const char *name, *title, *config;
+    const char *name, *called, *title, *config;
 } kinds[DEMO_MODELS] = {
-    {"dra", "delta memory and slots: a state of constant size",
+    {"dra", "dra", "delta memory and slots: a state of constant size",
      BASE "\"memory\": \"delta\", \"decay\": \"data\", \"blend\": \"learned\", "
           "\"b\": {\"memory\": \"slots\", \"retrieval\": \"slots-own\", \"slots\": 16, "
           "\"gate\": \"routed\"}}}"},
-    {"softmax", "a Transformer: attends to all tokens before",
+    {"softmax", "The Transformer", "a Transformer: attends to all tokens before",
      BASE "\"memory\": \"append\", \"retrieval\": \"time\"}}"},
 };
 
@@ -35,6 +35,7 @@ static dra_status make_model(demo *d, int i, dra_error *err)
     const char      *config = kinds[i].config;
     dra_status       st = dra_model_config_parse("demo", config, strlen(config), &c, err);
     m->name = kinds[i].name;
+    m->called = kinds[i].called;
     m->title = kinds[i].title;
     c.vocab = dra_tokenizer_size(d->tokenizer);
     c.context = DEMO_CONTEXT;
@@ -179,10 +180,11 @@ dra_status demo_train(demo *d, dra_error *err)
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
         st = make_model(d, i, err);
         if (st == DRA_OK)
-            fprintf(demo_out(d), "  %-8s %-44s %s parameters\n", d->model[i].name,
-                    d->model[i].title,
-                    cli_count_text((double)dra_model_param_count(d->model[i].model), count));
+            fprintf(demo_out(d), "  %-8s %s parameters  %s\n", d->model[i].name,
+                    cli_count_text((double)dra_model_param_count(d->model[i].model), count),
+                    d->model[i].title);
     }
+    fputs("\n", demo_out(d));
     if (st == DRA_OK) st = open_trainers(&l, err);
     if (st == DRA_OK) st = take_turns(&l, err);
     for (int i = 0; i < DEMO_MODELS; i++) {

@@ -79,12 +79,22 @@ static void write_legend(const cli_page *p)
     fputs("</div>\n", p->out);
 }
 
+static void write_lead(const cli_page *p)
+{
+    for (const char *const *text = p->lead; text && *text; text++) {
+        fputs("<p class=\"finding\">", p->out);
+        svg_text(p->out, *text);
+        fputs("</p>\n", p->out);
+    }
+}
+
 void page_write(const cli_page *p)
 {
     page_head(p->out, p->title);
     fputs("<h1>", p->out);
     svg_text(p->out, p->title);
     fputs("</h1>\n", p->out);
+    write_lead(p);
     page_finding(p);
     page_facts(p);
     page_summary(p);

@@ -7,17 +7,18 @@
 #include "svg.h"
 
 typedef struct cli_page {
-    FILE             *out;
-    const char       *title;
-    size_t            n;
-    const cli_record *records;
+    FILE              *out;
+    const char        *title;
+    const char *const *lead; /* paragraphs that come first, NULL at the end; NULL: none */
+    size_t             n;
+    const cli_record  *records;
 } cli_page;
 
 void page_write(const cli_page *p);
 
 /* Reads runs and writes the page about them to a file. title NULL: the runs' names. */
 dra_status page_report(size_t n, const char *const *runs, const char *path, const char *title,
-                       dra_error *err);
+                       const char *const *lead, dra_error *err);
 
 /* Its parts; those that have nothing to show write nothing. */
 void page_head(FILE *out, const char *title); /* with the style */
@@ -41,9 +42,10 @@ void   page_section(FILE *out, const char *title); /* begins one; ends with </se
 void   page_key(FILE *out, size_t i);              /* a short line in the colour of record i */
 
 /* Numbers of a series over steps; NaN: there are none. */
-double      page_last(const cli_record *r, const char *name);
-double      page_least(const cli_record *r, const char *name);
-double      page_median(const cli_record *r, const char *name);
+double page_last(const cli_record *r, const char *name);
+double page_least(const cli_record *r, const char *name);
+double page_end(const cli_record *r, const char *name); /* mean of its last tenth, 50 at most */
+double page_median(const cli_record *r, const char *name);
 const char *page_time(double seconds, char text[32]); /* "0:01:20" */
 bool        page_is_run(const cli_record *r);         /* a file of probes alone is none */
 

@@ -59,11 +59,11 @@ const quantile = (y, part) => {
 // Scales: from numbers to places and back, and round numbers between.
 const scale = (lo, hi, from, to, log) => {
     const f = log ? Math.log : x => x, g = log ? Math.exp : x => x, a = f(lo), b = f(hi);
-    return {lo, hi, log, at: x => from + (f(x) - a) / (b - a) * (to - from),
+    return {lo, hi, from, to, log, at: x => from + (f(x) - a) / (b - a) * (to - from),
         back: p => g(a + (p - from) / (to - from) * (b - a))};
 };
-const ticks = s => {
-    const out = [];
+const ticks = (s, room) => { // room: what a number takes
+    const out = [], want = Math.min(9, Math.max(3, Math.abs(s.to - s.from) / room));
     if (s.log) {
         const many = s.hi / s.lo < 300 ? [1, 2, 5] : [1];
         for (let e = Math.floor(Math.log10(s.lo)); e <= Math.log10(s.hi); e++)
@@ -72,7 +72,7 @@ const ticks = s => {
         if (out.length > 1) return out.filter((_, i) => i % Math.ceil(out.length / 8) === 0);
         out.length = 0;
     }
-    const raw = (s.hi - s.lo) / 6, ten = 10 ** Math.floor(Math.log10(raw));
+    const raw = (s.hi - s.lo) / want, ten = 10 ** Math.floor(Math.log10(raw));
     const step = ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
     for (let k = Math.ceil(s.lo / step - 1e-9); k * step <= s.hi + 1e-9 * step; k++)
         out.push(Number((k * step).toPrecision(12)));
@@ -95,20 +95,20 @@ const fitY = (c, all) => {
     for (const l of all) {
         const isIn = (v, i) => isFinite(v) && l.x[i] >= x0 && l.x[i] <= x1;
         const inside = l.y.filter(isIn);
-        const ends = l.lo ? [...l.lo.filter(isIn), ...l.hi.filter(isIn)] : [];
+        const ends = l.lo ? [...l.lo.filter(isIn), ...l.hi.filter(isIn)] : l.raw.filter(isIn);
         seen.push(...inside);
         for (const v of [...inside, ...ends]) lo = Math.min(lo, v), hi = Math.max(hi, v);
         most = Math.max(most, quantile(inside, 0.93) || -Infinity);
     }
-    if (!seen.length) return [0, 1, false];
+    if (!seen.length) return [0, 1, false, false];
     const cut = c.robust && view.range === 'robust' && most - lo < 0.6 * (hi - lo) && most > lo;
     if (cut) hi = most + 0.05 * (most - lo);
     const log = lo > 0 && (c.robust ? view.range === 'log' : c.log);
     if (c.zero) lo = Math.min(0, lo), hi = Math.max(0, hi);
     if (!(hi > lo)) hi = lo + (Math.abs(lo) || 1) * 0.1, lo -= (Math.abs(lo) || 1) * 0.1;
     const room = 0.03 * (hi - lo);
-    if (log) return [lo / 1.03, hi * 1.03, true];
-    return [lo - (c.zero && lo === 0 ? 0 : room), hi + (cut ? 0 : room), false];
+    if (log) return [lo / 1.03, hi * 1.03, true, cut];
+    return [lo - (c.zero && lo === 0 ? 0 : room), hi + (cut ? 0 : room), false, cut];
 };
 
 const make = (name, attributes, parent, text) => {
@@ -120,16 +120,16 @@ const make = (name, attributes, parent, text) => {
 };
 const drawAxes = (c, g, sx, sy) => {
     const [l, r, b, t] = c.box;
-    for (const v of ticks(sx)) {
+    for (const v of ticks(sx, 70)) {
         make('path', {class: 'grid', d: `M${sx.at(v)} ${t}V${b}`}, g);
         make('text', {class: 'mid', x: sx.at(v), y: b + 15}, g, short(v));
     }
-    for (const v of ticks(sy)) {
+    for (const v of ticks(sy, 40)) {
         make('path', {class: 'grid', d: `M${l} ${sy.at(v)}H${r}`}, g);
         make('text', {class: 'end', x: l - 6, y: sy.at(v) + 4}, g, short(v));
     }
     const name = {seconds: c.unitName, tokens: 'tokens'}[axis(c)] || axis(c);
-    make('text', {class: 'mid', x: (l + r) / 2, y: 235}, g, name);
+    make('text', {class: 'mid', x: (l + r) / 2, y: b + 31}, g, name);
     if (c.yName) make('text', {x: 2, y: 13}, g, c.yName);
 };
 const polyline = (g, colour, xs, ys) => {
@@ -159,14 +159,29 @@ const drawLine = (g, l, sx, sy) => {
     if (smooth || !l.lo) polyline(g, l.colour, px, l.y.map(up));
 };
 // A wide card has a wide chart, not large letters.
-const fitWidth = c => {
+const fitSize = c => {
     const wide = c.svg.clientWidth, w = wide > 440 ? Math.round(wide / 1.1) : 340;
-    c.svg.setAttribute('viewBox', `0 0 ${w} 240`);
+    const high = wide > 900 ? 320 : 240;
+    c.svg.setAttribute('viewBox', `0 0 ${w} ${high}`);
     c.box[1] = w - 18;
+    c.box[2] = high - 36;
     c.clip.setAttribute('width', c.box[1] - c.box[0] + 4);
+    for (const part of [c.clip, c.chosen])
+        part.setAttribute('height', c.box[2] - c.box[3] + (part === c.clip ? 4 : 0));
+};
+const sayCut = (c, cut) => {
+    const caption = c.svg.parentNode.querySelector('figcaption');
+    let note = caption.querySelector('.cut');
+    if (!note && cut) {
+        note = document.createElement('span');
+        note.className = 'cut';
+        note.textContent = 'top cut off';
+        caption.append(' ', note);
+    }
+    if (note) note.hidden = !cut;
 };
 const draw = c => {
-    fitWidth(c);
+    fitSize(c);
     const [l, r, b, t] = c.box;
     [c.unit, c.unitName] = timeUnit(c);
     c.all = c.lines.map(o => ({...o, x: points(c, o), raw: o.y,
@@ -176,7 +191,8 @@ const draw = c => {
     if (!xs.length) lo = 0, hi = 1;
     if (lo > 0 && lo < 0.1 * hi) lo = 0;
     c.xs = view.zoom[axis(c)] || [lo, hi > lo ? hi : lo + 1];
-    const [y0, y1, log] = fitY(c, c.all);
+    const [y0, y1, log, cut] = fitY(c, c.all);
+    sayCut(c, cut);
     c.sx = scale(c.xs[0], c.xs[1], l, r, false);
     c.sy = scale(y0, y1, b, t, log);
     c.group.replaceChildren();
@@ -185,7 +201,8 @@ const draw = c => {
     for (const o of c.all) drawLine(inner, o, c.sx, c.sy);
 };
 
-// Under the pointer: the nearest point of every run, in a box that floats.
+// Under the pointer: the nearest point of every run, and its nearest evaluation with the place it was
+// made at, in a box that floats below the chart, or above it where the screen ends.
 const nearest = (o, x) => {
     let best = -1;
     o.x.forEach((v, i) => {
@@ -194,34 +211,63 @@ const nearest = (o, x) => {
     });
     return best;
 };
+const placeText = (c, x) => axis(c) === 'seconds' ? short(x) + ' ' + c.unitName :
+    axis(c) + ' ' + Math.round(x).toLocaleString('en-US');
+const cell = (row, tag, text, soft) => {
+    const e = document.createElement(tag);
+    e.textContent = text;
+    if (soft) e.append(Object.assign(document.createElement('span'), {textContent: ' ' + soft}));
+    row.append(e);
+    return e;
+};
+const fillTip = (c, at, runs, dots) => {
+    const table = document.createElement('table'), head = table.insertRow();
+    const smooth = view.smooth && c.all.some(o => o.kind === 'mean');
+    cell(head, 'th', placeText(c, at));
+    cell(head, 'th', dots ? smooth ? 'training, smoothed' : 'training' : smooth ? 'smoothed' : '');
+    if (dots) cell(head, 'th', 'evaluation');
+    for (const run of runs) {
+        const row = table.insertRow(), key = document.createElement('span');
+        key.className = 'key ' + run.colour;
+        cell(row, 'td', run.name).prepend(key);
+        for (const kind of dots ? ['line', 'dots'] : ['line']) {
+            const p = run[kind];
+            const far = p && (kind === 'dots' || Math.abs(c.sx.at(p.x) - c.sx.at(at)) > 4);
+            cell(row, 'td', p ? String(Number(p.y.toPrecision(4))) : '–',
+                far ? 'at ' + placeText(c, p.x) : '');
+        }
+    }
+    c.tip.replaceChildren(table);
+};
+const placeTip = (c, at) => {
+    const figure = c.svg.parentNode.getBoundingClientRect(), svg = c.svg.getBoundingClientRect();
+    c.tip.style.display = 'block';
+    const wide = c.tip.offsetWidth, high = c.tip.offsetHeight + 6;
+    const x = svg.left - figure.left + c.sx.at(at) * svg.width / (c.box[1] + 18) - wide / 2;
+    const above = figure.bottom + high > innerHeight && figure.top > high;
+    c.tip.style.left = Math.max(0, Math.min(figure.width - wide - 2, x)) + 'px';
+    c.tip.style.top = (above ? -high : figure.height + 4) + 'px';
+};
 const say = (c, place) => {
-    const x = c.sx.back(place), rows = [];
+    const x = c.sx.back(place), runs = new Map();
+    let at = NaN;
     for (const o of c.all) {
         const i = nearest(o, x);
-        if (i >= 0) rows.push([o, o.y[i]]);
+        if (i < 0) continue;
+        const kind = o.kind === 'dots' ? 'dots' : 'line', p = {x: o.x[i], y: o.y[i]};
+        if (!runs.has(o.run)) runs.set(o.run, {name: o.name, colour: o.colour});
+        runs.get(o.run)[kind] = p;
+        if (kind === 'line' && !(Math.abs(at - x) <= Math.abs(p.x - x))) at = p.x;
     }
-    rows.sort((a, b) => b[1] - a[1]);
-    const head = document.createElement('div');
-    const name = axis(c) === 'seconds' ? c.unitName : axis(c);
-    head.textContent = name + ' ' + short(axis(c) === 'seconds' ? x : Math.round(x));
-    c.tip.replaceChildren(head, ...rows.map(([o, y]) => {
-        const row = document.createElement('div'), key = document.createElement('span');
-        const name = document.createElement('span'), value = document.createElement('b');
-        key.className = 'key ' + o.colour;
-        name.className = 'name';
-        name.textContent = o.name + (o.kind === 'dots' ? ' (eval)' : '');
-        value.textContent = Number(y.toPrecision(4));
-        row.append(key, name, value);
-        return row;
-    }));
-    const right = place > (c.box[0] + c.box[1]) / 2;
-    c.tip.style.left = right ? '60px' : 'auto';
-    c.tip.style.right = right ? 'auto' : '20px';
-    c.tip.style.visibility = 'visible';
-    c.cross.setAttribute('d', `M${place} ${c.box[3]}V${c.box[2]}`);
+    const all = [...runs.values()], dots = all.some(r => r.dots);
+    if (!all.length) return;
+    if (!isFinite(at)) at = all[0].dots.x;
+    fillTip(c, at, all.sort((a, b) => (b.line || b.dots).y - (a.line || a.dots).y), dots);
+    placeTip(c, at);
+    c.cross.setAttribute('d', `M${c.sx.at(at)} ${c.box[3]}V${c.box[2]}`);
 };
 const hush = c => {
-    c.tip.style.visibility = 'hidden';
+    c.tip.style.display = 'none';
     c.cross.removeAttribute('d');
 };
 
@@ -251,11 +297,10 @@ for (const c of charts) {
         return Math.min(c.box[1], Math.max(c.box[0], x));
     };
     const clip = make('clipPath', {id: 'plot' + c.number}, c.svg);
-    c.clip = make('rect', {x: c.box[0], y: c.box[3] - 2, height: c.box[2] - c.box[3] + 4}, clip);
+    c.clip = make('rect', {x: c.box[0], y: c.box[3] - 2}, clip);
+    c.chosen = make('rect', {class: 'chosen', y: c.box[3], width: 0}, c.svg);
     draw(c);
     c.cross = make('path', {class: 'cross'}, c.svg);
-    c.chosen = make('rect', {class: 'chosen', y: c.box[3], height: c.box[2] - c.box[3],
-        width: 0}, c.svg);
     c.tip = document.createElement('div');
     c.tip.className = 'tip';
     c.svg.parentNode.append(c.tip);

@@ -226,7 +226,8 @@ void page_curves(const cli_page *p)
     if (!has_series(p, false)) return;
     page_section(p->out, "Training");
     write_clocks(p);
-    fputs("<div class=\"tools\" hidden></div>\n<div class=\"cards\">\n", p->out);
+    /* The first chart, the loss, is the wide one. */
+    fputs("<div class=\"tools\" hidden></div>\n<div class=\"cards curves\">\n", p->out);
     for (size_t i = 0; i < COUNT(known); i++) write_curve(p, &known[i]);
     write_others(p, false);
     fputs("</div></section>\n", p->out);

@@ -113,7 +113,7 @@ static void write_bands(FILE *out, const cli_record *r, size_t i, const band *ba
     if (then != now)
         snprintf(note, sizeof note, "by layer; lines lead from step %lld to %lld",
                  (long long)then->step, (long long)now->step);
-    svg_open(out, r->name, note, bottom + 40, "");
+    svg_open(out, r->name, note, false, bottom + 40, "");
     fputs("<desc>", out);
     for (size_t k = 0; k < n; k++) {
         write_name(out, &bands[k]);

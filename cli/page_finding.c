@@ -8,20 +8,13 @@ typedef struct measure {
     const char *series, *name;
 } measure;
 
-static const measure measures[] = {{"eval_loss", "evaluation loss"}, {"loss", "training loss"}};
+/* A step's training loss is noisy: its last tenth counts. */
+static const measure measures[] = {{"eval_loss", "evaluation loss"},
+                                   {"loss", "mean training loss"}};
 
-/* A step's training loss is noisy: its last tenth, 50 lines at most, has one number, its mean. */
 static double end_of(const cli_record *r, const measure *m)
 {
-    enum { MOST = 50 };
-    const cli_series *s = cli_record_series(r, m->series, false);
-    const size_t      n = s ? s->n : 0, tenth = n / 10 < MOST ? n / 10 : MOST;
-    double            sum = 0;
-    size_t            counted = 0;
-    if (m == &measures[0]) return page_last(r, m->series);
-    for (size_t i = n - (tenth ? tenth : n ? 1 : 0); i < n; i++)
-        if (isfinite(s->y[i])) sum += s->y[i], counted++;
-    return counted ? sum / (double)counted : page_last(r, m->series);
+    return m == &measures[0] ? page_last(r, m->series) : page_end(r, m->series);
 }
 
 /* What most runs have: an evaluation where all that trained have one, else their training. */

@@ -196,7 +196,9 @@ static void write_run(const cli_page *p, size_t i, bool *open)
             page_section(p->out, "What a sample reads");
             fprintf(p->out,
                     "<p class=\"soft\">The first %d tokens of the newest sample, read with the "
-                    "newest weights; darker means more attention, or a fuller slot.</p>\n",
+                    "newest weights; <span class=\"in-light\">darker</span><span "
+                    "class=\"in-dark\">brighter</span> means more attention, or a fuller "
+                    "slot.</p>\n",
                     TOKENS);
         }
         if (!written) open_run(p, i);

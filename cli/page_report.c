@@ -47,7 +47,7 @@ static dra_status write_file(const cli_page *page, const char *path, dra_error *
 }
 
 dra_status page_report(size_t n, const char *const *runs, const char *path, const char *title,
-                       dra_error *err)
+                       const char *const *lead, dra_error *err)
 {
     char        names[256];
     dra_status  st = DRA_OK;
@@ -57,7 +57,7 @@ dra_status page_report(size_t n, const char *const *runs, const char *path, cons
     if (st == DRA_OK) {
         name_apart(records, n);
         default_title(records, n, names);
-        st = write_file(&(cli_page){NULL, title ? title : names, n, records}, path, err);
+        st = write_file(&(cli_page){NULL, title ? title : names, lead, n, records}, path, err);
     }
     for (size_t i = 0; i < n; i++) cli_record_free(&records[i]);
     free(records);

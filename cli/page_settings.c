@@ -102,9 +102,12 @@ static size_t count_folders(const cli_page *p)
     return n;
 }
 
-static void write_value(FILE *out, const char *value)
+/* Of several runs each value has the name of its own, which a narrow screen shows before it. */
+static void write_value(FILE *out, const char *run, const char *value)
 {
-    fputs("<td>", out);
+    fputs(run ? "<td data-label=\"" : "<td", out);
+    svg_text(out, run ? run : "");
+    fputs(run ? "\">" : ">", out);
     if (value)
         svg_text(out, value);
     else
@@ -126,7 +129,8 @@ static void write_row(const cli_page *p, const cli_fact *s, bool same)
     } else {
         for (size_t i = 0; i < p->n; i++)
             if (p->records[i].settings.n)
-                write_value(p->out, cli_facts_find(&p->records[i].settings, s->group, s->key));
+                write_value(p->out, n > 1 ? p->records[i].name : NULL,
+                            cli_facts_find(&p->records[i].settings, s->group, s->key));
     }
     fputs("</tr>\n", p->out);
 }
@@ -148,7 +152,7 @@ static size_t write_group(const cli_page *p, cli_fact_group group, bool same, bo
 
 static void write_names(const cli_page *p)
 {
-    fputs("<tr><th></th>", p->out);
+    fputs("<tr class=\"head\"><th></th>", p->out);
     for (size_t i = 0; i < p->n; i++) {
         if (!p->records[i].settings.n) continue;
         fputs("<th>", p->out);
@@ -166,8 +170,8 @@ static void write_table(const cli_page *p, const char *title, bool same, bool op
     if (!all) return;
     fprintf(p->out,
             "<details class=\"card\"%s><summary>%s (%zu)</summary><div class=\"wide\">"
-            "<table class=\"settings\">\n",
-            open ? " open" : "", title, all);
+            "<table class=\"settings%s\">\n",
+            open ? " open" : "", title, all, same ? "" : " differ");
     if (count_folders(p) > 1 && !same) write_names(p);
     for (int g = 0; g < CLI_FACT_GROUPS; g++) {
         if (!write_group(p, (cli_fact_group)g, same, true)) continue;

@@ -15,6 +15,18 @@ double page_last(const cli_record *r, const char *name)
     return n ? s->y[n - 1] : NAN;
 }
 
+double page_end(const cli_record *r, const char *name)
+{
+    enum { MOST = 50 };
+    const cli_series *s = cli_record_series(r, name, false);
+    const size_t      n = s ? s->n : 0, tenth = n / 10 < MOST ? n / 10 : MOST;
+    double            sum = 0;
+    size_t            counted = 0;
+    for (size_t i = n - (tenth ? tenth : n ? 1 : 0); i < n; i++)
+        if (isfinite(s->y[i])) sum += s->y[i], counted++;
+    return counted ? sum / (double)counted : page_last(r, name);
+}
+
 double page_least(const cli_record *r, const char *name)
 {
     const cli_series *s = cli_record_series(r, name, false);
@@ -89,7 +101,7 @@ static double parameters(const cli_record *r)
 }
 static double tokens(const cli_record *r) { return page_last(r, "tokens"); }
 static double last_loss(const cli_record *r) { return page_last(r, "loss"); }
-static double best_loss(const cli_record *r) { return page_least(r, "loss"); }
+static double mean_loss(const cli_record *r) { return page_end(r, "loss"); }
 static double last_eval(const cli_record *r) { return page_last(r, "eval_loss"); }
 static double best_eval(const cli_record *r) { return page_least(r, "eval_loss"); }
 static double speed(const cli_record *r) { return page_median(r, "tokens_per_second"); }
@@ -113,7 +125,7 @@ typedef struct column {
 static const column columns[] = {
     {"parameters", parameters, svg_number}, {"steps", last_step, svg_number},
     {"tokens", tokens, svg_number},         {"last loss", last_loss, loss_text},
-    {"best loss", best_loss, loss_text},    {"last eval", last_eval, loss_text},
+    {"mean at end", mean_loss, loss_text},  {"last eval", last_eval, loss_text},
     {"best eval", best_eval, loss_text},    {"tokens/s", speed, svg_number},
     {"time", seconds, page_time},           {"skipped", skipped, svg_number, .not_zero = true},
 };

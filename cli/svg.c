@@ -138,7 +138,8 @@ int svg_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-void svg_open(FILE *out, const char *title, const char *note, double height, const char *more)
+void svg_open(FILE *out, const char *title, const char *note, bool cut, double height,
+              const char *more)
 {
     fputs("<figure><figcaption><b>", out);
     svg_text(out, title);
@@ -148,6 +149,7 @@ void svg_open(FILE *out, const char *title, const char *note, double height, con
         svg_text(out, note);
         fputs("</span>", out);
     }
+    if (cut) fputs(" <span class=\"cut\">top cut off</span>", out);
     fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"",
             SVG_WIDTH, height);
     svg_text(out, title);

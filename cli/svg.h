@@ -107,7 +107,9 @@ void svg_heat(FILE *out, const svg_map *m);
 
 /* ---- parts of figures ------------------------------------------------------------------------ */
 
-void svg_open(FILE *out, const char *title, const char *note, double height, const char *more);
+/* `cut`: the caption says that the top is cut off; `more`: attributes of the drawing. */
+void svg_open(FILE *out, const char *title, const char *note, bool cut, double height,
+              const char *more);
 void svg_close(FILE *out);
 /* A line of the grid with its number: of x at the bottom `y1`, of y at the left. */
 void svg_grid_x(FILE *out, const svg_scale *s, double y0, double y1);

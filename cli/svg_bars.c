@@ -109,7 +109,8 @@ void svg_bars(FILE *out, const svg_bar_chart *c)
     const svg_scale x = find_scale(c);
     double          bottom = TOP, y = TOP;
     for (size_t i = 0; i < c->n; i++) bottom += ROW + (begins_group(c, i) ? GROUP : 0);
-    svg_open(out, c->title, c->note, bottom + (isfinite(c->chance) ? 54 : 38), " class=\"bars\"");
+    svg_open(out, c->title, c->note, false, bottom + (isfinite(c->chance) ? 54 : 38),
+             " class=\"bars\"");
     fputs("<desc>", out);
     for (size_t i = 0; i < c->n; i++) {
         write_about(out, c, &c->bars[i]);

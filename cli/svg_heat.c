@@ -1,12 +1,14 @@
-/* Maps: cells by their darkness, labels of rows and columns, and a bar of the colours. */
+/* Maps: cells by the strength of their colour, labels of rows and columns, a bar of the colours.
+ * What rows are is written above their labels, as charts of lines have it. */
 #include "svg.h"
+#include "term.h"
 
 #include <math.h>
-#include <string.h>
 
-enum { LEVELS = 16, LEFT = 46, RIGHT = 336, TOP = 6, LETTER = 12, TALLEST = 330, LETTERS = 4 };
+enum { LEVELS = 16, LEFT = 46, RIGHT = 336, TOP = 24, LETTER = 12, TALLEST = 330 };
+enum { COLUMNS = 4 }; /* of a label: letters of East Asia take two */
 
-/* Cells of one level of darkness make one path; those near 0 are left out. */
+/* Cells of one level make one path; those near 0 are left out. */
 static void write_level(FILE *out, const svg_map *m, int level)
 {
     bool any = false;
@@ -34,6 +36,29 @@ static const char *label_of(const svg_map *m,
     return text;
 }
 
+/* How many letters of a label there is room for. */
+static size_t letters_that_fit(const char *text)
+{
+    size_t letters = 0, columns = 0;
+    while (*text) {
+        char   one[8];
+        size_t n = 1;
+        while (n < 4 && (text[n] & 0xc0) == 0x80) n++;
+        snprintf(one, sizeof one, "%.*s", (int)n, text);
+        columns += cli_columns(one);
+        if (columns > COLUMNS) break;
+        letters++;
+        text += n;
+    }
+    return letters;
+}
+
+static void write_label(FILE *out, const char *text)
+{
+    svg_text_cut(out, text, letters_that_fit(text));
+    fputs("</text>", out);
+}
+
 /* As many as there is room for. */
 static int64_t stride_of(double size) { return size >= LETTER ? 1 : (int64_t)ceil(LETTER / size); }
 
@@ -41,16 +66,14 @@ static void write_labels(FILE *out, const svg_map *m, double wide, double high, 
 {
     char text[32];
     for (int64_t r = 0; r < m->rows; r += stride_of(high)) {
-        fprintf(out, "<text class=\"end\" x=\"%d\" y=\"%.1f\">", LEFT - 4,
+        fprintf(out, "<text class=\"end token\" x=\"%d\" y=\"%.1f\">", LEFT - 4,
                 TOP + high * ((double)r + 0.5) + 4);
-        svg_text_cut(out, label_of(m, m->row_label, r, text), LETTERS);
-        fputs("</text>", out);
+        write_label(out, label_of(m, m->row_label, r, text));
     }
     for (int64_t c = 0; c < m->columns; c += stride_of(wide)) {
-        fprintf(out, "<text class=\"end\" transform=\"translate(%.1f %.1f) rotate(-90)\">",
+        fprintf(out, "<text class=\"end token\" transform=\"translate(%.1f %.1f) rotate(-90)\">",
                 LEFT + wide * ((double)c + 0.5) + 4, bottom + 4);
-        svg_text_cut(out, label_of(m, m->column_label, c, text), LETTERS);
-        fputs("</text>", out);
+        write_label(out, label_of(m, m->column_label, c, text));
     }
     fputs("\n", out);
 }
@@ -61,19 +84,18 @@ static double label_height(const svg_map *m)
     size_t most = 1;
     char   text[32];
     for (int64_t c = 0; c < m->columns; c++) {
-        const size_t n = strlen(label_of(m, m->column_label, c, text));
+        const size_t n = cli_columns(label_of(m, m->column_label, c, text));
         if (n > most) most = n;
     }
-    return 8 * (double)(most < LETTERS + 1 ? most : LETTERS + 1) + 6;
+    return 8 * (double)(most < COLUMNS + 1 ? most : COLUMNS + 1) + 6;
 }
 
-static void write_names(FILE *out, const svg_map *m, double bottom, double below)
+static void write_names(FILE *out, const svg_map *m, double under)
 {
     fprintf(out,
             "<text x=\"%d\" y=\"%.1f\" class=\"mid\">%s</text>"
-            "<text class=\"mid\" transform=\"translate(12 %.1f) rotate(-90)\">%s</text>\n",
-            (LEFT + RIGHT) / 2, bottom + below + 12, m->columns_name, (TOP + bottom) / 2,
-            m->rows_name);
+            "<text x=\"2\" y=\"%d\">%s</text>\n",
+            (LEFT + RIGHT) / 2, under + 12, m->columns_name, TOP - 10, m->rows_name);
 }
 
 /* From 0 to 1, in the steps the cells have. */
@@ -122,7 +144,7 @@ void svg_heat(FILE *out, const svg_map *m)
     const double high = fmin(fmax(wide, LETTER), fmin((double)TALLEST / (double)m->rows, 24));
     const double bottom = TOP + high * (double)m->rows;
     const double below = label_height(m);
-    svg_open(out, m->title, m->note, bottom + below + 58, " class=\"map\"");
+    svg_open(out, m->title, m->note, false, bottom + below + 58, " class=\"map\"");
     describe(out, m);
     fprintf(out, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%.1f\"/>\n", LEFT,
             TOP, RIGHT - LEFT, bottom - TOP);
@@ -130,7 +152,7 @@ void svg_heat(FILE *out, const svg_map *m)
     for (int level = 1; level <= LEVELS; level++) write_level(out, m, level);
     fputs("</g>\n", out);
     write_labels(out, m, wide, high, bottom);
-    write_names(out, m, bottom, below);
+    write_names(out, m, bottom + below);
     write_colours(out, m, bottom + below + 26);
     svg_close(out);
 }

@@ -141,16 +141,14 @@ void svg_lines(FILE *out, const svg_chart *c)
 {
     const char *x_name = c->x_name ? c->x_name : "step";
     svg_scale   x, y;
-    char        more[240], note[160];
+    char        more[240];
     const bool  cut = svg_lines_fit(c, &x, &y);
     snprintf(more, sizeof more,
              " class=\"lines%s%s\" data-x=\"%s\" "
              "data-scale=\"%.9g %.9g %d %d %.9g %.9g %d %d %d\"",
              c->robust ? " robust" : "", c->from_zero ? " zero" : "", x_name, x.lo, x.hi, LEFT,
              RIGHT, y.lo, y.hi, BOTTOM, TOP, y.log);
-    snprintf(note, sizeof note, "%s%s%s", c->note ? c->note : "", c->note && cut ? "; " : "",
-             cut ? "top cut off" : "");
-    svg_open(out, c->title, note[0] ? note : NULL, HEIGHT, more);
+    svg_open(out, c->title, c->note, cut, HEIGHT, more);
     fputs("<desc>", out);
     for (size_t i = 0; i < c->n; i++) describe(out, &c->lines[i], x_name);
     fputs("</desc>\n<g class=\"drawn\">\n", out);

@@ -129,7 +129,7 @@ static void draw_curve(cli_train_progress *w)
 {
     enum { LEAST = 3, OTHERS = 6, WIDE = 132 }; /* numbers, rows, dots */
     const cli_curve *c = &w->curve;
-    const int64_t    steps = w->last.steps - w->first + 1;
+    const int64_t    steps = w->last.steps - w->first + 1 + w->past;
     const size_t     all = steps < WIDE ? (size_t)steps : WIDE;
     const cli_plot   plot = {"loss", c->y, c->n, c->n < all ? all : c->n};
     if (!w->status.terminal || c->n < LEAST) return;

@@ -21,6 +21,7 @@ typedef struct cli_train_progress {
     dra_event  last;
     double     lowest;   /* loss of a step; NaN: none was finite */
     int64_t    first;    /* step of the first event */
+    int64_t    past;     /* steps before it that the curve has */
     double     began;    /* seconds of work then */
     bool       told;     /* how long it will take */
     bool       asks;     /* whether to go on, where that is long */
@@ -36,6 +37,8 @@ bool cli_progress_stopped(void);
 int  cli_progress_status(void); /* the exit status of what was stopped: 128 and the signal */
 
 void cli_progress_open(cli_train_progress *w, FILE *out);
+/* Takes the losses of a log up to a step into the curve; without a log there are none. */
+void cli_progress_past(cli_train_progress *w, const char *log, int64_t until);
 bool cli_progress_event(void *watch, const dra_event *e); /* a dra_on_event */
 void cli_progress_close(cli_train_progress *w); /* curve and line stay as they are in the end */
 

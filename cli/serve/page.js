@@ -1,12 +1,22 @@
 "use strict";
 /* The page of dra serve. Text of a model is only ever put into textContent. A conversation is a list
- * of turns; every answer leaves a state with a name of its own, so that any of them can be forked. */
+ * of turns, and one state on the server, which every finished answer replaces. What was said before
+ * can be forked all the same: it is sent again, and the server knows what it has read. */
 
 const $ = (id) => document.getElementById(id);
-const talk = { turns: [], from: null, running: null, name: fresh_name() };
+const talk = { turns: [], from: null, running: null, name: null, saved: false };
 
-function fresh_name() {
-  return "page-" + Date.now().toString(36) + Math.floor(Math.random() * 1296).toString(36);
+/* A name that a person can read: the first words that were said, and when. "Tell-me-a-story.14.32.07";
+ * no other state has it. */
+async function state_name(text) {
+  const words = text.match(/[A-Za-z0-9]+/g) || ["talk"];
+  let name = words[0].slice(0, 32);
+  for (const word of words.slice(1, 4)) if (name.length + word.length < 32) name += "-" + word;
+  name += "." + new Date().toTimeString().slice(0, 8).replaceAll(":", ".");
+  const taken = new Set((await (await ask("GET", "/states")).json()).data.map((s) => s.name));
+  let free = name;
+  for (let i = 2; taken.has(free); i++) free = name + "-" + i;
+  return free;
 }
 
 function notice(text) { $("notice").textContent = text || ""; }
@@ -50,7 +60,8 @@ function show_turn(turn, i) {
   const li = make("li", undefined, { class: turn.role });
   const who = make("div", undefined, { class: "who" });
   who.append(make("span", turn.role === "user" ? "you" : turn.model));
-  if (turn.state) who.append(button("fork", "fork from message " + (i + 1), () => fork_from(i)));
+  if (turn.role === "assistant" && !turn.pending)
+    who.append(button("fork", "fork from message " + (i + 1), () => fork_from(i)));
   turn.shown = make("div", turn.content, { class: "text" });
   li.append(who, turn.shown);
   $("messages").append(li);
@@ -65,10 +76,11 @@ function show_all() {
 
 /* A page that is loaded again shows the same conversation. */
 function remember() {
-  const turns = talk.turns.map((t) => ({ role: t.role, content: t.content, state: t.state,
-    model: t.model }));
-  sessionStorage.setItem("talk", JSON.stringify({ turns, from: talk.from, name: talk.name }));
+  sessionStorage.setItem("talk", JSON.stringify({ turns: talk.turns.map(plain), from: talk.from,
+    name: talk.name, saved: talk.saved }));
 }
+
+function plain(turn) { return { role: turn.role, content: turn.content, model: turn.model }; }
 
 function recall() {
   try {
@@ -108,14 +120,15 @@ async function send(text) {
   const running = talk.running = new AbortController();
   $("stop").disabled = false;
   $("send").disabled = true;
-  const name = talk.name + "-" + talk.turns.length;
-  const body = Object.assign(settings(), { model: $("model").value, messages: messages(),
-    stream: true, stream_options: { include_usage: true }, dra_look: true, dra_save_state: name });
-  if (talk.from) body.dra_state = talk.from;
   look_clear();
   try {
+    if (!talk.name) talk.name = await state_name(talk.turns[0].content);
+    const body = Object.assign(settings(), { model: $("model").value, messages: messages(),
+      stream: true, stream_options: { include_usage: true }, dra_look: true,
+      dra_save_state: talk.name });
+    if (talk.from) body.dra_state = talk.from;
     await read_stream(await ask("POST", "/v1/chat/completions", body, running.signal), turn);
-    turn.state = name;
+    talk.saved = true;
   } catch (e) {
     if (e.name !== "AbortError") notice(e.message);
   }
@@ -168,24 +181,18 @@ function begin(from, turns) {
   stop();
   talk.from = from;
   talk.turns = turns || [];
-  talk.name = fresh_name();
+  talk.name = null;
+  talk.saved = false;
   show_all();
   $("say").focus();
 }
 
 /* ---- states ---- */
 
-async function fork_from(i) {
-  const turn = talk.turns[i];
-  const to = talk.name + "-fork-" + (i + 1);
-  try {
-    await ask("POST", "/states/" + turn.state + "/fork", { to, model: $("model").value });
-    const turns = talk.turns.slice(0, i + 1).map((t) => ({ role: t.role, content: t.content,
-      state: t.state, model: t.model }));
-    begin(null, turns);
-    notice("");
-    show_states();
-  } catch (e) { notice(e.message); }
+/* Another conversation with the same beginning; its first answer makes its state. */
+function fork_from(i) {
+  begin(talk.from, talk.turns.slice(0, i + 1).map(plain));
+  notice("");
 }
 
 async function show_states() {
@@ -201,14 +208,16 @@ async function show_states() {
 }
 
 async function remove(name) {
-  try { await ask("DELETE", "/states/" + name); } catch (e) { notice(e.message); }
+  try {
+    await ask("DELETE", "/states/" + name);
+    if (name === talk.name) talk.saved = false;
+  } catch (e) { notice(e.message); }
   show_states();
 }
 
 async function keep(event) {
   event.preventDefault();
-  const last = talk.turns.filter((t) => t.state).pop();
-  const from = last ? last.state : talk.from;
+  const from = talk.saved ? talk.name : talk.from;
   if (!from) return notice("There is nothing to keep yet.");
   try {
     await ask("POST", "/states/" + from + "/fork", { to: $("state-name").value,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,19 +109,35 @@ dra_status dra_append_whole(int fd, const char *path, const void *data, size_t b
     return dra_fail_system(err, path, "write it", number);
 }
 
+/* The tag of a number, as transformers' Trainer has it: "eval_loss" is "eval/loss", "grad_norm" is
+ * "train/grad_norm". */
+static const char *tag_of(const char *key, char tag[96])
+{
+    static const char *const others[][2] = {{"lr", "train/learning_rate"},
+                                            {"best_loss", "eval/best_loss"}};
+    const bool               eval = strncmp(key, "eval_", 5) == 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(key, others[i][0]) == 0) return others[i][1];
+    snprintf(tag, 96, "%s/%s", eval ? "eval" : "train", eval ? key + 5 : key);
+    return tag;
+}
+
 /* The numbers of a line but its step; what is null is not finite. */
 static dra_status write_events(dra_events *events, json_t *line, dra_error *err)
 {
     enum { MOST = 64 };
     dra_scalar  s[MOST];
+    char        tag[MOST][96];
     size_t      n = 0;
     const char *key;
     json_t     *value;
     json_object_foreach(line, key, value)
     {
         if (n == MOST || strcmp(key, "step") == 0) continue;
-        if (json_is_number(value)) s[n++] = (dra_scalar){key, json_number_value(value)};
-        if (json_is_null(value)) s[n++] = (dra_scalar){key, NAN};
+        if (!json_is_number(value) && !json_is_null(value)) continue;
+        const double x = json_is_null(value) ? NAN : json_number_value(value);
+        s[n] = (dra_scalar){tag_of(key, tag[n]), x};
+        n++;
     }
     const int64_t step = json_integer_value(json_object_get(line, "step"));
     return n ? dra_events_write(events, step, n, s, err) : DRA_OK;

@@ -18,6 +18,24 @@ all_parts() {
             'first/report.html' 'dra train --preset' 'The whole demo took'
 }
 
+# The end is one screen of 24 rows with the prompt of the shell: what was measured, what to try.
+last_screen() {
+    sed -n '/^7  In short/,$p' shown >last && [ "$(wc -l <last)" -le 23 ] &&
+        tr '\n' ' ' <last | tr -s ' ' >told &&
+        grep -q "in 2,000 tokens dra's memory stayed at [0-9.]* KiB; a token took" told &&
+        grep -q "Transformer's memory grew from [0-9.]* MiB to [0-9.]* MiB; a token took" told &&
+        has told 'Neither has learned to remember: asked ' \
+            'told more than 800 tokens ago, dra was right' \
+            'generate --model first/dra --prompt' 'chat --model first/dra' \
+            'serve --model first/dra' 'report first/dra'
+}
+
+# The two models are in a table, and nothing about a state runs into the number of parameters.
+columns() {
+    has shown '  dra      479 k parameters  delta memory and slots: a state of constant size' \
+        '  softmax  470 k parameters  a Transformer: attends to all tokens before'
+}
+
 # Below chance nobody knows anything, whatever the difference is.
 claims_nothing() {
     [ "$(grep -c '^  Told .* tokens ago: neither knows more than a guess' shown)" -eq 2 ] &&
@@ -41,13 +59,17 @@ files() {
 page() {
     has first/report.html 'Training' 'Samples' 'Probes' 'facts, by tokens since they were told' \
         'dra, below 50' 'softmax, above 800' 'Reading a long text' 'microseconds per token' \
-        'bytes of state' 'data-x="token"' &&
+        'bytes of state' 'data-x="token"' 'class="finding">Constant memory' \
+        's memory grew from ' '<th>mean at end</th>' &&
         ! grep -Eo "(src|href|url|@import|https?:)[^ ]*//[^ ]*" first/report.html
 }
 
 # What the end of the demo proposes works with what is there.
 usable() {
     answers generate --model first/dra --prompt "Once upon a time." --tokens 8 &&
+        echo "Once upon a time." | "$dra" chat --model first/dra --tokens 8 >"$out" &&
+        [ -s "$out" ] &&
+        answers report first/dra && [ -s first/dra/report.html ] &&
         run 0 eval --model first/softmax --data first/stories.txt --separator= --json &&
         is_json "$out" >/dev/null
 }
@@ -90,6 +112,8 @@ interrupted() {
 }
 
 check "all parts in seconds" all_parts
+check "the end is one screen" last_screen
+check "a table of the models" columns
 check "80 columns, no escapes" plain
 check "no claims below chance" claims_nothing
 check "its files" files

@@ -127,6 +127,12 @@ finding() {
         answers report low --out one.html && well_formed one.html &&
         has one.html 'The evaluation loss ended at <b>1.5000</b>' && lacks one.html 'class="legend"'
 }
+# A training loss of the headline is in the table, too.
+training_finding() {
+    mkdir plain && grep -v eval low/log.jsonl >plain/log.jsonl && answers report plain &&
+        has plain/report.html 'The mean training loss ended at <b>1.5314</b>' \
+            '<th>mean at end</th>' '>1.5314</td>'
+}
 # Nothing is promised that is not there.
 no_promises() {
     lacks same.html 'dots: evaluation' && lacks same.html '<h2>Probes' &&
@@ -208,6 +214,7 @@ real_run() {
         answers report gru slots --out runs.html && well_formed runs.html &&
         has runs.html 'gru, 2 × 32, 2 heads' 'slots, 2 × 32, 2 heads' 'Half-lives of memory' \
             'lines lead from step 4 to 12' 'layer 1, head 0, gru' 'What a sample reads' \
+            'class="in-light">darker</span><span class="in-dark">brighter</span> means more' \
             'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' \
             'Samples' '<details class="card"><summary>' '>weight</text>' '>token that is read<' \
             '>loss (nats per token)</text>' '>half-life (tokens)<'
@@ -217,9 +224,10 @@ real_run() {
 settings() {
     grep -q '^{"threads": 2, "date": "2.* UTC", "command": "dra train --preset dra-gru-tiny' \
         gru/train/started.jsonl &&
-        has runs.html 'What differs' 'What all runs share' '<th>mixer.memory</th><td>gru</td>' \
+        has runs.html 'What differs' 'What all runs share' \
+            '<th>mixer.memory</th><td data-label="gru">gru</td>' \
             '2 threads' 'seed 0' '<summary>Commands</summary>' \
-            '<th>batch</th><td colspan="2">2</td>' \
+            '<th>batch</th><td colspan="2">2</td>' 'data-label="gru">' 'data-label="slots">' \
             '--preset dra-slots-tiny' || return 1
     run 0 train --resume --out gru --steps 14 --threads 1 && answers report gru &&
         [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ] &&
@@ -251,7 +259,8 @@ parts_of_runs() {
 events() {
     train board dra-gru-tiny --tensorboard || return 1
     set -- board/events.out.tfevents.*
-    [ $# -eq 1 ] && [ -s "$1" ] && grep -q 'brain.Event:2' "$1" && grep -q eval_loss "$1"
+    [ $# -eq 1 ] && [ -s "$1" ] && grep -q 'brain.Event:2' "$1" && grep -q eval/loss "$1" &&
+        grep -q train/learning_rate "$1"
 }
 
 check "a log made by hand" by_hand
@@ -266,6 +275,7 @@ check "runs of one name" same_names
 check "nothing at all" empty
 check "no empty parts" no_promises
 check "the finding" finding
+check "the finding about training is in the table" training_finding
 check "five runs" five
 check "intervals and chance of probes" intervals
 check "hostile names" hostile

@@ -158,12 +158,50 @@ static void bars_have_groups_and_intervals(void **state)
     free(text);
 }
 
+static double half(const void *user, int64_t row, int64_t column)
+{
+    (void)user;
+    return row == column ? 0.5 : 0;
+}
+
+static const char *long_label(const void *user, int64_t row, char text[32])
+{
+    static const char *const labels[] = {"abcdef", "\u65e5\u672c\u8a9e"};
+    (void)user, (void)text;
+    return labels[row];
+}
+
+static void write_map(FILE *out, const void *user) { svg_heat(out, user); }
+
+/* What rows are stands above their labels, which have four columns, of whatever letters. */
+static void names_of_maps_are_clear_of_labels(void **state)
+{
+    const svg_map map = {.title = "map",
+                         .rows_name = "token that reads",
+                         .columns_name = "token",
+                         .rows = 2,
+                         .columns = 2,
+                         .value = half,
+                         .row_label = long_label,
+                         .bar_name = "weight"};
+    char         *text = written(write_map, &map);
+    assert_non_null(strstr(text, "<text x=\"2\" y=\"14\">token that reads</text>"));
+    assert_non_null(strstr(text, "<rect class=\"frame\" x=\"46\" y=\"24\""));
+    assert_non_null(strstr(text, ">abcd\u2026</text>"));
+    assert_non_null(strstr(text, ">\u65e5\u672c\u2026</text>"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_short),       cmocka_unit_test(text_does_no_harm),
-        cmocka_unit_test(scales_have_ticks),       cmocka_unit_test(thinning_keeps_what_sticks_out),
-        cmocka_unit_test(robust_ranges_show_most), cmocka_unit_test(bars_have_groups_and_intervals),
+        cmocka_unit_test(numbers_are_short),
+        cmocka_unit_test(text_does_no_harm),
+        cmocka_unit_test(scales_have_ticks),
+        cmocka_unit_test(thinning_keeps_what_sticks_out),
+        cmocka_unit_test(robust_ranges_show_most),
+        cmocka_unit_test(bars_have_groups_and_intervals),
+        cmocka_unit_test(names_of_maps_are_clear_of_labels),
     };
     return check_main("svg", NULL, 0, tests, COUNT(tests));
 }

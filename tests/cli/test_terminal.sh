@@ -39,6 +39,16 @@ trains() { # trains WIDTH FIELD...: these are in the status line, and a curve is
         fits "$width"
 }
 
+# A resumed run has the curve of all its steps from its first step on.
+resumes_curve() {
+    at 80 "'$dra'" train $tiny --out resumed --steps 40 --log-every 2 &&
+        at 80 "'$dra'" train --out resumed --resume --steps 44 || { cat "$out"; return 1; }
+    sed '/step 41\/44/,$d' "$out" | grep -q '│'
+}
+
+# The curve is as wide as the terminal is.
+fills_width() { rm -rf run120; trains 120 && ! fits 110; }
+
 drops_fields() { trains 40 && ! grep -q -e ' lr ' -e ' norm ' "$out"; }
 
 ends_with_totals() {
@@ -71,7 +81,7 @@ tokenizes() {
 
 demonstrates() {
     at "$1" "'$dra'" demo --quick --out "demo$1" || { cat "$out"; return 1; }
-    sed '/What next/,$d; s/^  |.*//' "$out" >shown && mv shown "$out" # paths, a story
+    sed '/In short/,$d; s/^  |.*//' "$out" >shown && mv shown "$out" # paths, a story
     has "$out" "step 6/6" "2000 of 2000 tokens" "left" && fits "$2"
 }
 
@@ -155,7 +165,9 @@ tiny_model="--model run80"
 if has_terminal; then
     check "training: 80 columns" trains 80 tokens/s " left"
     check "training: 120 columns" trains 120 tokens/s " lr " " norm " " left"
+    check "training: a curve of 120 columns" fills_width
     check "training: 40 columns" drops_fields
+    check "a resumed run: its whole curve" resumes_curve
     check "training: a dumb terminal" dumb 1
     check "probes: 40 columns" probes 40
     check "evaluation: 40 columns" evaluates 40

@@ -246,11 +246,14 @@ static void runs_write_what_they_log(void **state)
             const event e = read_event(&file);
             assert_int_equal(e.step, step);
             assert_true(e.n >= 7); /* loss, lr, grad_norm, tokens, ... */
-            assert_string_equal(e.tag[0], "loss");
+            assert_string_equal(e.tag[0], "train/loss");
+            assert_string_equal(e.tag[1], "train/learning_rate");
+            assert_string_equal(e.tag[2], "train/grad_norm");
             assert_true(e.value[0] > 1 && e.value[0] < 10);
         }
         const event e = read_event(&file);
-        assert_string_equal(e.tag[e.n - 2], "eval_loss");
+        assert_string_equal(e.tag[e.n - 2], "eval/loss");
+        assert_string_equal(e.tag[e.n - 1], "eval/best_loss");
         assert_true(file.at == file.end);
         free(data);
     }

@@ -3,6 +3,7 @@ shown is looked at: innerText, boxes and screenshots, not only the tree. Prints 
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,12 +147,23 @@ try:
     time.sleep(0.3)
     check("and no more comes", p.run(ANSWER) == stopped)
 
-    check("states are listed", p.run("document.querySelectorAll('#states li').length") >= 1)
+    names = "[...document.querySelectorAll('#states .name')].map((x) => x.innerText)"
+    said = p.run(names)
+    check("a conversation is one state, named by its first words",
+          len([x for x in said if re.fullmatch(r"b-hello-b\.\d\d\.\d\d\.\d\d", x)]) == 1, said)
     turns = p.run("document.querySelectorAll('#messages li').length")
     p.click("#messages li.assistant .who button")
     check("a fork goes on from its message", p.wait(
         f"document.querySelectorAll('#messages li').length < {turns}"), turns)
-    check("and is a state", p.wait("document.getElementById('states').innerText.includes('fork')"))
+    p.run("document.getElementById('max_tokens').value = 8")
+    p.type("again")
+    p.key("Enter", "\r")
+    check("and is a state of its own", p.wait(f"{IDLE} && {names}.length === {len(said) + 1}"),
+          p.run(names))
+    p.type("and again")
+    p.key("Enter", "\r")
+    p.wait(f"{IDLE} && document.querySelectorAll('#messages li').length === 6")
+    check("that later answers replace", p.wait(f"{names}.length === {len(said) + 1}"), p.run(names))
     p.run("document.getElementById('state-name').value = 'mine'")
     p.click("#keep button")
     check("a conversation is kept by a name", p.wait(
