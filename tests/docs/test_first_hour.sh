@@ -24,6 +24,7 @@ scratch=$(mktemp -d) || exit 1
 TMUX_TMPDIR=$scratch # a server of its own
 export TMUX_TMPDIR
 trap 'tmux kill-server 2>/dev/null; rm -rf "$scratch"' EXIT
+trap 'exit 1' HUP INT PIPE TERM
 LC_ALL=C.UTF-8 DRA_REAL=$1 DRA_LIMITS=$here/limits DRA_MAKEFILE=$root/Makefile
 export LC_ALL DRA_REAL DRA_LIMITS DRA_MAKEFILE
 unset NO_COLOR TMUX
