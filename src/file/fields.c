@@ -36,11 +36,39 @@ static dra_status expected(const reading *r, const char *name, const json_t *v, 
     return fail(r, name, text);
 }
 
+/* Names of this table, and of those whose keys stand in it. */
+static void try_names(dra_guess *guess, const dra_field *table)
+{
+    for (const dra_field *f = table; f->name; f++)
+        if (f->kind == DRA_FIELD_INLINE)
+            try_names(guess, f->fields);
+        else
+            dra_guess_try(guess, f->name);
+}
+
+/* A key of that name in one of the objects below, or what other programs call it. */
+static bool find_below(const dra_field *table, const char *name, char dotted[PATH_TEXT])
+{
+    const dra_field *f;
+    for (size_t i = 0; dra_fields_at(table, i, dotted, PATH_TEXT, &f); i++) {
+        const char *last = strrchr(dotted, '.');
+        dra_guess   guess = {.typed = name};
+        if (!last) continue;
+        if (strcmp(last + 1, name) == 0) return true;
+        dra_guess_try(&guess, dotted);
+        if (guess.best && guess.wrong <= DRA_GUESS_MEANT) return true;
+    }
+    return false;
+}
+
 static dra_status unknown(const reading *r, const dra_field *table, const char *name)
 {
     char      text[100] = "is not a key";
     dra_guess guess = {.typed = name};
-    for (const dra_field *f = table; f->name; f++) dra_guess_try(&guess, f->name);
+    char      nested[PATH_TEXT];
+    try_names(&guess, table);
+    const bool meant = guess.best && guess.wrong <= DRA_GUESS_MEANT;
+    if (!meant && !r->path[0] && find_below(table, name, nested)) guess.best = nested;
     if (guess.best) snprintf(text, sizeof text, "is not a key; did you mean %s?", guess.best);
     return fail(r, name, text);
 }
@@ -66,10 +94,12 @@ static dra_status read_number(reading *r, const dra_field *f, const json_t *v, c
 
 static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to)
 {
-    char   text[200];
-    size_t at = 0;
+    char        text[200];
+    size_t      at = 0;
+    const char *word = json_string_value(v);
+    if (word && f->also && strcmp(word, f->also) == 0) word = f->choices[0];
     for (int i = 0; f->choices[i]; i++) {
-        if (json_is_string(v) && strcmp(json_string_value(v), f->choices[i]) == 0) {
+        if (word && strcmp(word, f->choices[i]) == 0) {
             if (f->kind == DRA_FIELD_CHOICE)
                 *(int *)(void *)to = i;
             else
@@ -202,6 +232,7 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_CHOICE:
     case DRA_FIELD_NAME: return read_choice(r, f, v, to);
     case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
+    case DRA_FIELD_INLINE: break; /* is never found */
     case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
     case DRA_FIELD_LIST: return read_list(r, f, v, to, base);
     case DRA_FIELD_INTS:
@@ -211,15 +242,31 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     return DRA_OK;
 }
 
+/* The field with this key; what it is an offset from becomes `base`. NULL: there is none. */
+static const dra_field *find(const dra_field *table, const char *key, char **base)
+{
+    for (const dra_field *f = table; f->name; f++) {
+        char *inner = *base + f->offset;
+        if (f->kind == DRA_FIELD_INLINE) {
+            const dra_field *found = find(f->fields, key, &inner);
+            if (!found) continue;
+            *base = inner;
+            return found;
+        }
+        if (strcmp(f->name, key) == 0) return f;
+    }
+    return NULL;
+}
+
 static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to)
 {
     const char *key;
     json_t     *v;
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
-        const dra_field *f = table;
-        while (f->name && strcmp(f->name, key) != 0) f++;
-        const dra_status st = f->name ? read_field(r, f, v, to) : unknown(r, table, key);
+        char            *base = to;
+        const dra_field *f = find(table, key, &base);
+        const dra_status st = f ? read_field(r, f, v, base) : unknown(r, table, key);
         if (st != DRA_OK) return st;
     }
     return DRA_OK;
@@ -325,6 +372,7 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     case DRA_FIELD_PAIR:
         if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
         return write_pair(j, pair);
+    case DRA_FIELD_INLINE: break; /* is no key */
     case DRA_FIELD_OBJECT: {
         json_t *object = dra_fields_write(j, f->fields, from);
         if (json_object_size(object) > 0) return object;
@@ -343,12 +391,45 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     return NULL;
 }
 
-json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
+static void write_into(dra_json *j, json_t *object, const dra_field *table, const char *from)
 {
-    json_t *object = dra_json_object(j);
     for (const dra_field *f = table; f->name; f++) {
+        if (f->kind == DRA_FIELD_INLINE) {
+            write_into(j, object, f->fields, from + f->offset);
+            continue;
+        }
         json_t *v = write_field(j, f, from);
         if (v) dra_json_set(j, object, f->name, v);
     }
+}
+
+json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
+{
+    json_t *object = dra_json_object(j);
+    write_into(j, object, table, from);
     return object;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* `i` counts down to 0 at the field that is looked for; `name` holds the path above the table. */
+static const dra_field *walk(const dra_field *table, size_t *i, char *name, size_t size)
+{
+    const size_t above = strlen(name);
+    for (const dra_field *f = table; f->name; f++) {
+        snprintf(name + above, size - above, "%s%s", above && *f->name ? "." : "", f->name);
+        const dra_field *found = f->fields && !f->about ? walk(f->fields, i, name, size) : NULL;
+        if (found) return found;
+        if ((!f->fields || f->about) && (*i)-- == 0) return f;
+        name[above] = '\0';
+    }
+    return NULL;
+}
+
+bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
+                   const dra_field **field)
+{
+    name[0] = '\0';
+    *field = walk(table, &i, name, size);
+    return *field != NULL;
 }
