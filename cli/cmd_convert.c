@@ -116,7 +116,8 @@ static int as_of(const struct args *a)
 
 static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
 {
-    dra_status st = dra_folder_config(a->from, c, err);
+    dra_status st = cli_model_is_there(a->from, err);
+    if (st == DRA_OK) st = dra_folder_config(a->from, c, err);
     if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
     if (st == DRA_OK) st = cli_settings(&a->set, c, err);
     if (a->vocab) c->vocab = a->vocab;

@@ -35,7 +35,7 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue; -: stdin", "TEXT",
-     .group = "Prompt", .brief = 'p'},
+     .flags = CLI_ALSO_PLACED, .group = "Prompt", .brief = 'p'},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE|-"},
     {"prompts", CLI_TEXT, offsetof(struct args, prompts), 0, 0,

@@ -22,11 +22,11 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, AT(out), 0, 0, "folder of the sweep, in which every run has its own", "DIR",
-     .flags = CLI_REQUIRED, .group = "Sweep"},
+     .flags = CLI_REQUIRED, .group = "Sweep", .brief = 'o'},
     {"set", CLI_LIST, AT(set), 0, 0,
      "values to try: of an option of dra train (lr=0.001,0.003) or of a key of the config "
      "(mixer.memory=gru,append)",
-     "KEY=VALUE,..."},
+     "KEY=VALUE,...", .flags = CLI_A_KEY},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "seeds to train each of them with", "N,..."},
     CLI_THREADS_OPTION(struct args),
 };

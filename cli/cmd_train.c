@@ -43,7 +43,7 @@ static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; 
  * told. */
 static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
-     "PATH", .group = "Model", .brief = 'm'},
+     "PATH", .flags = CLI_A_MODEL, .group = "Model", .brief = 'm'},
     CLI_CONFIG_OPTIONS(struct args),
     CLI_SKIP_HASH_OPTION(struct args),
     {"data", CLI_LIST, AT(data), 0, 0,
@@ -265,7 +265,8 @@ static int check(const struct args *a, dra_train_config *train)
     char              quoted[80];
     *train = a->train;
     if (!a->resume && a->data.count == 0)
-        return cli_misused("train", "--data: expected a value, found nothing");
+        return cli_misused("train", "--data FILE is required, as in: dra train --preset "
+                                    "dra-slots-tiny --data book.txt --out run");
     if (!a->resume || names_model(s)) {
         const int status = cli_source_check("train", s);
         if (status != CLI_OK) return status;

@@ -133,7 +133,12 @@ static dra_status set(dra_model_config *c, const char *setting, dra_error *err)
         return cli_error(err, DRA_ERR_VALUE, "--set: expected KEY=VALUE, found %s",
                          cli_quote(setting, quoted, sizeof quoted));
     snprintf(name, sizeof name, "%.*s", length, setting);
-    return dra_model_config_set(c, name, equals + 1, err);
+    const dra_status st = dra_model_config_set(c, name, equals + 1, err);
+    const char      *none = " is not a key"; /* that nothing is like */
+    const size_t     n = strlen(err->text), m = strlen(none);
+    if (st != DRA_OK && n >= m && strcmp(err->text + n - m, none) == 0)
+        snprintf(err->text + n, sizeof err->text - n, "; 'dra help keys' lists them");
+    return st;
 }
 
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err)
@@ -144,8 +149,21 @@ dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_
     return st;
 }
 
+dra_status cli_model_is_there(const char *path, dra_error *err)
+{
+    dra_model_config preset;
+    char             instead[120] = "";
+    if (cli_is_there(path)) return DRA_OK;
+    if (dra_preset_config(path, &preset, NULL) == DRA_OK)
+        snprintf(instead, sizeof instead, "; --preset %.40s is that architecture, untrained", path);
+    return cli_error(err, DRA_ERR_FILE,
+                     "%.200s: no such folder or file; models are not downloaded from the Hub%s",
+                     path, instead);
+}
+
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
 {
+    if (s->model && cli_model_is_there(s->model, err) != DRA_OK) return err->code;
     dra_status st = s->model    ? dra_folder_config(s->model, out, err)
                     : s->preset ? dra_preset_config(s->preset, out, err)
                                 : read_config(s->config, out, err);

@@ -402,7 +402,7 @@ check "what is there" failed "dra: gpt-hf: is there already, expected a new name
     convert --from gpt --to gpt-hf
 check "what a format cannot hold" failed "a rwkv folder cannot hold " \
     convert --from gpt --to never --as rwkv
-check "no such folder" failed "dra: nowhere/config.json: cannot open it: No such file" \
+check "no such folder" failed "dra: nowhere: no such folder or file" \
     convert --from nowhere --to never
 check "a check of nothing" misused \
     "dra convert: --check needs the files that --dry-run does not write" \

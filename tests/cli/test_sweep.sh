@@ -127,7 +127,8 @@ check "more steps" makes_them_longer
 check "killed and stopped" interrupted
 check "a run that fails" one_fails
 check "without evaluation" without_evaluation
-check "no folder" misused "dra sweep: --out: expected a value, found nothing" sweep --data text
+check "no folder" sh -c '"$1" sweep --data text 2>&1 |
+    grep "^dra sweep: --out DIR is required, as in: dra sweep --preset"' sh "$dra"
 check "a wrong value" misused "dra train: --lr: expected a number from 0 to 100, found 'x'" \
     sweep --preset gpt2-tiny --data text --out new --set lr=0.1,x
 check "an unknown option" misused "dra sweep: no such option: '--stepps'; did you mean --steps?" \

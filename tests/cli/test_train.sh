@@ -435,7 +435,7 @@ check "other data" refused 1 "was trained on other data" again --data other
 check "other settings" refused 1 "resume: lr was 0.001 and is 0.5 now" again --data text --lr 0.5
 check "no model" refused 2 "dra train: expected one of --model, --preset and --config, found none" \
     "$dra" train --data text --out new
-check "no data" refused 2 "dra train: --data: expected a value, found nothing" \
+check "no data" refused 2 "dra train: --data FILE is required, as in: dra train" \
     "$dra" train --preset gpt2-tiny --out new
 check "context" refused 2 "--context: expected T or T:STEP,T:STEP,..., found '16:x'" \
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x
