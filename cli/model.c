@@ -161,13 +161,40 @@ dra_status cli_model_is_there(const char *path, dra_error *err)
                      path, instead);
 }
 
+enum { SETTINGS_MOST = 64 };
+
+/* Of a preset whose memory was replaced, what the new one does not have goes, which is said once. */
+static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
+{
+    static char said[400];
+    char        name[SETTINGS_MOST][64], dropped[200], text[sizeof said];
+    const char *set[SETTINGS_MOST];
+    size_t      n = 0;
+    bool        other = false;
+    for (; n < s->set.count && n < SETTINGS_MOST; n++) {
+        const char *setting = s->set.text[n];
+        snprintf(name[n], sizeof name[n], "%.*s", (int)strcspn(setting, "="), setting);
+        set[n] = name[n];
+        other |= strncmp(setting, "mixer.", 6) == 0 && strstr(name[n], "memory");
+    }
+    if (!other) return DRA_OK;
+    const dra_status st = dra_model_config_fit(c, n, set, dropped, sizeof dropped, err);
+    if (st != DRA_OK || !dropped[0] || s->quiet) return st;
+    snprintf(text, sizeof text, "notice   %s of the preset %s: dropped, not for this memory",
+             dropped, s->preset);
+    if (strcmp(text, said) != 0) cli_line(stderr, "%s", text);
+    snprintf(said, sizeof said, "%s", text);
+    return DRA_OK;
+}
+
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
 {
     if (s->model && cli_model_is_there(s->model, err) != DRA_OK) return err->code;
     dra_status st = s->model    ? dra_folder_config(s->model, out, err)
                     : s->preset ? dra_preset_config(s->preset, out, err)
                                 : read_config(s->config, out, err);
-    return st == DRA_OK ? cli_settings(&s->set, out, err) : st;
+    if (st == DRA_OK) st = cli_settings(&s->set, out, err);
+    return st == DRA_OK && s->preset ? fit_preset(s, out, err) : st;
 }
 
 bool cli_is_encoder(const cli_source *s)

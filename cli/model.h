@@ -17,6 +17,7 @@ typedef struct cli_source {
     int         dtype;       /* of cli_dtypes */
     int         activations; /* of cli_activations */
     bool        skip_hash;   /* of weights */
+    bool        quiet;       /* nothing is said of what a preset has and another memory has not */
     bool        maps;        /* layers shall show what they attend to */
     int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */

@@ -433,3 +433,90 @@ bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
     *field = walk(table, &i, name, size);
     return *field != NULL;
 }
+
+/* ---- one of them in two structs -------------------------------------------------------------- */
+
+static size_t size_of(const dra_field *f)
+{
+    switch (f->kind) {
+    case DRA_FIELD_BOOL: return sizeof(bool);
+    case DRA_FIELD_SWITCH:
+    case DRA_FIELD_CHOICE: return sizeof(int);
+    case DRA_FIELD_NAME: return sizeof(const char *);
+    case DRA_FIELD_PAIR: return sizeof(double[2]);
+    case DRA_FIELD_INTS: return sizeof(int64_t) * (size_t)f->most;
+    case DRA_FIELD_REALS: return sizeof(double) * (size_t)f->most;
+    case DRA_FIELD_TEXT: return (size_t)f->most;
+    case DRA_FIELD_OBJECT:
+    case DRA_FIELD_INLINE:
+    case DRA_FIELD_LIST: return 0;
+    case DRA_FIELD_INT:
+    case DRA_FIELD_REAL: break;
+    }
+    return sizeof(int64_t);
+}
+
+static void take_bytes(char *to, const char *from, size_t n)
+{
+    if (from)
+        memcpy(to, from, n);
+    else
+        memset(to, 0, n);
+}
+
+static void copy_field(const dra_field *f, char *to, const char *from)
+{
+    const bool counts = f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS;
+    take_bytes(to + f->offset, from ? from + f->offset : NULL, size_of(f));
+    if (f->given)
+        take_bytes(to + f->given, from ? from + f->given : NULL,
+                   counts ? sizeof(int) : sizeof(bool));
+}
+
+static bool differs(const dra_field *f, const char *in)
+{
+    const char  *at = in + f->offset;
+    const size_t n = size_of(f);
+    bool         any = f->given && in[f->given];
+    for (size_t i = 0; i < n && !any; i++) any = at[i] != 0;
+    return any;
+}
+
+/* Copies where there is `to`. Whether one of the fields differs from its default in `from`. */
+static bool visit(const dra_field *table, const char *name, char *to, const char *from)
+{
+    char         part[PATH_TEXT];
+    const size_t n = strcspn(name, ".");
+    snprintf(part, sizeof part, "%.*s", (int)n, name);
+    const char      *where = to ? to : from;
+    char            *base = (char *)(uintptr_t)where;
+    const dra_field *f = find(table, part, &base);
+    bool             any = false;
+    if (!f) return false;
+    const ptrdiff_t in = base - where; /* of what stands in line */
+    char           *own = to ? to + in : NULL;
+    const char     *other = from ? from + in : NULL;
+    if (!f->fields) {
+        if (own) copy_field(f, own, other);
+        return other && differs(f, other);
+    }
+    const char *counted = own ? own : other;
+    const int   count = f->kind == DRA_FIELD_LIST ? *(const int *)(const void *)(counted + f->given)
+                                                  : 1;
+    for (int i = 0; i < count; i++) {
+        const size_t at = f->offset + (size_t)i * f->size;
+        any |= visit(f->fields, name + n + (name[n] == '.'), own ? own + at : NULL,
+                     other ? other + at : NULL);
+    }
+    return any;
+}
+
+bool dra_fields_has(const dra_field *table, const char *name, const void *in)
+{
+    return visit(table, name, NULL, in);
+}
+
+void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from)
+{
+    visit(table, name, to, from);
+}

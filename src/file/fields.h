@@ -50,6 +50,11 @@ dra_status dra_fields_set(const dra_field *table, void *to, const char *name, co
  * about itself in its place. false: beyond the last. */
 bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
                    const dra_field **field);
+/* Whether the field of this dotted name is not its default, in one struct of a list at least. */
+bool dra_fields_has(const dra_field *table, const char *name, const void *in);
+/* Copies that field to another struct of the table, with lists of the same length; from NULL: puts
+ * it back to its default. */
+void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from);
 /* The struct as a new JSON object, for json_decref(); the maker knows whether it is whole. */
 json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from);
 
