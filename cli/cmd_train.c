@@ -24,7 +24,7 @@ struct args {
     double           dropout;
     int64_t          sample_tokens;
     int              format;
-    bool             resume, force, tensorboard, yes, raw;
+    bool             resume, force, tensorboard, yes, raw, json;
 };
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
@@ -184,6 +184,7 @@ static const cli_option options[] = {
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
     CLI_DEVICE_OPTIONS(struct args),
+    {"json", CLI_FLAG, AT(json), 0, 0, "print one JSON object at the end", .brief = 'j'},
 };
 
 /* ---- what is read again when a run is resumed ------------------------------------------------ */
@@ -587,8 +588,9 @@ static int train(const struct args *a, bool note)
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);
-        if (st == DRA_OK)
-            cli_train_end(&(cli_trained){a->out, p.model, p.tokenizer != NULL}, &w, &plan);
+        const cli_trained end = {a->out, p.model, p.tokenizer != NULL};
+        if (st == DRA_OK) cli_train_end(&end, &w, &plan);
+        if (st == DRA_OK && a->json) cli_train_json(&end, &w, &plan, stdout);
     }
     close_parts(&p);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

@@ -102,13 +102,19 @@ static bool misused_choice(parser *p, const cli_option *o, const char *value)
                    cli_quote(value, quoted, sizeof quoted), guess.best);
 }
 
-/* The array holds as many texts as there are arguments, so it never grows. */
+/* The array holds twice as many texts as there are arguments, so it never grows. */
 static bool append(parser *p, cli_list *list, const char *value)
 {
-    if (!list->text) list->text = calloc((size_t)p->argc, sizeof *list->text);
+    if (!list->text) list->text = calloc(2 * (size_t)p->argc, sizeof *list->text);
     if (!list->text) return out_of_memory(p);
     list->text[list->count++] = value;
     return true;
+}
+
+static bool append_named(parser *p, const cli_option *o, cli_list *list, const char *value)
+{
+    const bool named = o->flags & CLI_BY_NAME;
+    return (!named || append(p, list, o->name)) && append(p, list, value);
 }
 
 /* Puts a value into the option's field. */
@@ -129,7 +135,7 @@ static bool store(parser *p, const cli_option *o, const char *value)
         return true;
     case CLI_CHOICE: return read_choice(o, value, field) || misused_choice(p, o, value);
     case CLI_TEXT: *(const char **)field = value; return true;
-    case CLI_LIST: return append(p, field, value);
+    case CLI_LIST: return append_named(p, o, field, value);
     }
     return false;
 }

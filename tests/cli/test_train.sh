@@ -31,6 +31,15 @@ one_line() {
     [ "$(wc -l <"$1")" -eq 1 ] || { cat "$1"; return 1; }
 }
 
+# One object at the end, with the numbers of the log's last lines; nothing else is on stdout.
+ends_in_json() {
+    train gpt2-tiny.json gpt2-tiny --json || return 1
+    last=$(sed -n 's/.*"step":40,.*"loss":\([0-9.]*\).*/\1/p' gpt2-tiny.json/log.jsonl | head -n 1)
+    one_line "$out" &&
+        grep -q '^{"run": "gpt2-tiny.json", "steps": 40, "of": 40, "stopped_early": false' "$out" &&
+        grep -q "\"loss\": $last" "$out" && grep -q '"best_eval_loss": [0-9]' "$out"
+}
+
 # refused STATUS TEXT COMMAND...: that status and one line with the text.
 refused() {
     expected=$1
@@ -423,6 +432,7 @@ check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
     "I'll 'd test" "74 5229 274 101 32223"
+check "an object of JSON at the end" ends_in_json
 check "a report before the run" reports_before_the_run
 
 run=gpt2-tiny.whole
