@@ -126,7 +126,8 @@ const cli_verb cmd_help = {
         "Prints what --help prints, for one verb or for all of them; with 'keys', what a config "
         "may say: each key with its values, its default and what it is. Help, man pages and "
         "completion are generated from the tables that also parse the options, so they "
-        "agree.\n'make install' installs man pages and completion for bash and zsh.",
+        "agree.\n'make install' installs man pages, completion for bash and zsh, and, in "
+        "share/doc/dra, the pages of docs and the examples.",
     .files = files,
     .examples = examples,
 };

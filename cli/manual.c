@@ -249,7 +249,9 @@ static const char overview[] =
     "a file gives the same outputs and states.\n"
     "A model is a folder with config.json, model.safetensors and, if its tokens are not bytes, "
     "tokenizer.json. Results go to stdout, everything else to stderr. Files are replaced whole or "
-    "not at all.";
+    "not at all.\n"
+    "Pages that help names, such as docs/data.md, are installed in share/doc/dra, and are in the "
+    "folder of the sources.";
 
 static const cli_note first_steps[] = {
     {"dra train --preset dra-slots-tiny --data my.txt --out my-model", "train on a text"},
