@@ -163,7 +163,7 @@ dra_status cli_model_is_there(const char *path, dra_error *err)
 
 enum { SETTINGS_MOST = 64 };
 
-/* Of a preset whose memory was replaced, what the new one does not have goes, which is said once. */
+/* Where a preset's memory was replaced, what the new one does not have goes, which is said once. */
 static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
 {
     static char said[400];
@@ -251,7 +251,7 @@ dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *er
                          name_of(s), cli_count_text((double)n, count),
                          cli_bytes_text(bytes, size[0]), cli_bytes_text(memory, size[1]));
     if (n >= long_wait)
-        cli_line(stderr, "draws    %s parameters, %s", cli_count_text((double)n, count),
+        cli_line(stderr, "init     %s parameters, %s", cli_count_text((double)n, count),
                  cli_bytes_text(bytes, size[0]));
     return DRA_OK;
 }
@@ -299,8 +299,8 @@ static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokeniz
     if (st != DRA_ERR_VALUE) return st;
     char why[DRA_ERROR_TEXT];
     snprintf(why, sizeof why, "%s", err->text);
-    return cli_error(err, st, "%.200s%s%.280s; see --tokenizer", s->model ? "" : name_of(s),
-                     s->model ? "" : ": ", why);
+    return cli_error(err, st, "%.200s%s%.280s; give one by --tokenizer PATH",
+                     s->model ? "" : name_of(s), s->model ? "" : ": ", why);
 }
 
 dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err)

@@ -57,7 +57,7 @@ extern const char *const cli_data_formats[];
      offsetof(type, from.model),                                                                   \
      0,                                                                                            \
      0,                                                                                            \
-     "folder of a model; or --preset or --config, with random weights of seed 0",                 \
+     "folder of a model; or --preset or --config, with random weights of seed 0",                  \
      "DIR",                                                                                        \
      .flags = CLI_A_MODEL | CLI_ALSO_PLACED,                                                       \
      .group = "Model",                                                                             \

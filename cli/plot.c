@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 66, ROWS = CLI_PLOT_ROWS - 1, HIGH = 4 * ROWS }; /* columns; rows; dots */
+enum { MOST = 186, ROWS = CLI_PLOT_ROWS - 1, HIGH = 4 * ROWS }; /* columns; rows; dots */
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
@@ -94,8 +94,7 @@ static void write_label(char label[16], double x)
 /* Columns of a curve: the labels take 10, the line between two curves 3. */
 static int columns_of(const cli_status *s, int n)
 {
-    const int width = (int)(cli_width(s->out) < 80 ? cli_width(s->out) : 80);
-    const int columns = (width - 14) / n - (n > 1 ? 3 : 0);
+    const int columns = ((int)cli_width(s->out) - 14) / n - (n > 1 ? 3 : 0);
     return columns < 4 ? 4 : columns > MOST ? MOST : columns;
 }
 

@@ -12,7 +12,7 @@ typedef struct cli_plot {
 
 enum { CLI_PLOTS = 2, CLI_PLOT_ROWS = 7 }; /* most curves; rows with the titles */
 
-/* One curve or two side by side on one scale, as wide as the terminal allows, at most 79 columns.
+/* One curve or two side by side on one scale, as wide as the terminal is, at most 200 columns.
  * The scale starts at 0; or at the least value, and then the first steep fall is cut off at its
  * top. */
 void cli_plots(cli_status *s, int n, const cli_plot *plots, bool from_zero);

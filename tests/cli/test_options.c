@@ -379,6 +379,12 @@ static void letters_mean_one_thing(void **state)
         }
     }
     assert_int_equal(letters, 10);
+    for (size_t i = 0; (v = cli_verb_at(i)) != NULL; i++)
+        for (size_t k = 0; k < v->n_options; k++)
+            for (int c = 'A'; c <= 'z'; c++)
+                if (name[c] && c != 'n' && strcmp(name[c], v->options[k].name) == 0 &&
+                    v->options[k].brief != c)
+                    fail_msg("dra %s: --%s has no -%c", v->name, name[c], c);
 }
 
 /* Help never shows a 0 that stands for something else. */

@@ -121,7 +121,8 @@ without_evaluation() {
 
 # Values that go together are not multiplied out.
 couples() {
-    run 0 sweep --preset gpt2-tiny --set depth=1 --set dim=16,24 --with heads=2,3 --with lr=0.1,0.2 \
+    run 0 sweep --preset gpt2-tiny --set depth=1 \
+        --set dim=16,24 --with heads=2,3 --with lr=0.1,0.2 \
         --set optimizer=adamw,lion --data text --steps 1 --batch 1 --context 8 --out pairs --json ||
         return 1
     is_json "$out" >/dev/null && cmp "$out" pairs/sweep.json &&

@@ -287,7 +287,8 @@ tokens_are_not_guessed() {
         --out three >"$out" || return 1
     small="--steps 2 --batch 1 --context 8"
     # shellcheck disable=SC2086 # a list of options
-    refused 1 "three: no tokenizer, and 300 tokens are not bytes; see --tokenizer" \
+    none="no tokenizer files, and 300 tokens are not bytes; give one by --tokenizer PATH"
+    refused 1 "three: $none" \
         "$dra" train --model three --data text --out guessed $small && [ ! -e guessed ] &&
         refused 1 "the tokenizer $data/bpe has 924 tokens, the model three only 300" \
             "$dra" train --model three --tokenizer "$data/bpe" --data text --out guessed $small &&
