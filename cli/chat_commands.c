@@ -58,7 +58,7 @@ static const cli_option settings[] = {CLI_SAMPLING_OPTIONS(struct settings)};
 
 static void show_settings(const cli_sampling *s)
 {
-    cli_line(stderr,
+    cli_fold(0, stderr,
              "tokens %lld, temperature %g, top-k %lld, top-p %g, top-a %g, min-p %g, "
              "repetition-penalty %g, sampler %s, seed %lld, ignore-end %s",
              (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->top_a,

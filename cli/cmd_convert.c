@@ -58,7 +58,7 @@ static const cli_option options[] = {
     {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "change the new config: mixer.b.slots=4",
      "KEY=VALUE"},
     {"resize-vocab", CLI_INT, offsetof(struct args, vocab), 0, 1 << 20,
-     "size of the new vocabulary; weights of new tokens are drawn", "N", .unset = "as it is"},
+     "size of the new vocabulary; weights of new tokens are initialised", "N", .unset = "as it is"},
     {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "dtype of matrices; vectors stay f32",
      .choices = dtypes},
     {"quantise", CLI_CHOICE, offsetof(struct args, quantise), 0, 0,
@@ -72,8 +72,8 @@ static const cli_option options[] = {
      "file or folder of a tokenizer to copy to the new model", "PATH", .unset = "the model's"},
     {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
      "split the weights into files of at most this size: 2GB, 500MiB", "SIZE", .unset = "one file"},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of weights that are drawn",
-     .brief = 's'},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15,
+     "seed of weights that are newly initialised", .brief = 's'},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
      "print the table of tensors and write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
@@ -116,7 +116,8 @@ static int as_of(const struct args *a)
 
 static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
 {
-    dra_status st = dra_folder_config(a->from, c, err);
+    dra_status st = cli_model_is_there(a->from, err);
+    if (st == DRA_OK) st = dra_folder_config(a->from, c, err);
     if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
     if (st == DRA_OK) st = cli_settings(&a->set, c, err);
     if (a->vocab) c->vocab = a->vocab;
@@ -200,7 +201,7 @@ static void print_row(void *user, const dra_convert_row *r)
         putchar('}');
     } else {
         cli_line(stdout, "%-44s %-14s %-5s <- %s %s %s", r->to, shape, r->dtype,
-                 r->from ? r->from : "drawn", r->from ? from : "", r->from ? r->from_dtype : "");
+                 r->from ? r->from : "new", r->from ? from : "", r->from ? r->from_dtype : "");
     }
     t->rows++;
 }
@@ -229,8 +230,8 @@ static dra_status check(void *user, const char *path, dra_error *err)
     j->checked = st == DRA_OK;
     if (st != DRA_OK || j->difference <= allowed(a)) return st;
     return cli_error(err, DRA_ERR_VALUE,
-                     "%.200s: logits differ by %.3g of the largest, expected at most %g; "
-                     "nothing written",
+                     "%.200s: the largest relative difference of logits is %.3g, expected at most "
+                     "%g; nothing written",
                      a->to, j->difference, allowed(a));
 }
 
@@ -317,7 +318,7 @@ static int run(const void *args)
     const struct args *a = args;
     dra_error          err = {0};
     job                j = {.a = a};
-    char               room[CLI_NUMBER];
+    char               room[CLI_NUMBER], fresh[24];
     size_t             shard;
     const int          wrong = misused(a, &shard);
     if (wrong) return wrong;
@@ -334,11 +335,13 @@ static int run(const void *args)
         const int failed = cli_fail(&err);
         return cli_progress_stopped() ? cli_progress_status() : failed;
     }
+    snprintf(fresh, sizeof fresh, "%lld", (long long)j.drawn);
     if (!a->json)
-        cli_line(stderr, "%s: %lld tensors, %lld of them drawn%s", a->to, (long long)j.rows,
-                 (long long)j.drawn, a->dry_run ? "; nothing written" : "");
+        cli_line(stderr, "%s: %lld tensors, %s newly initialised%s", a->to, (long long)j.rows,
+                 j.drawn ? fresh : "none", a->dry_run ? "; nothing written" : "");
     if (!a->json && a->quantise && !a->dry_run) cli_quant_print(&j.report);
-    if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", j.difference);
+    if (!a->json && a->check)
+        printf("largest difference of logits: %.3g (relative)\n", j.difference);
     return CLI_OK;
 }
 

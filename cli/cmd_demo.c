@@ -215,11 +215,12 @@ const cli_verb cmd_demo = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Make",
-    .about = "Two models of the same size learn stories that the program makes up: one with a "
-             "memory of constant size, and a Transformer. They learn the same batches side by "
-             "side, continue a story, are asked for facts told recently and long ago, and read "
-             "100,000 tokens each, while the time per token and the bytes of state are drawn. The "
-             "conclusions that are printed are computed from the numbers.",
+    .about =
+        "Two models of the same size learn stories that the program makes up: one with a "
+        "memory of constant size, and a Transformer. They learn the same batches side by "
+        "side, continue a story, are asked for facts told recently and long ago, and read "
+        "100,000 tokens each, with a chart of the time per token and of the bytes of state. The "
+        "conclusions that are printed are computed from the numbers.",
     .files = files,
     .examples = examples,
     .status = status,

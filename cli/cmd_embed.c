@@ -25,10 +25,10 @@ static const args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .batch =
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(args),
-    {"text", CLI_LIST, offsetof(args, text), 0, 0, "a text; -: stdin; may be repeated", "TEXT",
-     .group = "Input"},
+    {"text", CLI_LIST, offsetof(args, text), 0, 0, "a text; -: stdin", "TEXT",
+     .flags = CLI_ALSO_PLACED, .group = "Input"},
     {"texts", CLI_LIST, offsetof(args, texts), 0, 0,
-     "a text in every line, of .jsonl in an object; -: lines of stdin; may be repeated", "FILE|-"},
+     "a text in every line, of .jsonl in an object; -: lines of stdin", "FILE|-"},
     {"text-key", CLI_TEXT, offsetof(args, text_key), 0, 0,
      "key of the text in a line of JSON; with it, all lines are JSON", "KEY",
      .unset = "text, of .jsonl"},

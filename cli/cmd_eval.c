@@ -182,8 +182,10 @@ static dra_status open_windows(work *w, int64_t context, dra_error *err)
     w->windows = (cli_windows){w->corpus, context, stride_of(w, context), 0, 0, halves};
     if (halves) return DRA_OK;
     if (!context)
-        return cli_error(err, DRA_ERR_VALUE,
-                         "--stride: expected --context, as the model has no limit of its own");
+        return cli_error(
+            err, DRA_ERR_VALUE,
+            "--stride: expected --context as well: it says how many tokens a window has, "
+            "which this model itself does not limit");
     if (context >= w->a->stride) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE, "--stride %lld: expected at most --context, %lld",
                      (long long)w->a->stride, (long long)context);
@@ -541,8 +543,8 @@ const cli_verb cmd_eval = {
              "others of the window; the numbers are of these alone. Its perplexity, e to the mean "
              "loss, is how many tokens it hesitates between where it sees both sides: not to be "
              "compared with that of a causal model.\n"
-             "Of examples it prints the loss of the model's objective and what says more than it: "
-             "accuracy, error or perplexity.",
+             "For examples it prints the loss and the objective's measure: accuracy, error or "
+             "perplexity.",
     .examples = examples,
     .also = "train generate",
 };

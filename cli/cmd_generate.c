@@ -35,7 +35,7 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue; -: stdin", "TEXT",
-     .group = "Prompt", .brief = 'p'},
+     .flags = CLI_ALSO_PLACED, .group = "Prompt", .brief = 'p'},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE|-"},
     {"prompts", CLI_TEXT, offsetof(struct args, prompts), 0, 0,
@@ -702,8 +702,8 @@ const cli_verb cmd_generate = {
         "prints it when it is found; --json has all beams and their scores.\n"
         "--prompts reads a prompt from every line of a file and prints a JSON object for each; "
         "--grammar and --json-schema write only texts of a grammar or of a schema.\n"
-        "An encoder fills in tokens that are hidden, as --unmask says: those that are surest "
-        "first, in rounds. All of the text is printed, with what was given.\n"
+        "An encoder fills in hidden tokens by --unmask: in rounds, most confident first. All of "
+        "the text is printed, with what was given.\n"
         "Models that read other inputs than a text continue those of a file: --inputs and "
         "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
         "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "

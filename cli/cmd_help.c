@@ -21,19 +21,19 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     {"verb", CLI_TEXT, offsetof(struct args, verb), 0, 0,
-     "verb to explain; default: an overview "
-     "of all",
-     "VERB", .flags = CLI_POSITIONAL | CLI_A_VERB},
+     "verb to explain; keys: the keys of a model's config; default: an overview of all verbs",
+     "VERB|keys", .flags = CLI_POSITIONAL | CLI_A_VERB},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
      "format of the page; bash and zsh: completion for that shell", .choices = forms},
     {"install", CLI_TEXT, offsetof(struct args, install), 0, 0,
      "install all man pages and completions under this folder, laid out like share", "DIR"},
 };
 
+static const cli_format *const formats[] = {&cli_as_text, &cli_as_man, &cli_as_markdown};
+
 /* A page (`verb` NULL: of all verbs) or a completion. */
 static void write_form(const cli_verb *verb, int as, FILE *out)
 {
-    static const cli_format *const formats[] = {&cli_as_text, &cli_as_man, &cli_as_markdown};
     if (as == BASH)
         cli_complete_bash(out);
     else if (as == ZSH)
@@ -85,16 +85,21 @@ static int run(const void *args)
     const struct args *a = args;
     const cli_verb    *verb = a->verb ? cli_verb_find(a->verb) : NULL;
     dra_error          err = {0};
-    if (a->verb && !verb) return cli_verb_unknown(a->verb);
-    if (verb && (a->install || a->as == BASH || a->as == ZSH))
+    const bool         keys = a->verb && strcmp(a->verb, "keys") == 0;
+    if (a->verb && !verb && !keys) return cli_verb_unknown(a->verb);
+    if (a->verb && (a->install || a->as == BASH || a->as == ZSH))
         return cli_misused("help", "expected no verb: completion and --install are for all");
     if (a->install) return install_all(a->install, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
-    write_form(verb, a->as, stdout);
+    if (keys)
+        cli_manual_keys(formats[a->as], stdout);
+    else
+        write_form(verb, a->as, stdout);
     return CLI_OK;
 }
 
 static const cli_note examples[] = {
     {"dra help train", "the same as dra train --help"},
+    {"dra help keys", "all keys of a model's config, with their defaults"},
     {"dra help --as man train > dra-train.1", "its man page; read it with man -l dra-train.1"},
     {"dra help --as bash > dra.bash", "completion; '. ./dra.bash' turns it on in this shell"},
     {"dra help --install share", "man pages and completions of a program that was not installed"},
@@ -117,9 +122,12 @@ const cli_verb cmd_help = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Prints what --help prints, for one verb or for all of them. Help, man pages and "
-             "completion are generated from the tables that also parse the options, so they "
-             "agree.\n'make install' installs man pages and completion for bash and zsh.",
+    .about =
+        "Prints what --help prints, for one verb or for all of them; with 'keys', what a config "
+        "may say: each key with its values, its default and what it is. Help, man pages and "
+        "completion are generated from the tables that also parse the options, so they "
+        "agree.\n'make install' installs man pages, completion for bash and zsh, and, in "
+        "share/doc/dra, the pages of docs and the examples.",
     .files = files,
     .examples = examples,
 };

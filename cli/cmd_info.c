@@ -30,10 +30,8 @@ enum { PARTS = 5 };
 static const char *const part_names[PARTS] = {"embedding", "positions", "mixers", "ff", "head"};
 
 typedef struct sizes {
-    int64_t parameters, part[PARTS], other; /* numbers */
-    size_t  fixed, per_token;               /* bytes of the state of a sequence */
-    size_t  windows;                        /* of what keeps its last items only, when full */
-    size_t  per_context;                    /* for each token of the context */
+    int64_t    parameters, part[PARTS], other; /* numbers */
+    info_state state;
 } sizes;
 
 static int part_of(const char *name)
@@ -47,24 +45,12 @@ static int part_of(const char *name)
 
 static sizes measure(const dra_model *m)
 {
-    const dra_specs *params = dra_model_params(m), *state = dra_model_state(m);
-    sizes            s = {.parameters = dra_model_param_count(m)};
+    const dra_specs *params = dra_model_params(m);
+    sizes            s = {.parameters = dra_model_param_count(m), .state = info_state_of(m)};
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const int       part = part_of(p->name);
         *(part < 0 ? &s.other : &s.part[part]) += dra_shape_count(&p->shape);
-    }
-    for (int i = 0; i < dra_specs_count(state); i++) {
-        const dra_spec *p = dra_specs_at(state, i);
-        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
-        if (p->context)
-            s.per_context += bytes;
-        else if (!p->items)
-            s.fixed += bytes;
-        else if (p->limit)
-            s.windows += (size_t)p->limit * bytes;
-        else
-            s.per_token += bytes;
     }
     return s;
 }
@@ -93,9 +79,9 @@ static void write_json(const cli_model *m, const sizes *s, const outline *o, con
     for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
     printf("\"other\": %lld},\n \"fingerprint\": \"%016llx\",\n", (long long)s->other,
            (unsigned long long)dra_model_fingerprint(m->model));
-    printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu", s->fixed,
-           s->windows, s->per_token);
-    if (s->per_context) printf(", \"bytes_per_context_token\": %zu", s->per_context);
+    printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu",
+           s->state.fixed, s->state.windows, s->state.per_token);
+    if (s->state.per_context) printf(", \"bytes_per_context_token\": %zu", s->state.per_context);
     puts("},");
     info_layers_json(m->model);
     if (!is_language(m)) info_stacks_json(o);
@@ -126,14 +112,15 @@ static void write_row(const char *name, int64_t n, int64_t all)
 static void write_state(const sizes *s)
 {
     char windows[64] = "", tokens[64] = "", context[64] = "";
-    if (s->windows)
-        snprintf(windows, sizeof windows, ", %zu more when its windows are full", s->windows);
-    if (s->per_token) snprintf(tokens, sizeof tokens, ", and %zu for each token", s->per_token);
-    if (s->per_context)
+    if (s->state.windows)
+        snprintf(windows, sizeof windows, ", %zu more when its windows are full", s->state.windows);
+    if (s->state.per_token)
+        snprintf(tokens, sizeof tokens, ", and %zu for each token", s->state.per_token);
+    if (s->state.per_context)
         snprintf(context, sizeof context, ", and %zu for each token of its context",
-                 s->per_context);
-    cli_fold(14, stdout, "state         %zu bytes a sequence%s%s%s", s->fixed, windows, tokens,
-             context);
+                 s->state.per_context);
+    cli_fold(14, stdout, "state         %zu bytes a sequence%s%s%s", s->state.fixed, windows,
+             tokens, context);
 }
 
 /* Line by line, as wide as the terminal is. */

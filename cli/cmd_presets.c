@@ -1,5 +1,5 @@
 /* dra presets: configs that come with the library. */
-#include "outline.h"
+#include "info.h"
 #include "units.h"
 
 #include <stdlib.h>
@@ -20,29 +20,29 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
-/* What they are, by the name without -tiny; their memory is read off the model. */
+/* What they are, by the name without -tiny; memory and state are read off the model. */
 static const char *const words[][2] = {
-    {"adr", "gru, read jointly"},
-    {"dra-delta", "corrected by each token"},
+    {"adr", "GRU, read jointly"},
+    {"dra-delta", "the delta rule"},
     {"dra-ema", "averages that fade"},
-    {"dra-gru", "recurrent cells (GRU)"},
+    {"dra-gru", "GRU cells"},
     {"dra-moment", "linear attention"},
-    {"dra-pooled", "one slot, read pooled"},
-    {"dra-slot-gru", "one slot with a gru"},
+    {"dra-pooled", "one slot, pooled"},
+    {"dra-slot-gru", "one slot, GRU"},
     {"dra-slots", "16 slots, routed"},
-    {"gpt2", "GPT-2's architecture"},
-    {"hybrid", "both, blended"},
-    {"retention", "linear, fading (RetNet)"},
-    {"rwkv4", "RWKV-4's architecture"},
+    {"gpt2", "GPT-2"},
+    {"hybrid", "blended"},
+    {"retention", "RetNet, fading"},
+    {"rwkv4", "RWKV-4"},
     {"rwkv5", "RWKV 5.2"},
-    {"rwkv6", "RWKV-6, decays by data"},
+    {"rwkv6", "RWKV-6"},
     {"rwkv7", "RWKV-7"},
     {"series", "continues numbers"},
     {"vit", "names 8 x 8 images"},
-    {"xt-decoder", "x-transformers' decoder"},
-    {"xt-encoder", "fills in masked bytes"},
-    {"xt-modern", "rotary, SwiGLU, RMSNorm"},
-    {"xt-seq2seq", "translates, two stacks"},
+    {"xt-decoder", "decoder"},
+    {"xt-encoder", "fills masked bytes"},
+    {"xt-modern", "rotary, SwiGLU"},
+    {"xt-seq2seq", "translates"},
 };
 
 static const char *about(const char *name)
@@ -57,7 +57,8 @@ static const char *about(const char *name)
 typedef struct preset { /* what is shown of one */
     dra_model_config config;
     int64_t          parameters;
-    char             memory[48]; /* of the first layer: "attention", "delta", "attention+slots" */
+    info_state       state;
+    char             memory[48]; /* of the first layer: "append", "delta", "append+slots" */
 } preset;
 
 static void name_memory(const dra_model *m, preset *out)
@@ -82,6 +83,7 @@ static dra_status measure(const char *name, preset *out, dra_error *err)
     if (st == DRA_OK) out->parameters = dra_model_param_count(m);
     if (st == DRA_OK) out->config = *dra_model_config_of(m);
     if (st == DRA_OK) name_memory(m, out);
+    if (st == DRA_OK) out->state = info_state_of(m);
     dra_model_destroy(m);
     return st;
 }
@@ -94,17 +96,31 @@ static void write_json(const char *name, const preset *p)
         "%lld, \"context\": %lld",
         name, (long long)p->parameters, (long long)c->vocab, (long long)c->dim, (long long)c->depth,
         (long long)c->context);
+    printf(", \"state_bytes\": %zu, \"state_bytes_per_token\": %zu",
+           p->state.fixed + p->state.windows, p->state.per_token);
     printf(", \"memory\": \"%s\", \"about\": \"%s\"}", p->memory, about(name));
+}
+
+/* What grows says by how much; what it has besides is small then. */
+static const char *state_text(const info_state *s, char text[48])
+{
+    char         room[24];
+    const size_t constant = s->fixed + s->windows;
+    if (s->per_token)
+        snprintf(text, 48, "+%s/token", cli_bytes_text(s->per_token, room));
+    else
+        snprintf(text, 48, "%s", constant ? cli_bytes_text(constant, room) : "none");
+    return text;
 }
 
 static void write_row(const char *name, const preset *p)
 {
     const dra_model_config *c = &p->config;
-    char                    count[24], layers[48];
+    char                    count[24], layers[48], state[48];
     snprintf(layers, sizeof layers, "%lld x %lld", (long long)c->depth, (long long)c->dim);
-    printf("%-17s  %6s  %5lld  %-8s  %-9s  %s\n", name,
-           cli_count_text((double)p->parameters, count), (long long)c->vocab, layers, p->memory,
-           about(name));
+    printf("%-17s  %6s  %-8s  %-6s  %-15s  %s\n", name,
+           cli_count_text((double)p->parameters, count), layers, p->memory,
+           state_text(&p->state, state), about(name));
 }
 
 static dra_status write_all(bool json, dra_error *err)
@@ -114,8 +130,8 @@ static dra_status write_all(bool json, dra_error *err)
     if (json)
         fputs("{\"presets\": [", stdout);
     else
-        printf("%s%-17s  %6s  %5s  %-8s  %-9s  %s%s\n", cli_bold(stdout), "preset", "params",
-               "vocab", "layers", "memory", "what it is", cli_plain(stdout));
+        printf("%s%-17s  %6s  %-8s  %-6s  %-15s  %s%s\n", cli_bold(stdout), "preset", "params",
+               "layers", "memory", "state", "what it is", cli_plain(stdout));
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         const dra_status st = measure(p->name, &found, err);
         if (st != DRA_OK) return st;
@@ -163,6 +179,9 @@ const cli_verb cmd_presets = {
              "vocabularies of the models they are named after. xt-seq2seq-tiny translates bytes "
              "(token 256 starts and ends a text), vit-tiny names digits of 8 x 8 pixels, "
              "series-tiny continues a series of numbers; the last two are smaller.\n"
+             "The state is what a sequence needs: 99.0 KiB is that much however long the text, "
+             "+6.0 KiB/token grows with it, none is an encoder's. The memory append is attention, "
+             "which keeps every token.\n"
              "With a name, prints the config as JSON. Saved to a file, it can be passed to "
              "--config; --set changes single keys without a file.",
     .examples = examples,

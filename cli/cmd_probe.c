@@ -59,7 +59,8 @@ static const cli_option options[] = {
      "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
      "slots-1"},
     {"only", CLI_TEXT, AT(only), 0, 0, "only these of the suite", "NAME,..."},
-    {"set", CLI_LIST, AT(from.set), 0, 0, "change the config: mixer.memory=gru,ema", "KEY=VALUE"},
+    {"set", CLI_LIST, AT(from.set), 0, 0, "change the config: mixer.memory=gru,ema", "KEY=VALUE",
+     .flags = CLI_A_KEY},
     {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
     {"half-life", CLI_TEXT, AT(half_life), 0, 0, "initial half-life of all decays, in tokens",
      "X,..."},

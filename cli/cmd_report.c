@@ -8,6 +8,7 @@ struct args {
     cli_source  from; /* for its threads: every verb takes them */
     cli_list    runs;
     const char *out, *title;
+    bool        json;
 };
 
 static const struct args defaults = {0};
@@ -21,6 +22,7 @@ static const cli_option options[] = {
     {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "title of the page",
      .unset = "the runs' names"},
     CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 enum { PATH_TEXT = 4096 };
@@ -36,21 +38,36 @@ static bool default_path(const char *first, char path[PATH_TEXT])
     return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
 }
 
+static void print_json(const struct args *a, const char *page)
+{
+    fputs("{\"page\": ", stdout);
+    cli_json_text(page, stdout);
+    fputs(", \"runs\": [", stdout);
+    for (size_t i = 0; i < a->runs.count; i++) {
+        if (i) fputs(", ", stdout);
+        cli_json_text(a->runs.text[i], stdout);
+    }
+    puts("]}");
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
     char               path[PATH_TEXT];
+    const char        *page = a->out ? a->out : path;
     dra_error          err = {0};
     dra_status         st = DRA_OK;
     if (!a->out && !default_path(a->runs.text[0], path))
         st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
-    if (st == DRA_OK)
-        st = page_report(a->runs.count, a->runs.text, a->out ? a->out : path, a->title, NULL, &err);
-    if (st == DRA_OK && isatty(STDOUT_FILENO))
-        cli_line(stdout, "%s", a->out ? a->out : path);
-    else if (st == DRA_OK)
-        printf("%s\n", a->out ? a->out : path);
-    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+    if (st == DRA_OK) st = page_report(a->runs.count, a->runs.text, page, a->title, NULL, &err);
+    if (st != DRA_OK) return cli_fail(&err);
+    if (a->json)
+        print_json(a, page);
+    else if (isatty(STDOUT_FILENO))
+        cli_line(stdout, "%s", page);
+    else
+        printf("%s\n", page);
+    return CLI_OK;
 }
 
 static const cli_note files[] = {

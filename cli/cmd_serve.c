@@ -18,8 +18,8 @@ static const serve_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 
 static const cli_option options[] = {
     {"model", CLI_LIST, offsetof(serve_args, models), 0, 0,
-     "folder of a model, under its own name or the one given; may be repeated", "[NAME=]DIR",
-     .flags = CLI_REQUIRED, .group = "Models", .brief = 'm'},
+     "folder of a model, under its own name or the one given", "[NAME=]DIR",
+     .flags = CLI_REQUIRED | CLI_ALSO_PLACED, .group = "Models", .brief = 'm'},
     CLI_TOKENIZER_OPTION(serve_args),
     {"chat-template", CLI_TEXT, offsetof(serve_args, template), 0, 0,
      "how messages become text: a file, or chatml, gemma, llama2, llama3, mistral, plain",
@@ -86,7 +86,9 @@ static const cli_note files[] = {
 };
 
 static const cli_note examples[] = {
-    {"timeout 2 dra serve --model model --port 0 || true", "a model on a port that is free"},
+    {"dra serve model --port 8080 &",
+     "a model on this machine; http://127.0.0.1:8080 is a page to talk with it"},
+    {"kill $!", "ends the server when running requests are answered"},
     {0},
 };
 

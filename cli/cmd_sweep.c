@@ -13,7 +13,8 @@ extern const cli_verb cmd_train;
 struct args {
     cli_source  from; /* for its threads */
     const char *out, *seeds;
-    cli_list    set, rest; /* rest: words for dra train */
+    cli_list    set, rest; /* set: with names, of --set and --with; rest: words for dra train */
+    bool        json;
 };
 
 static const struct args defaults = {0};
@@ -22,13 +23,17 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, AT(out), 0, 0, "folder of the sweep, in which every run has its own", "DIR",
-     .flags = CLI_REQUIRED, .group = "Sweep"},
+     .flags = CLI_REQUIRED, .group = "Sweep", .brief = 'o'},
     {"set", CLI_LIST, AT(set), 0, 0,
      "values to try: of an option of dra train (lr=0.001,0.003) or of a key of the config "
      "(mixer.memory=gru,append)",
-     "KEY=VALUE,..."},
+     "KEY=VALUE,...", .flags = CLI_A_KEY | CLI_BY_NAME},
+    {"with", CLI_LIST, AT(set), 0, 0,
+     "values that go with those of the --set before, one by one, instead of all with all",
+     "KEY=VALUE,...", .flags = CLI_A_KEY | CLI_BY_NAME},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "seeds to train each of them with", "N,..."},
     CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, AT(json), 0, 0, "print one JSON object, as in sweep.json", .brief = 'j'},
 };
 
 /* ---- what was asked -------------------------------------------------------------------------- */
@@ -53,7 +58,7 @@ static int add_axis(cli_sweep *s, const char *name, const char *list)
 /* What a sweep says itself cannot be among what it tries. */
 static int check_key(const cli_sweep *s, const char *key)
 {
-    static const char *const own[] = {"out", "set", "resume", "force", "threads"};
+    static const char *const own[] = {"out", "set", "resume", "force", "threads", "json"};
     for (size_t i = 0; i < COUNT(own); i++)
         if (strcmp(own[i], key) == 0)
             return cli_misused("sweep", "--set: %s is not a setting of a run", key);
@@ -63,20 +68,30 @@ static int check_key(const cli_sweep *s, const char *key)
     return CLI_OK;
 }
 
+static int couple(cli_sweep *s)
+{
+    if (s->n < 2) return cli_misused("sweep", "--with: expected a --set before it, found none");
+    if (cli_sweep_couple(s)) return CLI_OK;
+    const cli_axis *last = &s->axis[s->n - 1], *with = &s->axis[last->with];
+    return cli_misused("sweep", "--with: %s: expected %lld values, one for each of %s, found %lld",
+                       last->name, (long long)with->count, with->name, (long long)last->count);
+}
+
 /* Keys are kept in `keys`, one after the other. */
 static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
 {
     char quoted[80];
-    for (size_t i = 0; i < a->set.count; i++) {
-        const char  *setting = a->set.text[i];
+    for (size_t i = 0; i + 1 < a->set.count; i += 2) {
+        const char  *option = a->set.text[i], *setting = a->set.text[i + 1];
         const size_t n = strcspn(setting, "=");
         if (n == 0 || !setting[n] || n >= room)
-            return cli_misused("sweep", "--set: expected KEY=VALUE,..., found %s",
+            return cli_misused("sweep", "--%s: expected KEY=VALUE,..., found %s", option,
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
         keys[n] = '\0';
         int status = check_key(s, keys);
         if (status == CLI_OK) status = add_axis(s, keys, setting + n + 1);
+        if (status == CLI_OK && strcmp(option, "with") == 0) status = couple(s);
         if (status != CLI_OK) return status;
         keys += n + 1;
         room -= n + 1;
@@ -93,6 +108,13 @@ static int check_words(const cli_list *words)
             return cli_misused("sweep", "%s: a sweep resumes what is there by itself",
                                words->text[i]);
     return CLI_OK;
+}
+
+static int check_lists(const struct args *a)
+{
+    if (a->set.count || a->seeds) return CLI_OK;
+    return cli_misused("sweep", "--set KEY=VALUE,... or --seeds N,... is required, as in: --set "
+                                "lr=0.001,0.003; a single run is dra train");
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -177,7 +199,10 @@ static int all_runs(const struct args *a, const cli_sweep_results *all)
         cli_line(stderr, "the sweep is not done; the same command continues it");
         return failed;
     }
-    cli_sweep_table(all, stdout);
+    if (!a->json)
+        cli_sweep_table(all, stdout);
+    else if (!cli_sweep_print_json(all, stdout))
+        return out_of_memory();
     if (write_results(a, all, &err) != DRA_OK) return cli_fail(&err);
     cli_line(stderr, "done: sweep.json and report.html are in %s", a->out);
     return failed;
@@ -189,6 +214,7 @@ static int run(const void *args)
     cli_sweep          s = {0};
     char               keys[KEYS];
     int                status = check_words(&a->rest);
+    if (status == CLI_OK) status = check_lists(a);
     if (status == CLI_OK) status = add_axes(a, &s, keys, sizeof keys);
     if (status == CLI_OK) {
         cli_sweep_results all = {&s, a->seeds ? s.n - 1 : -1, cli_sweep_runs(&s), NULL};
@@ -243,7 +269,10 @@ const cli_verb cmd_sweep = {
         "All options of dra train are taken as well and are the same for all runs; 'dra train "
         "--help' lists them. A key of --set that is the name of such an option is tried as that "
         "option (lr, optimizer, batch, preset, ...), any other as a key of the model's config. "
-        "Values are separated by commas; commas in brackets or quotes are part of one value.\n"
+        "Values are separated by commas; commas in brackets or quotes are part of one value. "
+        "--set a=1,2 --with b=3,4 tries a 1 with b 3, and a 2 with b 4. Where a preset's memory is "
+        "replaced (mixer.memory=delta,append), what the other memory does not have is dropped, and "
+        "a line says what.\n"
         "The same command continues a sweep that was stopped or killed: runs that are done are "
         "skipped, the one that was interrupted is resumed bit for bit. More values, seeds or "
         "steps add to what is there. Settings are checked before the first run. A run that fails "

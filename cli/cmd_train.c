@@ -24,7 +24,7 @@ struct args {
     double           dropout;
     int64_t          sample_tokens;
     int              format;
-    bool             resume, force, tensorboard, yes, raw;
+    bool             resume, force, tensorboard, yes, raw, json;
 };
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
@@ -43,7 +43,7 @@ static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; 
  * told. */
 static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
-     "PATH", .group = "Model", .brief = 'm'},
+     "PATH", .flags = CLI_A_MODEL, .group = "Model", .brief = 'm'},
     CLI_CONFIG_OPTIONS(struct args),
     CLI_SKIP_HASH_OPTION(struct args),
     {"data", CLI_LIST, AT(data), 0, 0,
@@ -184,6 +184,7 @@ static const cli_option options[] = {
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
     CLI_DEVICE_OPTIONS(struct args),
+    {"json", CLI_FLAG, AT(json), 0, 0, "print one JSON object at the end", .brief = 'j'},
 };
 
 /* ---- what is read again when a run is resumed ------------------------------------------------ */
@@ -265,7 +266,8 @@ static int check(const struct args *a, dra_train_config *train)
     char              quoted[80];
     *train = a->train;
     if (!a->resume && a->data.count == 0)
-        return cli_misused("train", "--data: expected a value, found nothing");
+        return cli_misused("train", "--data FILE is required, as in: dra train --preset "
+                                    "dra-slots-tiny --data book.txt --out run");
     if (!a->resume || names_model(s)) {
         const int status = cli_source_check("train", s);
         if (status != CLI_OK) return status;
@@ -594,8 +596,9 @@ static int train(const struct args *a, bool note)
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);
-        if (st == DRA_OK)
-            cli_train_end(&(cli_trained){a->out, p.model, p.tokenizer != NULL}, &w, &plan);
+        const cli_trained end = {a->out, p.model, p.tokenizer != NULL};
+        if (st == DRA_OK) cli_train_end(&end, &w, &plan);
+        if (st == DRA_OK && a->json) cli_train_json(&end, &w, &plan, stdout);
     }
     close_parts(&p);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

@@ -49,3 +49,10 @@ size_t cli_write_words(const cli_option *o, FILE *out)
     write_plain_parts(o->value, &n, out);
     return n;
 }
+
+void cli_write_keys(FILE *out)
+{
+    dra_config_key key;
+    for (size_t i = 0; dra_config_key_at(i, &key); i++)
+        fprintf(out, "%s%s%s", i ? " " : "", key.name, key.value[0] ? "=" : ".");
+}

@@ -12,5 +12,7 @@ bool cli_takes_files(const cli_option *o);
 bool cli_takes_folders(const cli_option *o);
 /* Writes the words with blanks between them; returns how many there are. */
 size_t cli_write_words(const cli_option *o, FILE *out);
+/* The same of the keys of a config, as far as they go: "dim=", "mixer.b.". */
+void cli_write_keys(FILE *out);
 
 #endif

@@ -8,14 +8,16 @@ static const char head[] =
     "# Completion of dra for bash.\n"
     "_dra() {\n"
     "    local word=${COMP_WORDS[COMP_CWORD]} name=${COMP_WORDS[COMP_CWORD - 1]}\n"
-    "    local kind= words= options=\n"
-    "    # bash cuts --name=value at the sign.\n"
-    "    if [[ $word == '=' ]]; then\n"
-    "        word=\n"
-    "    elif [[ $name == '=' ]]; then\n"
-    "        name=${COMP_WORDS[COMP_CWORD - 2]}\n"
-    "    fi\n"
-    "    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n";
+    "    local kind= words= options= keys='";
+
+static const char after_keys[] = "'\n"
+                                 "    # bash cuts --name=value at the sign.\n"
+                                 "    if [[ $word == '=' ]]; then\n"
+                                 "        word=\n"
+                                 "    elif [[ $name == '=' ]]; then\n"
+                                 "        name=${COMP_WORDS[COMP_CWORD - 2]}\n"
+                                 "    fi\n"
+                                 "    case ${COMP_CWORD}:${COMP_WORDS[1]} in\n";
 
 static const char tail[] = "    esac\n"
                            "    [[ -n $options && $word == -* ]] && kind= words=$options\n"
@@ -27,6 +29,7 @@ static const char tail[] = "    esac\n"
                            "        esac\n"
                            "    )\n"
                            "    [[ -z $kind ]] || compopt -o filenames 2>/dev/null\n"
+                           "    [[ ${COMPREPLY[0]-} != *[=.] ]] || compopt -o nospace 2>/dev/null\n"
                            "}\n"
                            "complete -F _dra dra\n";
 
@@ -40,6 +43,10 @@ static void write_verbs(FILE *out)
 
 static void write_offer(const cli_option *o, FILE *out)
 {
+    if (o->flags & CLI_A_KEY) {
+        fputs("words=$keys", out);
+        return;
+    }
     fprintf(out, "kind=%s words='",
             cli_takes_files(o)     ? "files"
             : cli_takes_folders(o) ? "folders"
@@ -61,12 +68,15 @@ static void write_names(const cli_verb *verb, FILE *out)
     fputs("--help", out);
 }
 
-/* The last place of a verb: where there are several, the others have few words. */
+/* The last place of a verb: where there are several, the others have few words. Else the first
+ * option that has one besides its name. */
 static void write_place(const cli_verb *verb, FILE *out)
 {
     const cli_option *place = NULL;
     for (size_t i = 0; i < verb->n_options; i++)
         if (verb->options[i].flags & CLI_POSITIONAL) place = &verb->options[i];
+    for (size_t i = 0; i < verb->n_options && !place; i++)
+        if (verb->options[i].flags & CLI_ALSO_PLACED) place = &verb->options[i];
     fputs("        *) options='", out);
     write_names(verb, out);
     fputs("' ", out);
@@ -99,6 +109,8 @@ void cli_complete_bash(FILE *out)
 {
     const cli_verb *verb;
     fputs(head, out);
+    cli_write_keys(out);
+    fputs(after_keys, out);
     write_verbs(out);
     for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) write_verb(verb, out);
     fputs(tail, out);

@@ -10,8 +10,11 @@ static const char head[] = "#compdef dra\n"
                            "_dra() {\n"
                            "    local context state state_descr line\n"
                            "    typeset -A opt_args\n"
-                           "    local -a verbs\n"
-                           "    verbs=(\n";
+                           "    local -a keys verbs\n"
+                           "    keys=(";
+
+static const char after_keys[] = ")\n"
+                                 "    verbs=(\n";
 
 static const char middle[] = "    )\n"
                              "    _arguments -C '(- *)--help[the verbs]' \\\n"
@@ -41,7 +44,11 @@ static void quoted(const char *text, FILE *out)
 
 static void write_action(const cli_option *o, FILE *out)
 {
-    const bool  words = cli_write_words(o, NULL) > 0;
+    const bool words = cli_write_words(o, NULL) > 0;
+    if (o->flags & CLI_A_KEY) {
+        fputs("{compadd -S \"\" -- $keys}", out);
+        return;
+    }
     const char *files = cli_takes_files(o) ? "_files" : cli_takes_folders(o) ? "_files -/" : NULL;
     if (files && words)
         fprintf(out, "{%s; compadd ", files);
@@ -66,13 +73,13 @@ static void write_names(const cli_verb *verb, const cli_option *o, FILE *out)
                 o->name, value);
 }
 
-static void write_option(const cli_verb *verb, const cli_option *o, FILE *out)
+static void write_option(const cli_verb *verb, const cli_option *o, bool place, FILE *out)
 {
     char       value[256];
-    const bool place = o->flags & CLI_POSITIONAL;
+    const bool needed = (o->flags & CLI_REQUIRED) && (o->flags & CLI_POSITIONAL);
     fprintf(out, " \\\n            '%s", o->kind == CLI_LIST ? "*" : "");
     if (place)
-        fputs(o->kind == CLI_LIST ? ":" : o->flags & CLI_REQUIRED ? ":" : "::", out);
+        fputs(o->kind == CLI_LIST || needed ? ":" : "::", out);
     else {
         write_names(verb, o, out);
         fputc('[', out);
@@ -93,7 +100,10 @@ static void write_verb(const cli_verb *verb, FILE *out)
     for (const cli_verb *v = verb; v; v = v->over)
         for (size_t i = 0; i < v->n_options; i++)
             if (v == verb || !cli_option_of(verb, v->options[i].name))
-                write_option(v, &v->options[i], out);
+                write_option(v, &v->options[i], v->options[i].flags & CLI_POSITIONAL, out);
+    for (size_t i = 0; i < verb->n_options; i++)
+        if (verb->options[i].flags & CLI_ALSO_PLACED)
+            write_option(verb, &verb->options[i], true, out);
     fputs("\n            ;;\n", out);
 }
 
@@ -101,6 +111,8 @@ void cli_complete_zsh(FILE *out)
 {
     const cli_verb *verb;
     fputs(head, out);
+    cli_write_keys(out);
+    fputs(after_keys, out);
     for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) {
         fprintf(out, "        '%s:", verb->name);
         quoted(verb->summary, out);

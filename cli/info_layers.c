@@ -11,6 +11,25 @@ typedef struct layer {
     size_t       fixed, windows, per_token; /* bytes of state */
 } layer;
 
+info_state info_state_of(const dra_model *m)
+{
+    const dra_specs *state = dra_model_state(m);
+    info_state       s = {0};
+    for (int i = 0; i < dra_specs_count(state); i++) {
+        const dra_spec *p = dra_specs_at(state, i);
+        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+        if (p->context)
+            s.per_context += bytes;
+        else if (!p->items)
+            s.fixed += bytes;
+        else if (p->limit)
+            s.windows += (size_t)p->limit * bytes;
+        else
+            s.per_token += bytes;
+    }
+    return s;
+}
+
 /* ---- finding --------------------------------------------------------------------------------- */
 
 /* Whether a state belongs to the memory of a layer, of its attention or cross-attention. */

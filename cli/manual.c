@@ -2,6 +2,7 @@
 #include "manual.h"
 #include "verbs.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ static void add_limits(const cli_verb *verb, const cli_option *o, char *text, si
         add(limits, sizeof limits, ", default %s", start);
     if (o->kind == CLI_LIST && !(o->flags & CLI_POSITIONAL))
         add(limits, sizeof limits, ", may be repeated");
+    if (o->flags & CLI_ALSO_PLACED) add(limits, sizeof limits, ", --%s may be left out", o->name);
     if (limits[0]) add(text, size, " (%s)", limits + 2);
 }
 
@@ -125,6 +127,19 @@ static bool is_action(const cli_option *o)
     return o->kind == CLI_CHOICE && (o->flags & CLI_POSITIONAL) && (o->flags & CLI_REQUIRED);
 }
 
+/* What has a place besides its name: " [MODEL]", " PROMPT...". */
+static void add_place(const cli_option *o, char *text, size_t size)
+{
+    const bool required = o->flags & CLI_REQUIRED;
+    char       name[64];
+    size_t     n = 0;
+    for (; o->name[n] && n + 1 < sizeof name; n++)
+        name[n] = (char)toupper((unsigned char)o->name[n]);
+    name[n] = '\0';
+    add(text, size, " %s%s%s%s", required ? "" : "[", name, o->kind == CLI_LIST ? "..." : "",
+        required ? "" : "]");
+}
+
 /* The action, what must be named, then the places. */
 static void usage(const cli_verb *verb, char *text, size_t size)
 {
@@ -135,7 +150,7 @@ static void usage(const cli_verb *verb, char *text, size_t size)
             add(text, size, " %s", form(verb, &verb->options[i], false, term, sizeof term));
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
-        if ((o->flags & CLI_REQUIRED) && !(o->flags & CLI_POSITIONAL))
+        if ((o->flags & CLI_REQUIRED) && !(o->flags & (CLI_POSITIONAL | CLI_ALSO_PLACED)))
             add(text, size, " %s", form(verb, o, false, term, sizeof term));
     }
     add(text, size, " [options]");
@@ -145,9 +160,11 @@ static void usage(const cli_verb *verb, char *text, size_t size)
         add(text, size, o->flags & CLI_REQUIRED ? " %s" : " [%s]",
             form(verb, o, false, term, sizeof term));
     }
+    for (size_t i = 0; i < verb->n_options; i++)
+        if (verb->options[i].flags & CLI_ALSO_PLACED) add_place(&verb->options[i], text, size);
 }
 
-static void write_paragraphs(const cli_format *f, const char *text, FILE *out)
+void cli_write_paragraphs(const cli_format *f, const char *text, FILE *out)
 {
     while (text && *text) {
         const size_t length = strcspn(text, "\n");
@@ -216,7 +233,7 @@ void cli_manual(const cli_verb *verb, const cli_format *f, FILE *out)
     snprintf(name, sizeof name, "dra %s", verb->name);
     usage(verb, text, sizeof text);
     f->begin(name, verb->summary, text, out);
-    write_paragraphs(f, verb->about, out);
+    cli_write_paragraphs(f, verb->about, out);
     write_options(verb, f, out);
     write_notes(f, "Files", verb->files, out);
     write_notes(f, "Exit status", verb->status ? verb->status : common_status, out);
@@ -232,12 +249,14 @@ static const char overview[] =
     "a file gives the same outputs and states.\n"
     "A model is a folder with config.json, model.safetensors and, if its tokens are not bytes, "
     "tokenizer.json. Results go to stdout, everything else to stderr. Files are replaced whole or "
-    "not at all.";
+    "not at all.\n"
+    "Pages that help names, such as docs/data.md, are installed in share/doc/dra, and are in the "
+    "folder of the sources.";
 
 static const cli_note first_steps[] = {
     {"dra train --preset dra-slots-tiny --data my.txt --out my-model", "train on a text"},
-    {"dra generate --model my-model --prompt \"Once upon a time\"", "let it continue a text"},
-    {"dra eval --model my-model --data other.txt", "see how well it predicts another one"},
+    {"dra generate my-model \"Once upon a time\"", "let it continue a text"},
+    {"dra eval my-model --data other.txt", "see how well it predicts another one"},
     {0},
 };
 
@@ -255,7 +274,7 @@ void cli_manual_overview(const cli_format *f, FILE *out)
     const cli_verb *verb;
     f->begin("dra", "differentiable recurrent attention: sequence models with a trainable memory",
              "dra VERB [options]", out);
-    write_paragraphs(f, overview, out);
+    cli_write_paragraphs(f, overview, out);
     for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) {
         if (verb->group && strcmp(verb->group, group) != 0) {
             group = verb->group;
@@ -264,6 +283,7 @@ void cli_manual_overview(const cli_format *f, FILE *out)
         f->item(verb->name, verb->summary, out);
     }
     f->heading("Options", out);
+    f->item("help keys", "lists the keys of a model's config, which --set changes", out);
     f->item("VERB --help", "explains one verb; 'dra help VERB' and 'man dra-VERB' do too", out);
     f->item("-h, --help", "this text", out);
     f->item("--version", "prints the version", out);

@@ -19,6 +19,10 @@ extern const cli_format cli_as_text, cli_as_man, cli_as_markdown;
 
 void cli_manual(const cli_verb *verb, const cli_format *format, FILE *out);
 void cli_manual_overview(const cli_format *format, FILE *out);
+void cli_manual_keys(const cli_format *format, FILE *out); /* of a model's config */
+
+/* Lines of a text, each a paragraph. */
+void cli_write_paragraphs(const cli_format *format, const char *text, FILE *out);
 
 /* Whether an option is a flag that is on unless --no-NAME is given. */
 bool cli_starts_on(const cli_verb *verb, const cli_option *option);

@@ -133,7 +133,12 @@ static dra_status set(dra_model_config *c, const char *setting, dra_error *err)
         return cli_error(err, DRA_ERR_VALUE, "--set: expected KEY=VALUE, found %s",
                          cli_quote(setting, quoted, sizeof quoted));
     snprintf(name, sizeof name, "%.*s", length, setting);
-    return dra_model_config_set(c, name, equals + 1, err);
+    const dra_status st = dra_model_config_set(c, name, equals + 1, err);
+    const char      *none = " is not a key"; /* that nothing is like */
+    const size_t     n = strlen(err->text), m = strlen(none);
+    if (st != DRA_OK && n >= m && strcmp(err->text + n - m, none) == 0)
+        snprintf(err->text + n, sizeof err->text - n, "; 'dra help keys' lists them");
+    return st;
 }
 
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err)
@@ -144,12 +149,52 @@ dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_
     return st;
 }
 
+dra_status cli_model_is_there(const char *path, dra_error *err)
+{
+    dra_model_config preset;
+    char             instead[120] = "";
+    if (cli_is_there(path)) return DRA_OK;
+    if (dra_preset_config(path, &preset, NULL) == DRA_OK)
+        snprintf(instead, sizeof instead, "; --preset %.40s is that architecture, untrained", path);
+    return cli_error(err, DRA_ERR_FILE,
+                     "%.200s: no such folder or file; models are not downloaded from the Hub%s",
+                     path, instead);
+}
+
+enum { SETTINGS_MOST = 64 };
+
+/* Where a preset's memory was replaced, what the new one does not have goes, which is said once. */
+static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
+{
+    static char said[400];
+    char        name[SETTINGS_MOST][64], dropped[200], text[sizeof said];
+    const char *set[SETTINGS_MOST];
+    size_t      n = 0;
+    bool        other = false;
+    for (; n < s->set.count && n < SETTINGS_MOST; n++) {
+        const char *setting = s->set.text[n];
+        snprintf(name[n], sizeof name[n], "%.*s", (int)strcspn(setting, "="), setting);
+        set[n] = name[n];
+        other |= strncmp(setting, "mixer.", 6) == 0 && strstr(name[n], "memory");
+    }
+    if (!other) return DRA_OK;
+    const dra_status st = dra_model_config_fit(c, n, set, dropped, sizeof dropped, err);
+    if (st != DRA_OK || !dropped[0] || s->quiet) return st;
+    snprintf(text, sizeof text, "notice   %s of the preset %s: dropped, not for this memory",
+             dropped, s->preset);
+    if (strcmp(text, said) != 0) cli_line(stderr, "%s", text);
+    snprintf(said, sizeof said, "%s", text);
+    return DRA_OK;
+}
+
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
 {
+    if (s->model && cli_model_is_there(s->model, err) != DRA_OK) return err->code;
     dra_status st = s->model    ? dra_folder_config(s->model, out, err)
                     : s->preset ? dra_preset_config(s->preset, out, err)
                                 : read_config(s->config, out, err);
-    return st == DRA_OK ? cli_settings(&s->set, out, err) : st;
+    if (st == DRA_OK) st = cli_settings(&s->set, out, err);
+    return st == DRA_OK && s->preset ? fit_preset(s, out, err) : st;
 }
 
 bool cli_is_encoder(const cli_source *s)
@@ -206,7 +251,7 @@ dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *er
                          name_of(s), cli_count_text((double)n, count),
                          cli_bytes_text(bytes, size[0]), cli_bytes_text(memory, size[1]));
     if (n >= long_wait)
-        cli_line(stderr, "draws    %s parameters, %s", cli_count_text((double)n, count),
+        cli_line(stderr, "init     %s parameters, %s", cli_count_text((double)n, count),
                  cli_bytes_text(bytes, size[0]));
     return DRA_OK;
 }
@@ -254,8 +299,8 @@ static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokeniz
     if (st != DRA_ERR_VALUE) return st;
     char why[DRA_ERROR_TEXT];
     snprintf(why, sizeof why, "%s", err->text);
-    return cli_error(err, st, "%.200s%s%.280s; see --tokenizer", s->model ? "" : name_of(s),
-                     s->model ? "" : ": ", why);
+    return cli_error(err, st, "%.200s%s%.280s; give one by --tokenizer PATH",
+                     s->model ? "" : name_of(s), s->model ? "" : ": ", why);
 }
 
 dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err)

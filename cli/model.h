@@ -17,6 +17,7 @@ typedef struct cli_source {
     int         dtype;       /* of cli_dtypes */
     int         activations; /* of cli_activations */
     bool        skip_hash;   /* of weights */
+    bool        quiet;       /* nothing is said of what a preset has and another memory has not */
     bool        maps;        /* layers shall show what they attend to */
     int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */
@@ -35,14 +36,15 @@ extern const char *const cli_data_formats[];
      0,                                                                                            \
      "a preset; 'dra presets' lists them",                                                         \
      "NAME",                                                                                       \
-     .flags = CLI_A_PRESET,                                                                        \
+     .flags = CLI_A_PRESET | CLI_A_MODEL,                                                          \
      .group = "Model",                                                                             \
      .brief = 'P'},                                                                                \
-        {"config", CLI_TEXT,    offsetof(type, from.config), 0, 0, "a config as JSON",             \
-         "FILE",   .brief = 'c'},                                                                  \
+        {"config",           CLI_TEXT, offsetof(type, from.config), 0,           0,                \
+         "a config as JSON", "FILE",   .flags = CLI_A_MODEL,        .brief = 'c'},                 \
     {                                                                                              \
-        "set", CLI_LIST, offsetof(type, from.set), 0, 0, "change the config: mixer.memory=gru",    \
-            "KEY=VALUE"                                                                            \
+        "set", CLI_LIST, offsetof(type, from.set), 0, 0,                                           \
+            "change a key of the config, such as mixer.memory=gru; 'dra help keys' lists them",    \
+            "KEY=VALUE", .flags = CLI_A_KEY                                                        \
     }
 #define CLI_SKIP_HASH_OPTION(type)                                                                 \
     {                                                                                              \
@@ -55,8 +57,9 @@ extern const char *const cli_data_formats[];
      offsetof(type, from.model),                                                                   \
      0,                                                                                            \
      0,                                                                                            \
-     "folder of a model; or --preset or --config, with weights drawn from seed 0",                 \
+     "folder of a model; or --preset or --config, with random weights of seed 0",                  \
      "DIR",                                                                                        \
+     .flags = CLI_A_MODEL | CLI_ALSO_PLACED,                                                       \
      .group = "Model",                                                                             \
      .brief = 'm'},                                                                                \
         CLI_CONFIG_OPTIONS(type), CLI_SKIP_HASH_OPTION(type)
@@ -142,6 +145,8 @@ int cli_causal_check(const char *verb, const cli_source *s, const char *what);
  * line. */
 int cli_language_check(const char *verb, const cli_source *s, const char *advice);
 
+/* Whether a model has this path; else the error says that nothing is downloaded. */
+dra_status cli_model_is_there(const char *path, dra_error *err);
 /* Sets each KEY=VALUE of a list. */
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
 /* The config with everything that was set. */

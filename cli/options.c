@@ -15,7 +15,9 @@ typedef struct parser {
     char *const    *argv;
     int             next; /* index of the first argument not read yet */
     char           *args;
-    bool           *given; /* per option */
+    bool           *given;  /* per option */
+    const char    **placed; /* arguments without a name, which wait until all names are known */
+    int             n_placed;
     char           *why;
     bool            no_memory; /* that is why */
 } parser;
@@ -100,13 +102,19 @@ static bool misused_choice(parser *p, const cli_option *o, const char *value)
                    cli_quote(value, quoted, sizeof quoted), guess.best);
 }
 
-/* The array holds as many texts as there are arguments, so it never grows. */
+/* The array holds twice as many texts as there are arguments, so it never grows. */
 static bool append(parser *p, cli_list *list, const char *value)
 {
-    if (!list->text) list->text = calloc((size_t)p->argc, sizeof *list->text);
+    if (!list->text) list->text = calloc(2 * (size_t)p->argc, sizeof *list->text);
     if (!list->text) return out_of_memory(p);
     list->text[list->count++] = value;
     return true;
+}
+
+static bool append_named(parser *p, const cli_option *o, cli_list *list, const char *value)
+{
+    const bool named = o->flags & CLI_BY_NAME;
+    return (!named || append(p, list, o->name)) && append(p, list, value);
 }
 
 /* Puts a value into the option's field. */
@@ -127,7 +135,7 @@ static bool store(parser *p, const cli_option *o, const char *value)
         return true;
     case CLI_CHOICE: return read_choice(o, value, field) || misused_choice(p, o, value);
     case CLI_TEXT: *(const char **)field = value; return true;
-    case CLI_LIST: return append(p, field, value);
+    case CLI_LIST: return append_named(p, o, field, value);
     }
     return false;
 }
@@ -167,8 +175,9 @@ static const cli_option *find_brief(const cli_verb *verb, char letter)
 
 static bool unknown(parser *p, const char *argument)
 {
-    char      name[64], quoted[80];
-    dra_guess guess = {.typed = name};
+    char              name[64], quoted[80];
+    const cli_option *o;
+    dra_guess         guess = {.typed = name};
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
     cli_quote(name, quoted, sizeof quoted);
     memmove(name, name + strspn(name, "-"), strlen(name + strspn(name, "-")) + 1);
@@ -176,6 +185,10 @@ static bool unknown(parser *p, const char *argument)
         for (size_t i = 0; i < v->n_options; i++)
             if (!positional(&v->options[i])) dra_guess_try(&guess, v->options[i].name);
     dra_guess_try(&guess, "help");
+    if (!guess.best && strncmp(name, "no-", 3) == 0) { /* of an option that is no flag */
+        o = cli_option_of(p->verb, name + 3);
+        guess.best = o ? o->name : NULL;
+    }
     if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
     return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
 }
@@ -185,6 +198,29 @@ static bool looks_like_option(const parser *p, const char *value)
 {
     if (strncmp(value, "--", 2) == 0) return true;
     return value[0] == '-' && value[1] && !value[2] && find_brief(p->verb, value[1]);
+}
+
+/* The example of the verb that shows an option, or the first one; NULL: it has none. */
+static const char *example_of(const cli_verb *verb, const cli_option *o)
+{
+    char              name[80], letter[8];
+    const cli_note   *note = verb->examples;
+    const char *const first = note ? note->term : NULL;
+    snprintf(name, sizeof name, "--%s ", o->name);
+    snprintf(letter, sizeof letter, " -%c ", o->brief);
+    for (; note && note->term; note++)
+        if (strstr(note->term, name) || (o->brief && strstr(note->term, letter))) return note->term;
+    return first;
+}
+
+static bool required(parser *p, const cli_option *o)
+{
+    char        name[256], value[256];
+    const char *example = example_of(p->verb, o);
+    label(o, name, sizeof name);
+    cli_value_name(o, value, sizeof value);
+    return misused(p, "%s%s%s is required%s%s", name, positional(o) ? "" : " ",
+                   positional(o) ? "" : value, example ? ", as in: " : "", example ? example : "");
 }
 
 /* A value that looks like an option is more often a forgotten value than meant. */
@@ -251,22 +287,54 @@ static bool named(parser *p, const char *argument)
     return unknown(p, argument);
 }
 
-static bool placed(parser *p, const char *argument)
+/* Whether an option can still be given, and if it says where the model comes from, is not
+ * contradicted by another one that does. */
+static bool is_open(const parser *p, size_t i)
 {
-    char quoted[80];
-    for (size_t i = 0; i < p->verb->n_options; i++) {
-        const cli_option *o = &p->verb->options[i];
-        if (positional(o) && (!p->given[i] || o->kind == CLI_LIST)) return take(p, o, argument);
+    const cli_option *o = &p->verb->options[i];
+    if (p->given[i] && o->kind != CLI_LIST) return false;
+    for (size_t k = 0; (o->flags & CLI_A_MODEL) && k < p->verb->n_options; k++)
+        if (k != i && (p->verb->options[k].flags & CLI_A_MODEL) && p->given[k]) return false;
+    return true;
+}
+
+/* What an argument too many may have been meant as. */
+static bool too_many(parser *p, const char *argument)
+{
+    static const char *const names[] = {"model", "data"};
+    char                     quoted[80];
+    cli_quote(argument, quoted, sizeof quoted);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const cli_option *o = find(p->verb, names[i], strlen(names[i]));
+        if (o && is_open(p, (size_t)(o - p->verb->options)))
+            return misused(p, "expected no further argument, found %s; did you mean --%s?", quoted,
+                           o->name);
     }
-    return misused(p, "expected no further argument, found %s",
-                   cli_quote(argument, quoted, sizeof quoted));
+    return misused(p, "expected no further argument, found %s", quoted);
+}
+
+static bool place(parser *p, const char *argument)
+{
+    static const unsigned in_turn[] = {CLI_POSITIONAL, CLI_ALSO_PLACED};
+    for (size_t k = 0; k < COUNT(in_turn); k++)
+        for (size_t i = 0; i < p->verb->n_options; i++)
+            if ((p->verb->options[i].flags & in_turn[k]) && is_open(p, i))
+                return take(p, &p->verb->options[i], argument);
+    return too_many(p, argument);
+}
+
+static bool place_all(parser *p)
+{
+    for (int i = 0; i < p->n_placed; i++)
+        if (!place(p, p->placed[i])) return false;
+    return true;
 }
 
 static bool complete(parser *p)
 {
     for (size_t i = 0; i < p->verb->n_options; i++)
         if ((p->verb->options[i].flags & CLI_REQUIRED) && !p->given[i])
-            return expected(p, &p->verb->options[i], NULL);
+            return required(p, &p->verb->options[i]);
     return true;
 }
 
@@ -289,9 +357,12 @@ static cli_outcome parse(parser *p)
         }
         /* "-" is a place like any other, "-3" a number. */
         const bool is_option = dashed && !cli_read_real(argument, &x);
-        if (!(is_option ? named(p, argument) : placed(p, argument))) return CLI_MISUSED;
+        if (!is_option)
+            p->placed[p->n_placed++] = argument;
+        else if (!named(p, argument))
+            return CLI_MISUSED;
     }
-    return complete(p) ? CLI_PARSED : CLI_MISUSED;
+    return place_all(p) && complete(p) ? CLI_PARSED : CLI_MISUSED;
 }
 
 cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why)
@@ -300,8 +371,11 @@ cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *a
     why[0] = '\0';
     if (verb->args_size) memcpy(args, verb->defaults, verb->args_size);
     p.given = calloc(verb->n_options + 1, sizeof *p.given);
-    const cli_outcome outcome = p.given || out_of_memory(&p) ? parse(&p) : CLI_MISUSED;
+    p.placed = calloc((size_t)argc + 1, sizeof *p.placed);
+    const bool        room = (p.given && p.placed) || out_of_memory(&p);
+    const cli_outcome outcome = room ? parse(&p) : CLI_MISUSED;
     free(p.given);
+    free(p.placed);
     return p.no_memory ? CLI_NO_MEMORY : outcome;
 }
 

@@ -32,10 +32,15 @@ typedef struct cli_list {
 } cli_list;
 
 enum {
-    CLI_REQUIRED = 1,   /* must be given; has no default */
-    CLI_POSITIONAL = 2, /* given by place, not by name; a list takes all that is left */
-    CLI_A_PRESET = 4,   /* names a preset, for completion */
-    CLI_A_VERB = 8      /* names a verb */
+    CLI_REQUIRED = 1,     /* must be given; has no default */
+    CLI_POSITIONAL = 2,   /* given by place, not by name; a list takes all that is left */
+    CLI_A_PRESET = 4,     /* names a preset, for completion */
+    CLI_A_VERB = 8,       /* names a verb */
+    CLI_A_KEY = 16,       /* KEY=VALUE of a config, for completion */
+    CLI_ALSO_PLACED = 32, /* by name, or by place: after those that have a place only */
+    CLI_BY_NAME = 128,    /* a list that others fill, too: its name stands in it before the text */
+    CLI_A_MODEL = 64      /* says where the model comes from: where another one of them is given,
+                             none is looked for by place */
 };
 
 typedef struct cli_option {

@@ -151,10 +151,9 @@ static void say_mixer(outline_part *p, const dra_mixer_config *c)
     if (p->kind == OUTLINE_CROSS)
         snprintf(p->title, sizeof p->title, "cross-attention");
     else if (c->blend != DRA_BLEND_NONE)
-        snprintf(p->title, sizeof p->title, "%s and %s", plain ? "attention" : name,
-                 memory_name(&c->b));
+        snprintf(p->title, sizeof p->title, "%s and %s", name, memory_name(&c->b));
     else
-        snprintf(p->title, sizeof p->title, "%s", plain ? "attention" : name);
+        snprintf(p->title, sizeof p->title, "%s", name);
     if (c->kv_heads && c->kv_heads != c->heads)
         snprintf(groups, sizeof groups, ", %lld of keys", (long long)c->kv_heads);
     SAY(p, "%lld head%s of %lld%s%s%s", (long long)c->heads, c->heads == 1 ? "" : "s",

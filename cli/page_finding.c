@@ -82,6 +82,26 @@ static void compare_cost(FILE *out, const cli_record *a, const cli_record *b)
     if (percent >= 1) svg_text(out, b->name);
 }
 
+/* The seed of a run, which is 0 unless its settings say another; NULL: it has no settings. */
+static const char *seed_of(const cli_record *r)
+{
+    const char *seed = cli_facts_find(&r->settings, CLI_FACT_TRAINING, "seed");
+    for (size_t i = 0; i < r->settings.n && !seed; i++)
+        if (r->settings.all[i].group == CLI_FACT_TRAINING) seed = "0";
+    return seed;
+}
+
+/* All runs had the same seed, so that chance may be the reason of a difference. */
+static bool is_one_seed(const cli_page *p)
+{
+    const char *first = seed_of(&p->records[0]);
+    for (size_t i = 0; i < p->n; i++) {
+        const char *seed = seed_of(&p->records[i]);
+        if (!first || !seed || strcmp(first, seed) != 0) return false;
+    }
+    return true;
+}
+
 static void write_several(const cli_page *p, const measure *m, size_t first, size_t second)
 {
     const cli_record *a = &p->records[first], *b = &p->records[second];
@@ -94,7 +114,7 @@ static void write_several(const cli_page *p, const measure *m, size_t first, siz
     else
         fputs("the same as ", p->out);
     svg_text(p->out, b->name);
-    fprintf(p->out, " (%.4f),", y);
+    fprintf(p->out, " (%.4f)%s,", y, is_one_seed(p) ? ", of one seed each" : "");
     write_cost(p->out, a);
     compare_cost(p->out, a, b);
     fputs(".</p>\n", p->out);

@@ -194,7 +194,7 @@ static void add_left(cli_progress *p)
     char         text[24];
     cli_status_left(&p->status, 1);
     if (p->runs > 1 && left >= 0)
-        cli_status_field(&p->status, 2, "%s in all",
+        cli_status_field(&p->status, 2, "%s left of all runs",
                          cli_time_text(left + others * (double)(p->runs - p->run - 1), text));
 }
 

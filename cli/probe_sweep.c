@@ -39,13 +39,21 @@ bool cli_sweep_add(cli_sweep *s, const char *name, bool key, const char *list)
 {
     if (s->n == CLI_AXES) return false;
     cli_axis *a = &s->axis[s->n++];
-    *a = (cli_axis){.name = name, .key = key};
+    *a = (cli_axis){.name = name, .key = key, .with = s->n - 1};
     for (;;) {
         const size_t n = one_value(list);
         if (!append(a, list, n)) return false;
         if (!list[n]) return true;
         list += n + 1;
     }
+}
+
+bool cli_sweep_couple(cli_sweep *s)
+{
+    if (s->n < 2) return false;
+    cli_axis *last = &s->axis[s->n - 1];
+    last->with = s->axis[s->n - 2].with;
+    return last->count == s->axis[last->with].count;
 }
 
 void cli_sweep_free(cli_sweep *s)
@@ -60,12 +68,14 @@ void cli_sweep_free(cli_sweep *s)
 int64_t cli_sweep_runs(const cli_sweep *s)
 {
     int64_t n = 1;
-    for (int i = 0; i < s->n; i++) n *= s->axis[i].count;
+    for (int i = 0; i < s->n; i++)
+        if (s->axis[i].with == i) n *= s->axis[i].count;
     return n;
 }
 
 const char *cli_sweep_value(const cli_sweep *s, int axis, int64_t run)
 {
-    for (int i = s->n - 1; i > axis; i--) run /= s->axis[i].count;
+    for (int i = s->n - 1; i > s->axis[axis].with; i--)
+        if (s->axis[i].with == i) run /= s->axis[i].count;
     return s->axis[axis].value[run % s->axis[axis].count];
 }

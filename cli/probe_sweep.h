@@ -8,7 +8,8 @@
 
 typedef struct cli_axis {
     const char *name;
-    bool        key; /* of the model's config; else an option */
+    bool        key;  /* of the model's config; else an option */
+    int         with; /* the axis whose values it goes with, one by one; its own number: none */
     int64_t     count;
     char      **value; /* in memory of the axis */
 } cli_axis;
@@ -23,6 +24,9 @@ typedef struct cli_sweep {
 /* Values between commas; commas in brackets or quotes are part of one. Names are borrowed. false:
  * a value is empty, there are too many axes, or no memory, which is remembered (memory.h). */
 bool cli_sweep_add(cli_sweep *s, const char *name, bool key, const char *list);
+/* Values of the last axis go with those of the one before it, or of the one that that goes with.
+ * false: there are not as many of them. */
+bool cli_sweep_couple(cli_sweep *s);
 void cli_sweep_free(cli_sweep *s);
 
 int64_t     cli_sweep_runs(const cli_sweep *s); /* every value of an axis with all of the others */

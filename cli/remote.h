@@ -13,8 +13,8 @@ typedef struct cli_remote {
 #define CLI_SERVER_OPTION(type)                                                                    \
     {                                                                                              \
         "server", CLI_TEXT, offsetof(type, server), 0, 0,                                          \
-            "let a server write, as dra serve is one: http://HOST:PORT; DRA_API_KEY is its key",   \
-            "URL", .group = "Server"                                                               \
+            "generate on a server, such as dra serve: http://HOST:PORT; DRA_API_KEY is its key",   \
+            "URL", .flags = CLI_A_MODEL, .group = "Server"                                         \
     }
 
 /* "http://HOST[:PORT]"; false: it is something else. */

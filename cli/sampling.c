@@ -56,6 +56,7 @@ dra_generate_config cli_generate_config(const cli_sampling *s)
 
 void cli_positions_ended(const char *verb, const dra_model *model, const char *advice)
 {
+    fflush(stdout); /* the text comes first */
     cli_line(stderr, "dra %s: ended where the model has no further position, at %lld%s", verb,
              (long long)dra_model_config_of(model)->context, advice);
 }

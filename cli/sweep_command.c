@@ -122,7 +122,8 @@ dra_status cli_command_model(const cli_command *c, dra_error *err)
 {
     cli_source  from = {.model = only_value(c, "model"),
                         .preset = only_value(c, "preset"),
-                        .config = only_value(c, "config")};
+                        .config = only_value(c, "config"),
+                        .quiet = true}; /* dra train says it */
     const char *text[CLI_AXES], *value;
     int         at = 0;
     from.set.text = text;

@@ -233,6 +233,15 @@ static void write_json(const cli_sweep_results *s, const group *all, int64_t n, 
     fputs("  ]\n}\n", out);
 }
 
+bool cli_sweep_print_json(const cli_sweep_results *s, FILE *out)
+{
+    int64_t n;
+    group  *all = summarise_all(s, &n);
+    if (all) write_json(s, all, n, out);
+    free(all);
+    return all != NULL;
+}
+
 dra_status cli_sweep_json(const cli_sweep_results *s, const char *path, dra_error *err)
 {
     char      *text = NULL;

@@ -26,7 +26,9 @@ typedef struct cli_sweep_results {
 /* Reads the log of a run; what is not there stays NaN. */
 void cli_sweep_run_read(cli_sweep_run *r);
 /* A row for each setting, the lowest evaluation loss first. */
-void       cli_sweep_table(const cli_sweep_results *s, FILE *out);
+void cli_sweep_table(const cli_sweep_results *s, FILE *out);
+/* The same as JSON; false: no memory. */
+bool       cli_sweep_print_json(const cli_sweep_results *s, FILE *out);
 dra_status cli_sweep_json(const cli_sweep_results *s, const char *path, dra_error *err);
 
 #endif

@@ -1,6 +1,9 @@
 /* What a run says about where it ends. */
 #include "train_end.h"
+#include "options.h"
 #include "term.h"
+
+#include <math.h>
 
 void cli_train_changes(const dra_trainer_plan *p, FILE *out)
 {
@@ -55,4 +58,22 @@ void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_
         cli_line(stderr, "  dra train --resume --out %s --steps %lld", t->run,
                  (long long)(2 * steps));
     }
+}
+
+void cli_train_json(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan,
+                    FILE *out)
+{
+    const bool  ran = plan->first < plan->train.steps && !plan->stopped_early;
+    const char *names[] = {"loss", "eval_loss", "best_eval_loss", "tokens", "seconds"};
+    double      x[COUNT(names)] = {w->last.loss, w->last.eval_loss, w->last.best_loss,
+                                   (double)w->last.tokens, w->last.seconds};
+    char        room[CLI_NUMBER];
+    fputs("{\"run\": ", out);
+    cli_json_text(t->run, out);
+    fprintf(out, ", \"steps\": %lld, \"of\": %lld, \"stopped_early\": %s",
+            (long long)(ran ? w->last.step : plan->first), (long long)plan->train.steps,
+            plan->stopped_early || w->last.stopped_early ? "true" : "false");
+    for (size_t i = 0; i < COUNT(names); i++)
+        fprintf(out, ", \"%s\": %s", names[i], cli_json_number(ran ? x[i] : NAN, 9, room));
+    fputs("}\n", out);
 }

@@ -16,5 +16,8 @@ typedef struct cli_trained {
 /* After its last step: what was done; that it is complete, ended early, or was stopped; commands to
  * go on with. */
 void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan);
+/* The same as one JSON object. */
+void cli_train_json(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan,
+                    FILE *out);
 
 #endif

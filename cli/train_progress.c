@@ -251,9 +251,14 @@ void cli_progress_next(const char *folder, const dra_model *model, bool text, FI
 {
     const dra_model_config *c = dra_model_config_of(model);
     const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_WHOLE;
+    const bool translates = c->context_stack &&
+                            c->context_stack->source.kind == DRA_SOURCE_TOKENS &&
+                            c->head.kind == DRA_HEAD_TOKENS;
     fputs("next:\n", out);
     if (text && writes)
         cli_line(out, "  dra generate --model %s --prompt \"Once upon a time\"", folder);
+    else if (text && translates)
+        cli_line(out, "  dra generate --model %s --source \"a text to translate\"", folder);
     else
         cli_line(out, "  dra info --model %s", folder);
     cli_line(out, "  dra report %s", folder);

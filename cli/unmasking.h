@@ -21,9 +21,9 @@ extern const char *const cli_unmask_schedules[]; /* the same without constant */
      offsetof(type, unmask.steps),                                                                 \
      1,                                                                                            \
      1 << 20,                                                                                      \
-     "encoder: fill in hidden tokens in N rounds, the surest first: --tokens of them after the "   \
+     "encoder: fill in hidden tokens in N rounds, most confident first: --tokens after the "       \
      "prompt, and those in --prompt-tokens that are the mask token; prints all of the text",       \
-     .unset = "not of an encoder",                                                                 \
+     .unset = "off",                                                                               \
      .group = "Unmasking"},                                                                        \
         {"schedule",                                                                               \
          CLI_CHOICE,                                                                               \

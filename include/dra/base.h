@@ -148,12 +148,16 @@ DRA_API const char *dra_shape_text(const dra_shape *s, char *text, size_t size);
 #endif
 
 /* Finds the name nearest to what was typed: start with {.typed = ...}, try each name, then `best`
- * is the one to suggest, or NULL when none is near. A name is near if it starts with the typed text
- * or differs in about one letter of three. */
+ * is the one to suggest, or NULL when none is near. A name is near if it is what other programs
+ * call the same thing ("batch-size" for "batch"), starts with the typed text, or differs in one
+ * letter, in long ones in one of six more. */
 typedef struct dra_guess {
     const char *typed, *best;
-    size_t      wrong; /* letters of `best` that differ */
+    size_t      wrong; /* how far `best` is; less is nearer */
 } dra_guess;
+
+/* Up to this `wrong` is another spelling, or what other programs say; beyond it a typing error. */
+enum { DRA_GUESS_MEANT = 3 };
 
 DRA_API void dra_guess_try(dra_guess *guess, const char *name);
 

@@ -245,8 +245,25 @@ DRA_API dra_status dra_model_config_parse(const char *place, const char *text, s
 /* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
 DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
                                         const char *value, dra_error *err);
+/* Makes a model possible again after the `n` keys of `set` have given a mixer another memory: what
+ * mixers say besides and it does not have is dropped, as little as will do, but none of these keys.
+ * `dropped` gets the names, with commas between them, as far as they fit; "": none, either because
+ * a model can be made, or because dropping does not help. */
+DRA_API dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *const *set,
+                                        char *dropped, size_t size, dra_error *err);
 /* As JSON, what is not default; as snprintf. 0: out of memory. */
 DRA_API size_t dra_model_config_text(const dra_model_config *config, char *text, size_t size);
+
+/* A key of such a config, for help and completion. */
+typedef struct dra_config_key {
+    char        name[64];   /* dotted: "mixer.gamma.range" */
+    char        value[120]; /* how it is written: "N", "rms|layer|unit"; "": it has keys itself */
+    const char *unset;      /* what stands for a key that is not there; NULL: it has keys itself */
+    const char *about;      /* what it is */
+} dra_config_key;
+
+/* In the order of the file, those of one object together. false: beyond the last. */
+DRA_API bool dra_config_key_at(size_t i, dra_config_key *out);
 
 typedef struct dra_preset {
     const char *name, *json;

@@ -92,7 +92,7 @@ typedef struct dra_block_config {
     double         drop;  /* the probability that the sublayer is left out, when learning        */
     bool           branch_scale;        /* what the core adds is multiplied by learned factors */
     double         branch_scale_start;  /* which start as this (LayerScale) */
-    bool           branch_scale_offset; /* and are stored less 1 */
+    bool           branch_scale_offset; /* and are stored as factor - 1 */
     int64_t        streams; /* residual streams, between which sublayers choose (hyper-connections);
                                0: 1 */
     bool           zero_out; /* W_o and W_down, and their biases, start as 0: nothing is added */

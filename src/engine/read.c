@@ -2,8 +2,9 @@
  *
  * Pieces end at multiples of DRA_ENGINE_CUT tokens from the beginning of a sequence, but for the
  * last: 512, 256, 128 or 64 tokens, none over a place where states are kept, and what is less than
- * 64 is filled up with pads to a power of two. A batch of single tokens is filled up with nobody to
- * a power of two. So programs are few, and where a text is cut follows from the text alone. */
+ * 64 is filled up with pads to a power of two. A batch of single tokens is filled up with empty
+ * rows to a power of two. So programs are few, and where a text is cut follows from the text
+ * alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -36,11 +36,39 @@ static dra_status expected(const reading *r, const char *name, const json_t *v, 
     return fail(r, name, text);
 }
 
+/* Names of this table, and of those whose keys stand in it. */
+static void try_names(dra_guess *guess, const dra_field *table)
+{
+    for (const dra_field *f = table; f->name; f++)
+        if (f->kind == DRA_FIELD_INLINE)
+            try_names(guess, f->fields);
+        else
+            dra_guess_try(guess, f->name);
+}
+
+/* A key of that name in one of the objects below, or what other programs call it. */
+static bool find_below(const dra_field *table, const char *name, char dotted[PATH_TEXT])
+{
+    const dra_field *f;
+    for (size_t i = 0; dra_fields_at(table, i, dotted, PATH_TEXT, &f); i++) {
+        const char *last = strrchr(dotted, '.');
+        dra_guess   guess = {.typed = name};
+        if (!last) continue;
+        if (strcmp(last + 1, name) == 0) return true;
+        dra_guess_try(&guess, dotted);
+        if (guess.best && guess.wrong <= DRA_GUESS_MEANT) return true;
+    }
+    return false;
+}
+
 static dra_status unknown(const reading *r, const dra_field *table, const char *name)
 {
     char      text[100] = "is not a key";
     dra_guess guess = {.typed = name};
-    for (const dra_field *f = table; f->name; f++) dra_guess_try(&guess, f->name);
+    char      nested[PATH_TEXT];
+    try_names(&guess, table);
+    const bool meant = guess.best && guess.wrong <= DRA_GUESS_MEANT;
+    if (!meant && !r->path[0] && find_below(table, name, nested)) guess.best = nested;
     if (guess.best) snprintf(text, sizeof text, "is not a key; did you mean %s?", guess.best);
     return fail(r, name, text);
 }
@@ -66,10 +94,12 @@ static dra_status read_number(reading *r, const dra_field *f, const json_t *v, c
 
 static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to)
 {
-    char   text[200];
-    size_t at = 0;
+    char        text[200];
+    size_t      at = 0;
+    const char *word = json_string_value(v);
+    if (word && f->also && strcmp(word, f->also) == 0) word = f->choices[0];
     for (int i = 0; f->choices[i]; i++) {
-        if (json_is_string(v) && strcmp(json_string_value(v), f->choices[i]) == 0) {
+        if (word && strcmp(word, f->choices[i]) == 0) {
             if (f->kind == DRA_FIELD_CHOICE)
                 *(int *)(void *)to = i;
             else
@@ -202,6 +232,7 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_CHOICE:
     case DRA_FIELD_NAME: return read_choice(r, f, v, to);
     case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
+    case DRA_FIELD_INLINE: break; /* is never found */
     case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
     case DRA_FIELD_LIST: return read_list(r, f, v, to, base);
     case DRA_FIELD_INTS:
@@ -211,15 +242,31 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     return DRA_OK;
 }
 
+/* The field with this key; what it is an offset from becomes `base`. NULL: there is none. */
+static const dra_field *find(const dra_field *table, const char *key, char **base)
+{
+    for (const dra_field *f = table; f->name; f++) {
+        char *inner = *base + f->offset;
+        if (f->kind == DRA_FIELD_INLINE) {
+            const dra_field *found = find(f->fields, key, &inner);
+            if (!found) continue;
+            *base = inner;
+            return found;
+        }
+        if (strcmp(f->name, key) == 0) return f;
+    }
+    return NULL;
+}
+
 static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to)
 {
     const char *key;
     json_t     *v;
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
-        const dra_field *f = table;
-        while (f->name && strcmp(f->name, key) != 0) f++;
-        const dra_status st = f->name ? read_field(r, f, v, to) : unknown(r, table, key);
+        char            *base = to;
+        const dra_field *f = find(table, key, &base);
+        const dra_status st = f ? read_field(r, f, v, base) : unknown(r, table, key);
         if (st != DRA_OK) return st;
     }
     return DRA_OK;
@@ -325,6 +372,7 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     case DRA_FIELD_PAIR:
         if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
         return write_pair(j, pair);
+    case DRA_FIELD_INLINE: break; /* is no key */
     case DRA_FIELD_OBJECT: {
         json_t *object = dra_fields_write(j, f->fields, from);
         if (json_object_size(object) > 0) return object;
@@ -343,12 +391,132 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     return NULL;
 }
 
-json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
+static void write_into(dra_json *j, json_t *object, const dra_field *table, const char *from)
 {
-    json_t *object = dra_json_object(j);
     for (const dra_field *f = table; f->name; f++) {
+        if (f->kind == DRA_FIELD_INLINE) {
+            write_into(j, object, f->fields, from + f->offset);
+            continue;
+        }
         json_t *v = write_field(j, f, from);
         if (v) dra_json_set(j, object, f->name, v);
     }
+}
+
+json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
+{
+    json_t *object = dra_json_object(j);
+    write_into(j, object, table, from);
     return object;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* `i` counts down to 0 at the field that is looked for; `name` holds the path above the table. */
+static const dra_field *walk(const dra_field *table, size_t *i, char *name, size_t size)
+{
+    const size_t above = strlen(name);
+    for (const dra_field *f = table; f->name; f++) {
+        snprintf(name + above, size - above, "%s%s", above && *f->name ? "." : "", f->name);
+        const dra_field *found = f->fields && !f->about ? walk(f->fields, i, name, size) : NULL;
+        if (found) return found;
+        if ((!f->fields || f->about) && (*i)-- == 0) return f;
+        name[above] = '\0';
+    }
+    return NULL;
+}
+
+bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
+                   const dra_field **field)
+{
+    name[0] = '\0';
+    *field = walk(table, &i, name, size);
+    return *field != NULL;
+}
+
+/* ---- one of them in two structs -------------------------------------------------------------- */
+
+static size_t size_of(const dra_field *f)
+{
+    switch (f->kind) {
+    case DRA_FIELD_BOOL: return sizeof(bool);
+    case DRA_FIELD_SWITCH:
+    case DRA_FIELD_CHOICE: return sizeof(int);
+    case DRA_FIELD_NAME: return sizeof(const char *);
+    case DRA_FIELD_PAIR: return sizeof(double[2]);
+    case DRA_FIELD_INTS: return sizeof(int64_t) * (size_t)f->most;
+    case DRA_FIELD_REALS: return sizeof(double) * (size_t)f->most;
+    case DRA_FIELD_TEXT: return (size_t)f->most;
+    case DRA_FIELD_OBJECT:
+    case DRA_FIELD_INLINE:
+    case DRA_FIELD_LIST: return 0;
+    case DRA_FIELD_INT:
+    case DRA_FIELD_REAL: break;
+    }
+    return sizeof(int64_t);
+}
+
+static void take_bytes(char *to, const char *from, size_t n)
+{
+    if (from)
+        memcpy(to, from, n);
+    else
+        memset(to, 0, n);
+}
+
+static void copy_field(const dra_field *f, char *to, const char *from)
+{
+    const bool counts = f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS;
+    take_bytes(to + f->offset, from ? from + f->offset : NULL, size_of(f));
+    if (f->given)
+        take_bytes(to + f->given, from ? from + f->given : NULL,
+                   counts ? sizeof(int) : sizeof(bool));
+}
+
+static bool differs(const dra_field *f, const char *in)
+{
+    const char  *at = in + f->offset;
+    const size_t n = size_of(f);
+    bool         any = f->given && in[f->given];
+    for (size_t i = 0; i < n && !any; i++) any = at[i] != 0;
+    return any;
+}
+
+/* Copies where there is `to`. Whether one of the fields differs from its default in `from`. */
+static bool visit(const dra_field *table, const char *name, char *to, const char *from)
+{
+    char         part[PATH_TEXT];
+    const size_t n = strcspn(name, ".");
+    snprintf(part, sizeof part, "%.*s", (int)n, name);
+    const char      *where = to ? to : from;
+    char            *base = (char *)(uintptr_t)where;
+    const dra_field *f = find(table, part, &base);
+    bool             any = false;
+    if (!f) return false;
+    const ptrdiff_t in = base - where; /* of what stands in line */
+    char           *own = to ? to + in : NULL;
+    const char     *other = from ? from + in : NULL;
+    if (!f->fields) {
+        if (own) copy_field(f, own, other);
+        return other && differs(f, other);
+    }
+    const char *counted = own ? own : other;
+    const int   count = f->kind == DRA_FIELD_LIST ? *(const int *)(const void *)(counted + f->given)
+                                                  : 1;
+    for (int i = 0; i < count; i++) {
+        const size_t at = f->offset + (size_t)i * f->size;
+        any |= visit(f->fields, name + n + (name[n] == '.'), own ? own + at : NULL,
+                     other ? other + at : NULL);
+    }
+    return any;
+}
+
+bool dra_fields_has(const dra_field *table, const char *name, const void *in)
+{
+    return visit(table, name, NULL, in);
+}
+
+void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from)
+{
+    visit(table, name, to, from);
 }

@@ -17,6 +17,7 @@ typedef enum dra_field_kind {
     DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default          */
     DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
     DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
+    DRA_FIELD_INLINE, /* the same, whose keys stand among those of this table; its name is "" */
     DRA_FIELD_LIST,   /* `most` such structs; one, or a list of them; an int at `given` counts */
     DRA_FIELD_INTS,   /* int64_t[most]; an int at `given` counts them             */
     DRA_FIELD_REALS,  /* double[most]; the same                                   */
@@ -33,6 +34,9 @@ typedef struct dra_field {
     size_t                  given;
     size_t                  size; /* of one struct of a list */
     int                     most;
+    const char             *also; /* another word for the first choice; NULL: there is none */
+    const char *unset; /* what it is where the key is not there; NULL: the first choice */
+    const char *about; /* what it is, for users; of a struct: its keys are told there */
 } dra_field;
 
 /* Fills `to` from a JSON object. `place` begins every error: a file's name. */
@@ -42,6 +46,15 @@ dra_status dra_fields_read(const dra_field *table, const char *place, const json
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err);
+/* Visits the fields in their order, with their dotted names, those of an object that says nothing
+ * about itself in its place. false: beyond the last. */
+bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
+                   const dra_field **field);
+/* Whether the field of this dotted name is not its default, in one struct of a list at least. */
+bool dra_fields_has(const dra_field *table, const char *name, const void *in);
+/* Copies that field to another struct of the table, with lists of the same length; from NULL: puts
+ * it back to its default. */
+void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from);
 /* The struct as a new JSON object, for json_decref(); the maker knows whether it is whole. */
 json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from);
 

@@ -6,7 +6,8 @@
 
 dra_status dra_model_config_graft(dra_model_config *config, const char *memory, dra_error *err)
 {
-    const dra_memory *found = dra_memory_find(memory);
+    const bool        usual = strcmp(memory, "attention") == 0; /* as configs say it, too */
+    const dra_memory *found = dra_memory_find(usual ? "append" : memory);
     dra_guess         guess = {.typed = memory};
     for (size_t i = 0; dra_memory_at(i); i++) dra_guess_try(&guess, dra_memory_at(i)->name);
     if (!found)

@@ -22,6 +22,10 @@ struct dra_model {
     int        context_params, prepend_params;
 };
 
+/* ---- config (config.c) ----------------------------------------------------------------------- */
+
+const struct dra_field *dra_model_fields(void); /* of dra's own config */
+
 /* ---- sources (source.c): what a stack reads, as rows as wide as the embedding ---------------- */
 
 dra_status dra_source_check(const dra_model_config *c, dra_error *err);

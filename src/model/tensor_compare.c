@@ -52,17 +52,16 @@ static dra_status report(const dra_tensor_source *s, const dra_specs *params,
     dra_guess guess = {.typed = stranger ? stranger : ""};
     if (missing->n > 1)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are missing: %s%s", missing->n,
-                           missing->text, strange->n ? "; others are none of the model's" : "");
+                           missing->text, strange->n ? "; others are unexpected" : "");
     if (missing->n)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%.200s",
-                           missing->text, strange->n ? "; none of the model's: " : "",
-                           strange->text);
+                           missing->text, strange->n ? "; unexpected: " : "", strange->text);
     if (strange->n > 1)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are none of the model's: %s",
-                           strange->n, strange->text);
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu unexpected tensors: %s", strange->n,
+                           strange->text);
     for (int i = 0; i < dra_specs_count(params); i++)
         dra_guess_try(&guess, dra_specs_at(params, i)->name);
-    return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is none of the model's%s%.80s%s",
+    return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is unexpected%s%.80s%s",
                        dra_brief(stranger, name), guess.best ? " (did you mean " : "",
                        guess.best ? guess.best : "", guess.best ? "?)" : "");
 }

@@ -160,7 +160,7 @@ static dra_status open_own(const char *folder, int64_t vocab, dra_tokenizer **ou
 {
     if (dra_tokenizer_is_in(folder)) return dra_tokenizer_open(folder, out, err);
     if (vocab == 256 || vocab == 0) return dra_tokenizer_bytes(out, err);
-    return dra_fail(err, DRA_ERR_VALUE, "%.200s%sno tokenizer, and %lld tokens are not bytes",
+    return dra_fail(err, DRA_ERR_VALUE, "%.200s%sno tokenizer files, and %lld tokens are not bytes",
                     folder ? folder : "", folder ? ": " : "", (long long)vocab);
 }
 

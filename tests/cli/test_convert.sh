@@ -157,7 +157,7 @@ goes_on_from_a_state() {
 
 resizes() {
     "$dra" convert --from gpt-hf --to big --resize-vocab 50 --check >"$out" 2>"$err" &&
-        grep -q '^logits differ by 0 of' "$out"
+        grep -q '^largest difference of logits: 0 (relative)$' "$out"
 }
 
 # config.json alone names the end token: the converted model stops there, and writes it back.
@@ -239,7 +239,7 @@ finds_no_number() {
     printf '\377\377\377\377\377\377\377\377' |
         dd of=broken/model.safetensors bs=1 seek=$((8 + header)) conv=notrunc 2>/dev/null
     failed "broken/model.safetensors: is damaged: " convert --from broken --to never &&
-        failed "differ by nan of the largest" convert --from broken --to never --check \
+        failed "relative difference of logits is nan" convert --from broken --to never --check \
             --skip-hash && [ ! -e never ]
 }
 
@@ -247,7 +247,7 @@ finds_no_number() {
 unties_and_ties() {
     "$dra" convert --from gpt-hf --to untied --as hf --set tied=false --check >"$out" 2>"$err" &&
         grep -q '^lm_head.weight  *(40, 24)  *f[36][24]  *<- transformer.wte.weight (40, 24)' \
-            "$out" && grep -q '^logits differ by 0 of' "$out" &&
+            "$out" && grep -q '^largest difference of logits: 0 (relative)$' "$out" &&
         "$dra" convert --from untied --to tied --as hf --set tied=true >"$out" 2>"$err" &&
         cmp tied/model.safetensors gpt-hf/model.safetensors &&
         failed "dra: rwkv-hf: head and embedding differ, expected the same where tied is true" \
@@ -257,7 +257,7 @@ unties_and_ties() {
 # The second try fails as the first one did.
 a_failed_check_leaves_nothing() {
     for i in 1 2; do
-        failed "of the largest, expected at most 5e-05; nothing written" \
+        failed ", expected at most 5e-05; nothing written" \
             convert --from gpt-hf --to wrong --set norm_eps=0.5 --check &&
             [ "$(echo wrong* .wrong*)" = 'wrong* .wrong*' ] || return 1
     done
@@ -402,7 +402,7 @@ check "what is there" failed "dra: gpt-hf: is there already, expected a new name
     convert --from gpt --to gpt-hf
 check "what a format cannot hold" failed "a rwkv folder cannot hold " \
     convert --from gpt --to never --as rwkv
-check "no such folder" failed "dra: nowhere/config.json: cannot open it: No such file" \
+check "no such folder" failed "dra: nowhere: no such folder or file" \
     convert --from nowhere --to never
 check "a check of nothing" misused \
     "dra convert: --check needs the files that --dry-run does not write" \

@@ -125,6 +125,19 @@ if_there() {
     if command -v "$program" >/dev/null 2>&1; then check "$@"; else skip "$1" "no $program"; fi
 }
 
+# ---- keys of a config ----------------------------------------------------------------------------
+
+keys_are_listed() {
+    answers help keys && [ "$(grep -cE '^  [a-z_.]+ ' "$out")" -gt 150 ] || return 1
+    for line in '^  heads N  *heads of attention (default 1)$' '^mixer.gamma$' \
+        '^  mixer.memory append|ema|' '^  cross  *attention over a context'; do
+        grep -q "$line" "$out" || { echo "lacks: $line"; return 1; }
+    done
+    says "help keys" --help
+}
+
+keys_fit_80_columns() { answers help keys && narrow 80 "$out"; }
+
 # ---- misuse --------------------------------------------------------------------------------------
 
 leaves_what_is_no_folder() {
@@ -169,8 +182,17 @@ if_there bash "bash: files and words" completes "dra train --tokenizer " bytes f
 if_there bash "bash: files by place" completes "dra report fi" file.txt
 if_there bash "bash: tasks" completes "dra probe re" recall
 if_there bash "bash: verbs of help" completes "dra help conv" convert
+if_there bash "bash: keys of a config" completes "dra init --set mixer.q" mixer.qk_gain_start= \
+    mixer.qk_groups= mixer.qk_norm= mixer.qkv_gain= mixer.qkv_norm=
+if_there bash "bash: an option's place" completes "dra info fo" folder
 if_there bash "bash: nothing for a number" completes "dra train --steps " ""
 if_there zsh "zsh: it can be read" zsh -n share/zsh/site-functions/_dra
+check "keys: each with its values and its default" keys_are_listed
+check "keys: 80 columns" keys_fit_80_columns
+check "keys: as Markdown" \
+    says '^\* `dim N` - width of the stream (required)$' help keys --as markdown
+check "zsh: keys of a config" grep -q '^    keys=(vocab= dim= .*mixer.gamma.range= ' \
+    share/zsh/site-functions/_dra
 check "completion is printed" cmp share/bash-completion/completions/dra /dev/stdin <<EOF
 $("$dra" help --as bash)
 EOF

@@ -44,12 +44,15 @@ static const cli_option options[] = {
      CLI_POSITIONAL},
 };
 
+static const cli_note examples[] = {{"dra try -s a=1", "no"}, {"dra try --out d", "out"}, {0}};
+
 static const cli_verb verb = {.name = "try",
                               .summary = "tries things",
                               .options = options,
                               .n_options = COUNT(options),
                               .defaults = &defaults,
-                              .args_size = sizeof defaults};
+                              .args_size = sizeof defaults,
+                              .examples = examples};
 
 enum { MOST = 8 };
 
@@ -127,8 +130,8 @@ static void accepts(void **state)
 static const struct {
     const char *words[MOST], *why;
 } refused[] = {
-    {{NULL}, "--out: expected a value, found nothing"},
-    {{"--json"}, "--out: expected a value, found nothing"},
+    {{NULL}, "--out DIR is required, as in: dra try --out d"},
+    {{"--json"}, "--out DIR is required, as in: dra try --out d"},
     {{"--out"}, "--out: expected a value, found nothing"},
     {{"--out", "--json"},
      "--out: expected a value, found '--json'; if that is meant, write --out=VALUE"},
@@ -163,6 +166,10 @@ static const struct {
     {{"--josn"}, "no such option: '--josn'; did you mean --json?"},
     {{"-json"}, "no such option: '-json'; did you mean --json?"},
     {{"--temp=1"}, "no such option: '--temp'; did you mean --temperature?"},
+    {{"--max-tokens=4"}, "no such option: '--max-tokens'; did you mean --tokens?"},
+    {{"--n_predict", "4"}, "no such option: '--n_predict'; did you mean --tokens?"},
+    {{"--output-dir=d"}, "no such option: '--output-dir'; did you mean --out?"},
+    {{"--tofuuu"}, "no such option: '--tofuuu'; 'dra try --help' lists them"},
     {{"--helo"}, "no such option: '--helo'; did you mean --help?"},
     {{"--zebra"}, "no such option: '--zebra'; 'dra try --help' lists them"},
     {{"-tokens", "3"}, "no such option: '-tokens'; did you mean --tokens?"},
@@ -222,6 +229,77 @@ static void shortens_long_values(void **state)
     cli_release(&verb, &a);
 }
 
+static char *help_text(const cli_verb *v)
+{
+    char  *text = NULL;
+    size_t size = 0;
+    FILE  *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    cli_manual(v, &cli_as_text, out);
+    fclose(out);
+    return text;
+}
+
+/* ---- options that may do without their name -------------------------------------------------- */
+
+struct placed {
+    const char *model, *preset;
+    cli_list    prompt;
+    int64_t     tokens;
+};
+
+static const struct placed no_places = {0};
+static const cli_option    placed_options[] = {
+       {"model", CLI_TEXT, offsetof(struct placed, model), 0, 0, "model explained", "DIR",
+        .flags = CLI_A_MODEL | CLI_ALSO_PLACED, .brief = 'm'},
+       {"preset", CLI_TEXT, offsetof(struct placed, preset), 0, 0, "preset explained", "NAME",
+        .flags = CLI_A_MODEL},
+       {"prompt", CLI_LIST, offsetof(struct placed, prompt), 0, 0, "prompt explained", "TEXT",
+        .flags = CLI_ALSO_PLACED},
+       {"tokens", CLI_INT, offsetof(struct placed, tokens), 0, 0, "tokens explained"},
+};
+
+/* Names may stand anywhere; what has none fills the rest in the order of the table, and is no model
+ * where another source of one is given. */
+static void places_what_has_no_name(void **state)
+{
+    static const cli_verb v = {.name = "place",
+                               .summary = "places things",
+                               .options = placed_options,
+                               .n_options = COUNT(placed_options),
+                               .defaults = &no_places,
+                               .args_size = sizeof no_places};
+    static const struct {
+        const char *words[MOST], *model, *preset, *prompt;
+    } rows[] = {
+        {{"m"}, "m", NULL, NULL},
+        {{"m", "hi"}, "m", NULL, "hi"},
+        {{"--tokens", "3", "m", "hi"}, "m", NULL, "hi"},
+        {{"hi", "--model", "m"}, "m", NULL, "hi"},
+        {{"hi", "-mm"}, "m", NULL, "hi"},
+        {{"hi", "--preset=p"}, NULL, "p", "hi"},
+        {{"--preset=p", "--prompt", "hi"}, NULL, "p", "hi"},
+        {{"--", "--m", "-hi"}, "--m", NULL, "-hi"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct placed a;
+        char          why[CLI_WHY], *argv[MOST];
+        int           argc = 0;
+        for (; argc < MOST && rows[i].words[argc]; argc++)
+            argv[argc] = (char *)(uintptr_t)rows[i].words[argc];
+        if (cli_parse(&v, argc, argv, &a, why) != CLI_PARSED) fail_msg("row %zu: %s", i, why);
+        assert_string_equal(a.model ? a.model : "", rows[i].model ? rows[i].model : "");
+        assert_string_equal(a.preset ? a.preset : "", rows[i].preset ? rows[i].preset : "");
+        assert_int_equal(a.prompt.count, rows[i].prompt ? 1 : 0);
+        if (rows[i].prompt) assert_string_equal(a.prompt.text[0], rows[i].prompt);
+        cli_release(&v, &a);
+    }
+    char *text = help_text(&v);
+    assert_non_null(strstr(text, "usage: dra place [options] [MODEL] [PROMPT...]\n"));
+    free(text);
+}
+
 static void help_wins(void **state)
 {
     const char *rows[][MOST] = {{"--help"}, {"-h"}, {"--json", "--help", "--nonsense"}};
@@ -232,17 +310,6 @@ static void help_wins(void **state)
         assert_int_equal(parse(rows[i], &a, why), CLI_ASKED_HELP);
         cli_release(&verb, &a);
     }
-}
-
-static char *help_text(const cli_verb *v)
-{
-    char  *text = NULL;
-    size_t size = 0;
-    FILE  *out = open_memstream(&text, &size);
-    assert_non_null(out);
-    cli_manual(v, &cli_as_text, out);
-    fclose(out);
-    return text;
 }
 
 static void help_names_every_option(void **state)
@@ -312,6 +379,12 @@ static void letters_mean_one_thing(void **state)
         }
     }
     assert_int_equal(letters, 10);
+    for (size_t i = 0; (v = cli_verb_at(i)) != NULL; i++)
+        for (size_t k = 0; k < v->n_options; k++)
+            for (int c = 'A'; c <= 'z'; c++)
+                if (name[c] && c != 'n' && strcmp(name[c], v->options[k].name) == 0 &&
+                    v->options[k].brief != c)
+                    fail_msg("dra %s: --%s has no -%c", v->name, name[c], c);
 }
 
 /* Help never shows a 0 that stands for something else. */
@@ -339,9 +412,24 @@ static void guesses_the_nearest_name(void **state)
     static const struct {
         const char *typed, *best;
     } rows[] = {
-        {"trian", "train"},  {"trainn", "train"}, {"rain", "train"},     {"tokenise", "tokenize"},
-        {"gen", "generate"}, {"evla", "eval"},    {"Train", "train"},    {"xyzzy", NULL},
-        {"q", NULL},         {"", NULL},          {"cnovrt", "convert"},
+        {"trian", "train"},
+        {"trainn", "train"},
+        {"rain", "train"},
+        {"tokenise", "tokenize"},
+        {"sample", "generate"},
+        {"quantize", "convert"},
+        {"train_", "train"},
+        {"GENERATE", "generate"},
+        {"tram", NULL},
+        {"evil", "eval"},
+        {"covert-all", NULL},
+        {"gen", "generate"},
+        {"evla", "eval"},
+        {"Train", "train"},
+        {"xyzzy", NULL},
+        {"q", NULL},
+        {"", NULL},
+        {"cnovrt", "convert"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -361,6 +449,7 @@ int main(void)
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_what_nobody_takes),
         cmocka_unit_test(shortens_long_values),
+        cmocka_unit_test(places_what_has_no_name),
         cmocka_unit_test(help_wins),
         cmocka_unit_test(help_names_every_option),
         cmocka_unit_test(help_breaks_after_a_long_name),

@@ -138,7 +138,8 @@ check "progress" tells_progress
 check "learns" learns
 check "help" says "addition: digits of each number (default 3)" probe --help
 
-check "no task" misused "dra probe: TASK: expected a value, found nothing" probe --suite
+task="dra probe: TASK is required, as in: dra probe recall"
+check "no task" misused "$task --preset dra-delta-tiny --pairs 8 --length 128" probe --suite
 check "no model" misused \
     "dra probe: expected one of --model, --preset, --config and --suite, found none" probe copy
 check "several models" misused \

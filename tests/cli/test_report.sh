@@ -293,5 +293,7 @@ check "a file of something else" failed \
 check "no such run" failed "nowhere: cannot open it" report nowhere
 check "a folder that is no run" failed "a: expected a run, found neither log.jsonl nor " report a
 check "nowhere to write" failed "no/page.html: cannot" report hand --out no/page.html
-check "no run named" misused "dra report: RUN: expected a value, found nothing" report
+check "JSON" \
+    says '^{"page": "j.html", "runs": \["hand", "odd"\]}$' report hand odd --out j.html --json
+check "no run named" misused "dra report: RUN is required, as in: dra report run-a" report
 tap_end

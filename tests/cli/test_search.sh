@@ -176,7 +176,7 @@ check "beams of several prompts" beams_of_rows
 check "fewer texts than beams" fewer_texts_than_beams
 check "as x-transformers" known_beams
 check "beams with amateurs" beams_with_amateurs
-check "no such amateur" failed "nowhere/config.json: cannot open" \
+check "no such amateur" failed "nowhere: no such folder or file" \
     generate --model m --prompt a --amateur nowhere
 check "another vocabulary" failed \
     "amateur 1 has a vocabulary of 300 tokens, the model of 256" \

@@ -94,7 +94,7 @@ shows() { # decays are shown as they are: that is no failure
 }
 
 converts() {
-    none "logits differ by" convert --from "$1" --to "new-$1" --check --json &&
+    none "relative difference of logits" convert --from "$1" --to "new-$1" --check --json &&
         has "$out" '"failed": true, "difference": null' && [ ! -e "new-$1" ] &&
         run 0 convert --from "$1" --to "new-$1" --json && strict "$out"
 }

@@ -112,11 +112,36 @@ one_fails() {
         has 'cannot be read in 3 equal microbatches' "$err" && has '"failed": true' fails/sweep.json
 }
 
-# Without evaluations the loss of training counts; without lists there is one run.
+# Without evaluations the loss of training counts; lists of one value make one run.
 without_evaluation() {
     run 0 sweep --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --data text --steps 2 \
-        --batch 1 --context 8 --out single && has '^      loss  run$' "$out" &&
+        --batch 1 --context 8 -o single && has '^      loss  run$' "$out" &&
         [ -f single/run/model.safetensors ] && has '"measure": "loss"' single/sweep.json
+}
+
+# Values that go together are not multiplied out.
+couples() {
+    run 0 sweep --preset gpt2-tiny --set depth=1 \
+        --set dim=16,24 --with heads=2,3 --with lr=0.1,0.2 \
+        --set optimizer=adamw,lion --data text --steps 1 --batch 1 --context 8 --out pairs --json ||
+        return 1
+    is_json "$out" >/dev/null && cmp "$out" pairs/sweep.json &&
+        [ "$(find pairs -name log.jsonl | wc -l)" -eq 4 ] &&
+        has '"heads": 3' pairs/dim=24_heads=3_lr=0.2_optimizer=lion/config.json &&
+        has 'dim=16_heads=2_lr=0.1_optimizer=adamw' "$out"
+}
+
+# What a preset says of its memory is dropped where another one does not have it, and that is said;
+# what was asked for is not.
+other_memories() {
+    run 0 sweep --preset dra-delta-tiny --set depth=1 --set dim=24 --set heads=2 --data text \
+        --set mixer.memory=delta,moment,append --steps 1 --batch 1 --context 8 --out memories &&
+        [ "$(grep -c '^notice ' "$err")" -eq 1 ] &&
+        has '^notice   mixer.decay of the preset dra-delta-tiny: dropped, not for this' "$err" &&
+        [ "$(find memories -name log.jsonl | wc -l)" -eq 3 ] &&
+        has ', of one seed each' memories/report.html &&
+        failed "append: decay is set, which this memory does not have" sweep --out new --data text \
+            --preset dra-delta-tiny --set mixer.memory=append,delta --set mixer.decay=data
 }
 
 check "all combinations" combinations
@@ -127,7 +152,18 @@ check "more steps" makes_them_longer
 check "killed and stopped" interrupted
 check "a run that fails" one_fails
 check "without evaluation" without_evaluation
-check "no folder" misused "dra sweep: --out: expected a value, found nothing" sweep --data text
+check "values that go together" couples
+check "another memory than the preset's" other_memories
+check "values that do not" misused \
+    "dra sweep: --with: heads: expected 2 values, one for each of dim, found 3" \
+    sweep --preset gpt2-tiny --data text --out new --set dim=16,24 --with heads=2,3,4
+check "nothing to go with" misused "dra sweep: --with: expected a --set before it, found none" \
+    sweep --preset gpt2-tiny --data text --out new --with heads=2,3
+required="dra sweep: --set KEY=VALUE,... or --seeds N,... is required"
+check "no lists" misused "$required, as in: --set lr=0.001,0.003; a single run is dra train" \
+    sweep --preset gpt2-tiny --data text --out new
+check "no folder" sh -c '"$1" sweep --data text 2>&1 |
+    grep "^dra sweep: --out DIR is required, as in: dra sweep --preset"' sh "$dra"
 check "a wrong value" misused "dra train: --lr: expected a number from 0 to 100, found 'x'" \
     sweep --preset gpt2-tiny --data text --out new --set lr=0.1,x
 check "an unknown option" misused "dra sweep: no such option: '--stepps'; did you mean --steps?" \

@@ -141,17 +141,20 @@ shows() { # shows WIDTH ARGUMENTS...
 }
 
 presets_are_explained() {
-    answers presets && has "$out" "GPT-2's architecture" "linear attention" &&
+    answers presets && has "$out" "  GPT-2" "linear attention" &&
         awk 'NR > 1 && NF < 7 { print; bad = 1 } length > 80 { print; bad = 1 } END { exit bad }' \
-            "$out" && answers presets --json && is_json "$out" &&
-        has "$out" '"memory": "delta", "about": "' '"memory": "attention+slots"'
+            "$out" && grep -q '^dra-delta-tiny .* delta  *[0-9.]* KiB  *the delta rule$' "$out" &&
+        grep -q '^gpt2-tiny .* append  *+[0-9.]* KiB/token  *GPT' "$out" &&
+        grep -q '^vit-tiny .* append  *none  *names' "$out" &&
+        answers presets --json && is_json "$out" &&
+        has "$out" '"memory": "delta", "about": "' '"memory": "append+slots"'
 }
 
 layers_are_listed() {
     answers info --preset hybrid-tiny && has "$out" "layers      memory" \
-        "  0 to 3    attention and slots  " " B a token" || return 1
+        "  0 to 3    append and slots  " " B a token" || return 1
     answers info --preset hybrid-tiny --json && is_json "$out" &&
-        has "$out" '{"layer": 3, "memory": "attention and slots"' '"state_bytes_per_token": '
+        has "$out" '{"layer": 3, "memory": "append and slots"' '"state_bytes_per_token": '
 }
 
 helps_in_chat() {

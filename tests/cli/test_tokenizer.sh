@@ -62,9 +62,10 @@ check "nowhere to write" failed "dra: /nowhere/x.json: " \
     tokenizer train --data "$text" --vocab 300 --out /nowhere/x.json
 check "too few tokens" failed "size 256 with 1 special tokens, expected from 257" \
     tokenizer train --data "$text" --vocab 256 --out "$scratch/x.json"
-check "no action" misused "dra tokenizer: train: expected train, found nothing" \
+as="is required, as in: dra tokenizer train --data book.txt --vocab 1000 --out words"
+check "no action" misused "dra tokenizer: train $as" \
     tokenizer --data "$text" --vocab 300 --out "$scratch/x.json"
 check "no size" \
-    misused "dra tokenizer: --vocab: expected a whole number from 256 to 4194304, found nothing" \
+    misused "dra tokenizer: --vocab N $as" \
     tokenizer train --data "$text" --out "$scratch/x.json"
 tap_end

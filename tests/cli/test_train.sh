@@ -31,6 +31,15 @@ one_line() {
     [ "$(wc -l <"$1")" -eq 1 ] || { cat "$1"; return 1; }
 }
 
+# One object at the end, with the numbers of the log's last lines; nothing else is on stdout.
+ends_in_json() {
+    train gpt2-tiny.json gpt2-tiny --json || return 1
+    last=$(sed -n 's/.*"step":40,.*"loss":\([0-9.]*\).*/\1/p' gpt2-tiny.json/log.jsonl | head -n 1)
+    one_line "$out" &&
+        grep -q '^{"run": "gpt2-tiny.json", "steps": 40, "of": 40, "stopped_early": false' "$out" &&
+        grep -q "\"loss\": $last" "$out" && grep -q '"best_eval_loss": [0-9]' "$out"
+}
+
 # refused STATUS TEXT COMMAND...: that status and one line with the text.
 refused() {
     expected=$1
@@ -278,7 +287,8 @@ tokens_are_not_guessed() {
         --out three >"$out" || return 1
     small="--steps 2 --batch 1 --context 8"
     # shellcheck disable=SC2086 # a list of options
-    refused 1 "three: no tokenizer, and 300 tokens are not bytes; see --tokenizer" \
+    none="no tokenizer files, and 300 tokens are not bytes; give one by --tokenizer PATH"
+    refused 1 "three: $none" \
         "$dra" train --model three --data text --out guessed $small && [ ! -e guessed ] &&
         refused 1 "the tokenizer $data/bpe has 924 tokens, the model three only 300" \
             "$dra" train --model three --tokenizer "$data/bpe" --data text --out guessed $small &&
@@ -423,6 +433,7 @@ check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
     "I'll 'd test" "74 5229 274 101 32223"
+check "an object of JSON at the end" ends_in_json
 check "a report before the run" reports_before_the_run
 
 run=gpt2-tiny.whole
@@ -435,7 +446,7 @@ check "other data" refused 1 "was trained on other data" again --data other
 check "other settings" refused 1 "resume: lr was 0.001 and is 0.5 now" again --data text --lr 0.5
 check "no model" refused 2 "dra train: expected one of --model, --preset and --config, found none" \
     "$dra" train --data text --out new
-check "no data" refused 2 "dra train: --data: expected a value, found nothing" \
+check "no data" refused 2 "dra train: --data FILE is required, as in: dra train" \
     "$dra" train --preset gpt2-tiny --out new
 check "context" refused 2 "--context: expected T or T:STEP,T:STEP,..., found '16:x'" \
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x

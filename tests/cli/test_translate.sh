@@ -30,7 +30,7 @@ translates() { # translates OPTIONS...: every source becomes its target
 learns() {
     train --data pairs.jsonl --eval-data pairs.jsonl --save-every 40 --keep 9 --out whole &&
         has "$err" "data     16 examples, 16 for evaluation" \
-            "80 steps of 16 x 3 tokens" &&
+            "80 steps of 16 x 3 tokens" 'dra generate --model whole --source "' &&
         says '^examples  *16$' eval --model whole --data pairs.jsonl &&
         awk '/^perplexity/ { p = $2 } END { exit !(p >= 1 && p < 1.1) }' "$out"
 }

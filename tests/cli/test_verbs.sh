@@ -533,6 +533,20 @@ check "init --force" init_replaces_by_force
 check "init --force over another model" init_leaves_nothing_of_another_model
 check "init: wrong key" init_refuses_before_it_writes \
     "mixer.memry is not a key; did you mean memory?" mixer.memry=gru
+check "a key of nanoGPT" \
+    init_refuses_before_it_writes "n_layer is not a key; did you mean depth?" n_layer=3
+check "a key in an object" \
+    init_refuses_before_it_writes "memory is not a key; did you mean mixer.memory?" memory=gru
+check "a key that nothing is like" init_refuses_before_it_writes \
+    "nonsense is not a key; 'dra help keys' lists them" nonsense=1
+check "a preset as a model" failed "models are not downloaded from the Hub; --preset gpt2 is that" \
+    info gpt2
+check "a model by place" says "^parameters" info m
+check "a prompt by place" says . generate m "Once upon" --tokens 4
+check "a prompt by place of a preset" says . generate "Once" --preset gpt2-tiny --tokens 4
+check "a folder too many" misused \
+    "dra train: expected no further argument, found 'm'; did you mean --data?" \
+    train m --preset gpt2-tiny
 check "init: wrong value" init_refuses_before_it_writes "depth is 0" depth=0
 check "init: no key" init_refuses_before_it_writes "--set: expected KEY=VALUE, found 'depth'" depth
 check "init: nothing to make" \
@@ -544,7 +558,8 @@ check "info of a preset" says '^parameters ' info --preset rwkv4-tiny
 check "info: two models" misused \
     "dra info: expected one of --model, --preset and --config, found several" \
     info --model m --preset gpt2
-check "info: no model" failed "nowhere/config.json: cannot open" info --model nowhere
+check "info: no model" \
+    failed "nowhere: no such folder or file; models are not downloaded from the Hub" info nowhere
 check "forward in parts" forward_in_parts
 check "forward: positions" positions_in_any_order
 check "forward: no such position" failed "--positions: 11, expected -11 to 10" \

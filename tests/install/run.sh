@@ -24,6 +24,22 @@ complete() {
     done
 }
 
+# Pages that help names, and programs that pages name, are where they say.
+pages() {
+    doc=$prefix/share/doc/dra
+    for file in README.md LICENSE docs/models.md docs/verbs/train.md examples/01_graph.c; do
+        [ -s "$doc/$file" ] || { echo "missing: $doc/$file"; return 1; }
+    done
+    for verb in $("$prefix/bin/dra" --help |
+        sed -n '/^Make$/,/^Options$/s/^  \([a-z]*\)  .*/\1/p'); do
+        "$prefix/bin/dra" help "$verb"
+    done | grep -o 'docs/[a-z0-9/-]*\.md' | sort -u >"$scratch/named"
+    "$prefix/bin/dra" help keys | grep -o 'docs/[a-z0-9/-]*\.md' >>"$scratch/named"
+    [ -s "$scratch/named" ] && while read -r page; do
+        [ -s "$doc/$page" ] || { echo "missing: $page"; return 1; }
+    done <"$scratch/named"
+}
+
 completion() { [ -s "$prefix/share/bash-completion/completions/dra" ]; }
 
 # Before 1.0 it has the minor version, too.
@@ -115,6 +131,7 @@ by_cmake() {
 
 check "install" install_build
 check "all files are there" complete
+check "pages that help names" pages
 check "completion for bash" completion
 check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra

@@ -165,15 +165,52 @@ static void presets_survive_json(void **unused)
     }
 }
 
+/* What help and completion show: every key can be set, and says what it is. */
+static void keys_tell_themselves(void **unused)
+{
+    dra_config_key k;
+    size_t         n = 0;
+    for (; dra_config_key_at(n, &k); n++) {
+        dra_model_config c = {0};
+        dra_error        err = {0};
+        if (!k.about || !*k.about) fail_msg("%s says nothing", k.name);
+        if (!k.value[0]) {
+            assert_null(k.unset);
+            continue;
+        }
+        assert_non_null(k.unset);
+        k.value[strcspn(k.value, "|")] = '\0'; /* the first choice */
+        if (dra_model_config_set(&c, k.name, k.value, &err) == DRA_OK) continue;
+        if (strstr(err.text, "not a key")) fail_msg("%s: %s", k.name, err.text);
+    }
+    assert_true(n > 150);
+    assert_string_equal(k.name, "");
+}
+
+/* Both words are read, one is written. */
+static void attention_is_append(void **unused)
+{
+    dra_model_config c = {0};
+    dra_error        err = {0};
+    char             text[512];
+    expect_ok(dra_model_config_set(&c, "mixer.memory", "attention", &err), &err);
+    assert_string_equal(c.mixer[0].a.memory, "append");
+    assert_true(dra_model_config_text(&c, text, sizeof text) > 0);
+    assert_non_null(strstr(text, "\"memory\": \"append\""));
+}
+
 static void wrong_configs_are_named(void **unused)
 {
     static const struct {
         const char *json, *text;
     } rows[] = {
         {"[]", "c.json: JSON is no object"},
-        {"{}", "c.json: model_type is missing, expected dra, gpt2, rwkv or x-transformers"},
+        {"{}", "c.json: model_type is missing, expected dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7 or "
+               "x-transformers"},
         {"{\"model_type\":\"bert\"}",
-         "c.json: model_type is bert, expected dra, gpt2, rwkv or x-transformers"},
+         "c.json: model_type is bert, expected dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7 or "
+         "x-transformers; other models, such as Llama, Qwen and Mamba, are not "
+         "supported yet"},
         {"{\"model_type\":\"dra\",\"dimm\":3}", "c.json: dimm is not a key; did you mean dim?"},
         {"{\"model_type\":\"dra\",\"dim\":\"3\"}",
          "c.json: dim is \"3\", expected a whole number from 0 to 1048576"},
@@ -263,6 +300,8 @@ int main(void)
         cmocka_unit_test(presets_read_in_chunks),
         cmocka_unit_test(presets_have_their_size),
         cmocka_unit_test(presets_survive_json),
+        cmocka_unit_test(keys_tell_themselves),
+        cmocka_unit_test(attention_is_append),
         cmocka_unit_test(wrong_configs_are_named),
         cmocka_unit_test(fields_are_set_by_name),
         cmocka_unit_test(schedules_start_where_it_is_said),

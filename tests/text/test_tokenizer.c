@@ -173,8 +173,8 @@ static void opens_that_of_a_model(void **state)
         dra_tokenizer_destroy(t);
     }
     not_of_folder("tests/data", 300, DRA_ERR_VALUE,
-                  "tests/data: no tokenizer, and 300 tokens are not bytes");
-    not_of_folder(NULL, 300, DRA_ERR_VALUE, "no tokenizer, and 300 tokens are not bytes");
+                  "tests/data: no tokenizer files, and 300 tokens are not bytes");
+    not_of_folder(NULL, 300, DRA_ERR_VALUE, "no tokenizer files, and 300 tokens are not bytes");
     not_of_folder("tests/data/bpe", 923, DRA_ERR_VALUE,
                   "tests/data/bpe: its tokenizer has 924 tokens, the model only 923");
     clean(state);

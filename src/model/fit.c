@@ -1,0 +1,84 @@
+/* Mixers that were given another memory: what they say besides and the new one does not have. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "file/fields.h"
+#include "model/model.h"
+
+enum { NAME_MOST = 64 };
+
+typedef struct fitting {
+    size_t             n; /* of `set` */
+    const char *const *set;
+    dra_model_config  *trial;
+} fitting;
+
+static bool can_be_made(const dra_model_config *c, dra_error *err)
+{
+    dra_model *m;
+    const bool made = dra_model_create(c, &m, err) == DRA_OK;
+    dra_model_destroy(m);
+    return made;
+}
+
+/* "mixer.1.decay" is about mixer.decay. */
+static bool is_about(const char *set, const char *key)
+{
+    const size_t n = strlen("mixer.");
+    if (strncmp(set, "mixer.", n) != 0 || strncmp(key, "mixer.", n) != 0) return false;
+    set += n;
+    while (*set >= '0' && *set <= '9') set++;
+    set += *set == '.';
+    return strncmp(set, key + n, strlen(set)) == 0; /* gamma is about gamma.range, too */
+}
+
+/* A key of a mixer that says something and that nobody has set just now. */
+static bool may_go(const fitting *f, const char *key, const dra_model_config *c)
+{
+    if (strncmp(key, "mixer.", 6) != 0 || strcmp(key, "mixer.memory") == 0) return false;
+    for (size_t i = 0; i < f->n; i++)
+        if (is_about(f->set[i], key)) return false;
+    return dra_fields_has(dra_model_fields(), key, c);
+}
+
+static void say(const char *key, char *dropped, size_t size)
+{
+    const size_t n = strlen(dropped);
+    snprintf(dropped + n, size - n, "%s%s", n ? ", " : "", key);
+}
+
+/* Without all that may go a model must be possible; then as much comes back as can. */
+static bool drop_least(const fitting *f, const dra_model_config *from, char *dropped, size_t size)
+{
+    const dra_field *table = dra_model_fields(), *field;
+    char             key[NAME_MOST];
+    dra_error        why = {0};
+    for (size_t i = 0; dra_fields_at(table, i, key, sizeof key, &field); i++)
+        if (may_go(f, key, from)) dra_fields_copy(table, key, f->trial, NULL);
+    if (!can_be_made(f->trial, &why)) return false;
+    for (size_t i = 0; dra_fields_at(table, i, key, sizeof key, &field); i++) {
+        if (!may_go(f, key, from)) continue;
+        dra_fields_copy(table, key, f->trial, from);
+        if (can_be_made(f->trial, &why)) continue;
+        dra_fields_copy(table, key, f->trial, NULL);
+        say(key, dropped, size);
+    }
+    return true;
+}
+
+dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *const *set,
+                                char *dropped, size_t size, dra_error *err)
+{
+    dra_error why = {0};
+    dropped[0] = '\0';
+    if (can_be_made(config, &why)) return DRA_OK;
+    dra_model_config *trial = malloc(sizeof *trial);
+    if (!trial) return dra_fail(err, DRA_ERR_MEMORY, "config: out of memory");
+    *trial = *config;
+    const fitting f = {n, set, trial};
+    if (drop_least(&f, config, dropped, size)) *config = *trial;
+    free(trial);
+    return DRA_OK;
+}
