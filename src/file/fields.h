@@ -14,7 +14,7 @@ typedef enum dra_field_kind {
     DRA_FIELD_BOOL,   /* bool                                                     */
     DRA_FIELD_SWITCH, /* an int: 0 default, 1 true, 2 false                       */
     DRA_FIELD_CHOICE, /* an int: the number of one of `choices`                   */
-    DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default          */
+    DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default; see dra_field_own */
     DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
     DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
     DRA_FIELD_LIST,   /* `most` such structs; one, or a list of them; an int at `given` counts */
@@ -35,9 +35,15 @@ typedef struct dra_field {
     int                     most;
 } dra_field;
 
+/* What a program brings besides `choices`: structs that begin with their name, a const char *; NULL
+ * at the end, or NULL. A DRA_FIELD_NAME that is "own:NAME" puts one of them at `given`. */
+typedef const void *const *dra_field_own;
+
 /* Fills `to` from a JSON object. `place` begins every error: a file's name. */
 dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
                            void *to, dra_error *err);
+dra_status dra_fields_read_own(const dra_field *table, const char *place, const json_t *object,
+                               dra_field_own own, void *to, dra_error *err);
 /* Sets the field with this dotted name ("gamma.range") from a text: JSON, or a bare word. One name
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
