@@ -35,7 +35,9 @@ enum {
     CLI_REQUIRED = 1,   /* must be given; has no default */
     CLI_POSITIONAL = 2, /* given by place, not by name; a list takes all that is left */
     CLI_A_PRESET = 4,   /* names a preset, for completion */
-    CLI_A_VERB = 8      /* names a verb */
+    CLI_A_VERB = 8,     /* names a verb */
+    CLI_ZERO = 16 /* a number whose 0 is asked for: the field keeps it as -1, since its own 0 is
+                         * what was not given */
 };
 
 typedef struct cli_option {

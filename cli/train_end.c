@@ -31,7 +31,7 @@ static void write_early(const char *run, const dra_train_config *c, int64_t step
 {
     cli_line(stderr,
              "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
-             "is in its folder best (--resume --early-stop -1 continues)",
+             "is in its folder best (--resume --early-stop 0 continues)",
              run, (long long)step, (long long)c->early_stop);
 }
 

@@ -56,11 +56,12 @@ static dra_status read_number(reading *r, const dra_field *f, const json_t *v, c
              whole ? "a whole number" : "a number", f->min, f->max);
     if (whole ? !json_is_integer(v) : !json_is_number(v)) return expected(r, f->name, v, range);
     const double x = json_number_value(v);
+    const bool   zero = f->zero && x == 0;
     if (ranged && !(x >= f->min && x <= f->max)) return expected(r, f->name, v, range);
     if (whole)
-        *(int64_t *)(void *)to = json_integer_value(v);
+        *(int64_t *)(void *)to = zero ? -1 : json_integer_value(v);
     else
-        *(double *)(void *)to = x;
+        *(double *)(void *)to = zero ? -1 : x;
     if (f->given) *(bool *)(base + f->given) = true;
     return DRA_OK;
 }
@@ -352,9 +353,11 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     switch (f->kind) {
     case DRA_FIELD_INT: {
         const int64_t n = *(const int64_t *)(const void *)from;
-        return n ? dra_json_int(j, n) : NULL;
+        return n ? dra_json_int(j, f->zero && n < 0 ? 0 : n) : NULL;
     }
-    case DRA_FIELD_REAL: return pair[0] != 0 || given ? dra_json_real(j, pair[0]) : NULL;
+    case DRA_FIELD_REAL:
+        if (pair[0] == 0 && !given) return NULL;
+        return dra_json_real(j, f->zero && pair[0] < 0 ? 0 : pair[0]);
     case DRA_FIELD_BOOL: return *(const bool *)from ? dra_json_bool(true) : NULL;
     case DRA_FIELD_SWITCH: return number ? dra_json_bool(number == 1) : NULL;
     case DRA_FIELD_CHOICE: return number ? dra_json_text(j, f->choices[number]) : NULL;

@@ -1,7 +1,8 @@
 /* Structs described by tables. One table reads a struct from JSON, sets one field by its dotted
  * name, writes the struct, and knows the names to suggest when one is wrong. Zero is the default of
  * every field: a key that is not there leaves its field alone, and a field that is zero is not
- * written. */
+ * written. Where a 0 says something else than the default, the struct has a number below 0 for it,
+ * see `zero`. */
 #ifndef DRA_SRC_FILE_FIELDS_H
 #define DRA_SRC_FILE_FIELDS_H
 
@@ -33,6 +34,7 @@ typedef struct dra_field {
     size_t                  given;
     size_t                  size; /* of one struct of a list */
     int                     most;
+    bool                    zero; /* 0 is a number to ask for; the struct keeps it as -1 */
 } dra_field;
 
 /* What a program brings besides `choices`: structs that begin with their name, a const char *; NULL

@@ -1,0 +1,102 @@
+#!/bin/sh
+# Settings are what they say: a 0 is 0, a run measures and samples by default, epochs, what is
+# written is tried first, what is unusual is said.
+#   test_settings.sh PATH_OF_DRA
+set -u
+dra=$1
+case $dra in /*) ;; *) dra=$PWD/$dra ;; esac
+. "$(dirname "$0")/process.sh"
+cd "$scratch" || exit 1
+
+awk 'BEGIN { while (i++ < 300) print "line", i, "of a text that says little,", i * i % 97 }' >text
+small="--preset dra-gru-tiny --set dim=16 --set heads=2 --set depth=1 --data text --batch 2"
+small="$small --context 16 --threads 2"
+
+# train STATUS RUN OPTIONS...
+train() {
+    status=$1
+    folder=$2
+    shift 2
+    # shellcheck disable=SC2086 # a list of options
+    run "$status" train $small --out "$folder" "$@"
+}
+
+has() { # has TEXT FILE
+    grep -q -e "$1" "$2" || { cat "$2"; return 1; }
+}
+
+count() { # count NUMBER TEXT FILE
+    [ "$(grep -c -e "$2" "$3")" -eq "$1" ] || { cat "$3"; return 1; }
+}
+
+# What is written down is what holds, and what holds is not the default.
+zeros() {
+    train 0 plain --steps 6 && train 0 zero --steps 6 --weight-decay 0 --warmup 0 --clip 0 \
+        --min-lr 0 --beta1 0 --log-every 1 --eval-every 0 --sample-every 0 || return 1
+    for key in weight_decay warmup clip min_lr beta1 eval_every sample_every; do
+        has "\"$key\": 0\(\.0\)\{0,1\},\{0,1\}$" zero/train/config.json || return 1
+    done
+    has '"lr":0.001,' zero/log.jsonl && has '"step":6,.*"lr":0.0,' zero/log.jsonl &&
+        ! cmp -s plain/model.safetensors zero/model.safetensors
+}
+
+# Each of them alone changes the run.
+each_zero() {
+    for option in weight-decay clip beta1 min-lr; do
+        train 0 "zero-$option" --steps 6 --lr 0.1 --seed 1 "--$option" 0 &&
+            train 0 "none-$option" --steps 6 --lr 0.1 --seed 1 || return 1
+        cmp -s "zero-$option/model.safetensors" "none-$option/model.safetensors" &&
+            { echo "--$option 0 changes nothing"; return 1; }
+    done
+    return 0
+}
+
+swept() {
+    # shellcheck disable=SC2086 # a list of options
+    run 0 sweep ${small%--threads*} --steps 6 --split 0.1 --lr 0.1 --set clip=0,1 --out sweep ||
+        return 1
+    has '"clip": 0.0' sweep/clip=0/train/config.json &&
+        has '"clip": 1.0' sweep/clip=1/train/config.json &&
+        ! cmp -s sweep/clip=0/model.safetensors sweep/clip=1/model.safetensors
+}
+
+# A run that is resumed keeps its zeros, and refuses others.
+resumed() {
+    "$dra" train --resume --out zero --steps 8 --clip 0 --chunk 0 --seed 0 >"$out" 2>"$err" ||
+        { cat "$err"; return 1; }
+    has '"clip": 0.0' zero/train/config.json &&
+        failed "resume: weight_decay was 0.01 and is 0.0 now" train --resume --out plain \
+            --steps 8 --weight-decay 0
+}
+
+# About ten evaluations and four samples; none of what nobody could read.
+by_default() {
+    train 0 usual --steps 40 --split 0.1 && count 10 '"eval_loss"' usual/log.jsonl &&
+        count 4 '"sample"' usual/log.jsonl && count 4 '^sample ' "$err" &&
+        has '"eval_every": 4,' usual/train/config.json &&
+        has '"sample_every": 10,' usual/train/config.json || return 1
+    # shellcheck disable=SC2086 # a list of options
+    run 0 train --preset gpt2-tiny --set visible=whole ${small#*tiny} --steps 8 --out encoder &&
+        count 0 '"sample"' encoder/log.jsonl
+}
+
+epochs() {
+    tokens=$(wc -c <text)
+    train 0 epochs --epochs 1.5 || return 1
+    steps=$(sed -n 's/.*"steps": \([0-9]*\).*/\1/p' epochs/train/config.json)
+    [ "$steps" -ge $((tokens * 3 / 2 / 32 - 2)) ] && [ "$steps" -le $((tokens * 3 / 2 / 32 + 2)) ] ||
+        { echo "$steps steps of $tokens tokens"; return 1; }
+    # shellcheck disable=SC2086 # a list of options
+    misused "dra train: expected one of --steps and --epochs, found both" \
+        train $small --out both --epochs 1 --steps 3 &&
+        misused "dra train: --epochs: a run that is resumed is made longer by --steps" \
+            train --resume --out epochs --epochs 3
+}
+
+check "0 is 0" zeros
+check "each 0 changes the run" each_zero
+check "a sweep over 0" swept
+check "0 when a run is resumed" resumed
+check "evaluations and samples by default" by_default
+check "epochs" epochs
+tap_end
