@@ -315,6 +315,8 @@ static dra_status one_run(const struct args *a, cli_progress *p, dra_device *dev
     if (st == DRA_OK)
         st = a->from.model ? dra_weights_load_with(model, &file, &weights, err)
                            : dra_weights_draw(model, (uint64_t)r.train.seed, &weights, err);
+    if (st == DRA_OK && a->from.model && p->run == 0 && !a->from.skip_hash)
+        cli_weights_look(a->from.model, weights);
     const dra_probe_config c = {.probe = &r.probe,
                                 .train = &r.train,
                                 .device = device,

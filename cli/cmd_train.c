@@ -492,7 +492,11 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .force = a->force,
                                   .examples = p->examples,
                                   .eval_examples = p->eval_examples};
-    return st == DRA_OK ? dra_trainer_create(&c, &p->trainer, err) : st;
+    if (st == DRA_OK) st = dra_trainer_create(&c, &p->trainer, err);
+    const bool loaded = a->from.model || dra_trainer_saved(a->out) >= 0;
+    if (st == DRA_OK && loaded && !a->from.skip_hash)
+        cli_weights_look(a->from.model ? a->from.model : a->out, dra_trainer_weights(p->trainer));
+    return st;
 }
 
 static void close_parts(parts *p)

@@ -218,6 +218,15 @@ static dra_status round_activations(dra_weights *w, dra_error *err)
     return st == DRA_OK ? st : cli_error(err, st, "--activations q8: %.400s", why.text);
 }
 
+void cli_weights_look(const char *path, const dra_weights *w)
+{
+    const char   *first;
+    const int64_t n = dra_weights_not_finite(w, &first);
+    if (n > 0)
+        cli_line(stderr, "warning  %.200s: weights that are NaN or infinite: %lld, first in %s",
+                 path, (long long)n, first);
+}
+
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config config;
@@ -231,6 +240,7 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     const dra_weights_config weights = {s->model, s->skip_hash};
     st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
+    if (st == DRA_OK && s->model && !s->skip_hash) cli_weights_look(s->model, m->weights);
     if (st == DRA_OK && s->dtype == 1) st = dra_weights_shorten(m->weights, err);
     return st == DRA_OK && s->activations ? round_activations(m->weights, err) : st;
 }

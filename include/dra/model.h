@@ -392,6 +392,9 @@ typedef struct dra_weights_config {
 } dra_weights_config;
 DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *config,
                                          dra_weights **out, dra_error *err);
+/* How many numbers of a model's weights are NaN or infinite, and the name of the first tensor with
+ * one; NULL: none. Reads all of them, as they are stored. */
+DRA_API int64_t    dra_weights_not_finite(const dra_weights *w, const char **first);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
 /* A number for each weight, such as its gradient, under the same names and shapes, and further
  * tensors. */
@@ -450,7 +453,7 @@ DRA_API dra_status dra_folder_clear(const char *folder, dra_error *err);
 DRA_API dra_status dra_folder_stage(const char *folder, char *stage, size_t size, dra_error *err);
 DRA_API dra_status dra_folder_replace(const char *folder, const char *stage, dra_error *err);
 DRA_API void       dra_folder_drop(const char *stage);
-/* Model and weights of a folder. */
+/* Model and weights of a folder; weights NULL: the model alone. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);
 

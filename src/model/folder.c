@@ -173,11 +173,13 @@ dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **
                            dra_error *err)
 {
     dra_model_config config;
+    if (weights) *weights = NULL;
+    if (!folder || !model)
+        return dra_fail(err, DRA_ERR_VALUE, "folder: expected a folder and a place for its model");
     *model = NULL;
-    *weights = NULL;
     dra_status st = dra_folder_config(folder, &config, err);
     if (st == DRA_OK) st = dra_model_create(&config, model, err);
-    if (st == DRA_OK) st = dra_weights_load(*model, folder, weights, err);
+    if (st == DRA_OK && weights) st = dra_weights_load(*model, folder, weights, err);
     if (st != DRA_OK) {
         dra_model_destroy(*model);
         *model = NULL;

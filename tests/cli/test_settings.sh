@@ -93,10 +93,24 @@ epochs() {
             train --resume --out epochs --epochs 3
 }
 
+# The last number of the weights, which is one of the last gain, in a file of another program.
+broken_weights() {
+    run 0 init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --out whole || return 1
+    cp -r whole broken && file=broken/model.safetensors
+    LC_ALL=C sed 's/"dra":"2","hash"/"old":"2","gone"/' whole/model.safetensors >$file || return 1
+    answers eval --model broken --data text && answers info --model broken || return 1
+    printf '\377\377' | dd of=$file bs=1 seek=$(($(wc -c <$file) - 2)) conv=notrunc 2>/dev/null
+    warning='^warning  broken: weights that are NaN or infinite: 1, first in [a-z0-9._]*$'
+    run 0 info --model broken && one_line "$err" && has "$warning" "$err" &&
+        run 1 eval --model broken --data text && has "$warning" "$err" &&
+        answers info --model broken --skip-hash
+}
+
 check "0 is 0" zeros
 check "each 0 changes the run" each_zero
 check "a sweep over 0" swept
 check "0 when a run is resumed" resumed
 check "evaluations and samples by default" by_default
 check "epochs" epochs
+check "weights that are not finite" broken_weights
 tap_end
