@@ -61,10 +61,10 @@ static const cli_option options[] = {
     {"per-token", CLI_TEXT, offsetof(struct args, per_token), 0, 0,
      "write document, position, id, text and log-probability of every counted token: lines of "
      "JSON, or .npy",
-     "FILE"},
+     "FILE", .flags = CLI_WRITES},
     {"per-question", CLI_TEXT, offsetof(struct args, per_question), 0, 0,
      "of questions: write a line of JSON for each, with the log-probability of every choice",
-     "FILE"},
+     "FILE", .flags = CLI_WRITES},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20,
      "tokens to read at a time; not of an encoder"},
     {"mask-share", CLI_REAL, offsetof(struct args, objective.mask_share), 1e-6, 1,

@@ -19,7 +19,7 @@ static const struct args defaults = {0};
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
-     .group = "Output"},
+     .group = "Output", .flags = CLI_WRITES},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };

@@ -2,6 +2,7 @@
 #include "corpus.h"
 #include "examples.h"
 #include "started.h"
+#include "train_disk.h"
 #include "train_end.h"
 #include "train_read.h"
 #include "train_sources.h"
@@ -187,7 +188,8 @@ static const cli_option options[] = {
      .group = "Log", .unset = "a tenth of the steps", .flags = CLI_ZERO},
     {"log-every", CLI_INT, TRAIN(log_every), 1, 1e12, "steps between lines of the log",
      .unset = "10"},
-    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out"},
+    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out",
+     .flags = CLI_WRITES},
     {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0,
      "also write the log as an event file in --out"},
     {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12,
@@ -477,6 +479,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
     if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);
     if (st == DRA_OK) st = settle(a, p, err);
+    if (st == DRA_OK) st = cli_disk_check(a->out, p->model, &p->train, a->yes, err);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,
                                   .device = p->device,
@@ -578,6 +581,7 @@ static void show_sample(void *user, const dra_event *e)
     if (s->used >= sizeof s->text) s->used = 0;
     fputs("sample   ", stderr);
     cli_text_out_begin(&s->out, stderr, s->a->raw);
+    s->out.shows = !s->a->raw; /* also in a file, which people read */
     cli_text_out_put(&s->out, s->a->prompt, strlen(s->a->prompt));
     dra_status st = write_sample(s, &err);
     cli_text_out_end(&s->out);
@@ -608,6 +612,7 @@ static int train(const struct args *a, bool note)
     const int          status = check(a, &p.train);
     if (status != CLI_OK) return status;
     cli_progress_signals();
+    cli_progress_answer();
     cli_progress_open(&w, stderr);
     dra_status st = open_parts(a, &p, &err);
     if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
@@ -620,10 +625,12 @@ static int train(const struct args *a, bool note)
         if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
         write_about(&p, stderr);
         cli_progress_plan(&plan, stderr);
+        cli_disk_plan(a->out, &plan, stderr);
         cli_train_changes(&plan, stderr);
         samples.seed = plan.train.seed;
         w.log_every = plan.train.log_every;
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
+        if (plan.first < plan.train.steps) cli_progress_first(&w, plan.first + 1, plan.train.steps);
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);
         if (st == DRA_OK)

@@ -36,8 +36,9 @@ enum {
     CLI_POSITIONAL = 2, /* given by place, not by name; a list takes all that is left */
     CLI_A_PRESET = 4,   /* names a preset, for completion */
     CLI_A_VERB = 8,     /* names a verb */
-    CLI_ZERO = 16 /* a number whose 0 is asked for: the field keeps it as -1, since its own 0 is
+    CLI_ZERO = 16,  /* a number whose 0 is asked for: the field keeps it as -1, since its own 0 is
                          * what was not given */
+    CLI_WRITES = 32 /* a text: a file that is written, see outputs.h */
 };
 
 typedef struct cli_option {

@@ -94,8 +94,14 @@ extern const char *const cli_samplers[];
 #define CLI_STATE_OPTIONS(type)                                                                    \
     {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "continue from a state file",    \
      "FILE",     .group = "State"},                                                                \
-        {"state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state afterwards",      \
-         "FILE"},                                                                                  \
+        {"state-out",                                                                              \
+         CLI_TEXT,                                                                                 \
+         offsetof(type, state_out),                                                                \
+         0,                                                                                        \
+         0,                                                                                        \
+         "save the state afterwards",                                                              \
+         "FILE",                                                                                   \
+         .flags = CLI_WRITES},                                                                     \
         CLI_STATE_LIMIT_OPTION(type)
 
 /* What a model's generation_config.json says become start values. NULL: there is no folder. Says

@@ -106,6 +106,49 @@ broken_weights() {
         answers info --model broken --skip-hash
 }
 
+# What cannot be written is said before anything is computed.
+outputs() {
+    for path in no/x x; do
+        [ "$path" = x ] && mkdir -p x
+        where="cannot be written: its folder: "
+        [ "$path" = x ] && where="x is a folder, expected a file"
+        failed "$where" generate --model plain --prompt a --tokens 3 --state-out $path &&
+            quiet "$out" &&
+            failed "--out: " forward --model plain --tokens 1,2 --out $path &&
+            failed "$where" eval --model plain --data text --per-token $path &&
+            failed "$where" embed --model plain --text a --out $path &&
+            failed "$where" info --model plain --draw $path &&
+            failed "$where" grad --model plain --tokens 1,2 --out $path &&
+            failed "$where" report plain --out $path || return 1
+        train 1 logged --steps 2 --log $path && one_line "$err" && has "$where" "$err" &&
+            [ ! -e logged ] || return 1
+    done
+}
+
+disk() {
+    train 0 room --steps 3 --split 0.1 && has '^disk     .* free: 1 checkpoint, the best model$' \
+        "$err" || return 1
+    failed "large: checkpoints need " train --preset gpt2-tiny --data text --out large \
+        --steps 100000000 --save-every 1 --keep 1000000 && [ ! -e large ]
+}
+
+# A run that ends worse than it began, and one that reads its data again and again.
+unusual() {
+    train 0 wild --steps 60 --lr 30 --clip 0 && has '^warning  the loss rose from 5\.[0-9]* to ' \
+        "$err" && has '^ended: the model is in wild' "$err" && count 0 'dra generate' "$err" ||
+        return 1
+    head -c 40 text >tiny
+    # shellcheck disable=SC2086 # a list of options
+    run 0 train ${small%--data*} --data tiny --batch 8 --context 16 --steps 400 --out often &&
+        has '^run .*, 1,[0-9][0-9][0-9] epochs$' "$err" && has '^warning  the data is read' "$err"
+}
+
+one_run() {
+    # shellcheck disable=SC2086 # a list of options
+    run 0 sweep ${small%--threads*} --steps 2 --out alone &&
+        has '^sweep    nothing to compare: one run' "$err"
+}
+
 check "0 is 0" zeros
 check "each 0 changes the run" each_zero
 check "a sweep over 0" swept
@@ -113,4 +156,8 @@ check "0 when a run is resumed" resumed
 check "evaluations and samples by default" by_default
 check "epochs" epochs
 check "weights that are not finite" broken_weights
+check "outputs are tried first" outputs
+check "the disk is part of the plan" disk
+check "what is unusual is said" unusual
+check "a sweep of one run" one_run
 tap_end

@@ -398,7 +398,7 @@ log_is_no_data() {
                 "$dra" $small --data other --eval-data "${pair% *}" --log "${pair#* }" || return 1
     done
     # shellcheck disable=SC2086 # a list of options
-    refused 1 "texts: is there and no regular file" "$dra" $small --data text --log texts &&
+    refused 1 "--log: texts is a folder, expected a file" "$dra" $small --data text --log texts &&
         cmp text copied && cmp text texts/a && [ ! -e logs ]
 }
 
