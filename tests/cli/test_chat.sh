@@ -30,7 +30,7 @@ said() {
     shift
     printf "$lines" >lines
     status=0
-    "$dra" chat "$@" <lines >"$out" 2>"$err" || status=$?
+    with_seed chat "$@" <lines >"$out" 2>"$err" || status=$?
 }
 
 # answered EXPECTED LINES OPTIONS...: exactly that, and no word on stderr.
@@ -170,7 +170,7 @@ position, at 40; /reset starts over" "$err"
 
 reads_odd_lines() {
     printf 'a\0b\377\n\n   \nend without a newline' >lines
-    "$dra" chat --model any --tokens 3 <lines >"$out" 2>"$err" && quiet "$err" || return 1
+    "$dra" chat --seed 0 --model any --tokens 3 <lines >"$out" 2>"$err" && quiet "$err" || return 1
     : >lines
     run 0 chat --model m <lines && quiet "$out" && quiet "$err"
 }
@@ -179,7 +179,7 @@ reads_odd_lines() {
 interrupted_in_a_pipe() {
     for tokens in 0 30; do
         rm -f pipe s && mkfifo pipe || return 1
-        "$dra" chat --model any --tokens $tokens --state-out s <pipe >"$out" 2>"$err" &
+        "$dra" chat --seed 0 --model any --tokens $tokens --state-out s <pipe >"$out" 2>"$err" &
         child=$!
         exec 3>pipe
         echo hi >&3
@@ -196,7 +196,7 @@ interrupted_in_a_pipe() {
 interrupted_while_writing() {
     rm -f pipe && mkfifo pipe && exec 4<>pipe || return 1
     head -c 65530 /dev/zero >&4
-    echo hi | "$dra" chat --model any --tokens 0 >pipe 2>"$err" &
+    echo hi | "$dra" chat --seed 0 --model any --tokens 0 >pipe 2>"$err" &
     child=$!
     sleep 0.7
     kill -INT $child
@@ -213,7 +213,7 @@ interrupted_while_writing() {
 # when it is written, nearly all of it has been taken.
 interrupted_while_reading() {
     rm -f pipe && mkfifo pipe || return 1
-    "$dra" chat --model any --tokens 3 --state-out b <pipe >"$out" 2>"$err" &
+    "$dra" chat --seed 0 --model any --tokens 3 --state-out b <pipe >"$out" 2>"$err" &
     child=$!
     exec 3>pipe
     printf 'hi\n/save a\n' >&3

@@ -327,7 +327,7 @@ refuses_demos() {
 # A model that is cut off behind its back: one line, not a crash.
 cut_off() {
     cp -r m cut && mkfifo pipe && exec 3<>pipe || return 1
-    "$dra" chat --model cut --tokens 3 <pipe >"$out" 2>"$err" 3>&- &
+    "$dra" chat --seed 0 --model cut --tokens 3 <pipe >"$out" 2>"$err" 3>&- &
     job=$!
     i=0
     until grep -q cut/model.safetensors "/proc/$job/maps" 2>/dev/null || [ $((i += 1)) -gt 200 ]; do
@@ -414,7 +414,7 @@ guard_is_reported() {
         { run 0 $way --state-limit 0 && [ ! -s "$err" ]; } || return 1
         case $way in *json) [ "$(number guarded)" -eq 0 ] || return 1 ;; esac
     done
-    echo Once | "$dra" chat --model m --tokens 2 --state-limit 1e-5 >"$out" 2>"$err" &&
+    echo Once | "$dra" chat --seed 0 --model m --tokens 2 --state-limit 1e-5 >"$out" 2>"$err" &&
         grep -q "^dra chat: $says" "$err"
 }
 
