@@ -295,7 +295,9 @@ static int check(const struct args *a, dra_train_config *train)
     for (size_t i = 0; i < a->add.count; i++)
         if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
     if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
-    return cli_misused("train", "--context: expected T or T:STEP,T:STEP,..., found %s",
+    return cli_misused("train",
+                       "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "
+                       "found %s",
                        cli_quote(a->context, quoted, sizeof quoted));
 }
 

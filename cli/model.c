@@ -333,9 +333,15 @@ dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n
     const dra_model_config *c = dra_model_config_of(model);
     const bool ends = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory; /* else: in pieces */
     if (!ends || before + n <= c->context) return DRA_OK;
-    return cli_error(err, DRA_ERR_VALUE,
-                     "%lld tokens after %lld: the model has no more than %lld positions",
-                     (long long)n, (long long)before, (long long)c->context);
+    if (before == 0)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "the text has %lld tokens, this model has positions for %lld; nothing is "
+                         "cut off",
+                         (long long)n, (long long)c->context);
+    return cli_error(
+        err, DRA_ERR_VALUE,
+        "%lld tokens after %lld: this model has positions for %lld; nothing is cut off",
+        (long long)n, (long long)before, (long long)c->context);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

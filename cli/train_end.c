@@ -6,6 +6,7 @@ void cli_train_changes(const dra_trainer_plan *p, FILE *out)
 {
     const dra_train_config *c = &p->train;
     const long long         end = (long long)(c->schedule_end ? c->schedule_end : c->steps);
+    if (p->first) cli_line(out, "resume   after step %lld", (long long)p->first);
     if (p->steps_before)
         fprintf(out, "extended from %lld to %lld steps; ", (long long)p->steps_before,
                 (long long)c->steps);

@@ -118,7 +118,6 @@ void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
     cli_fold(LABEL, out, "memory   %s: weights %s, gradients %s, moments %s, activations %s",
              cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
              cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
-    if (p->first) cli_fold(LABEL, out, "resume   after step %lld", (long long)p->first);
 }
 
 void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out)
@@ -301,6 +300,9 @@ void cli_progress_next(const char *folder, const dra_model *model, bool text, FI
     fputs("next:\n", out);
     if (text && writes)
         cli_line(out, "  dra generate --model %s --prompt \"Once upon a time\"", folder);
+    else if (text && c->context_stack && c->context_stack->source.kind == DRA_SOURCE_TOKENS &&
+             c->head.kind == DRA_HEAD_TOKENS)
+        cli_line(out, "  dra generate --model %s --source \"Once upon a time\"", folder);
     else
         cli_line(out, "  dra info --model %s", folder);
     cli_line(out, "  dra report %s", folder);

@@ -149,6 +149,28 @@ one_run() {
         has '^sweep    nothing to compare: one run' "$err"
 }
 
+# What is named bytes is unpacked all the same.
+packed_bytes() {
+    gzip -c text >text.gz || return 1
+    for format in "" "--data-format bytes"; do
+        # shellcheck disable=SC2086 # a list of options
+        says "\"tokens\": $(($(wc -c <text) - 1))," eval --model plain --data text.gz $format \
+            --json || return 1
+    done
+}
+
+# A call draws by a seed of its own and says so; the same seed writes the same text.
+seeds() {
+    plain="generate --model plain --prompt a --tokens 12"
+    # shellcheck disable=SC2086 # a list of options
+    {
+        "$dra" $plain >one 2>"$err" && one_line "$err" && seed=$(sed -n 's/^seed  *//p' "$err") &&
+            "$dra" $plain --seed "$seed" >two 2>"$err" && quiet "$err" && cmp one two &&
+            "$dra" $plain >three 2>"$err" && ! cmp -s one three &&
+            "$dra" $plain --temperature 0 >"$out" 2>"$err" && quiet "$err"
+    }
+}
+
 check "0 is 0" zeros
 check "each 0 changes the run" each_zero
 check "a sweep over 0" swept
@@ -160,4 +182,6 @@ check "outputs are tried first" outputs
 check "the disk is part of the plan" disk
 check "what is unusual is said" unusual
 check "a sweep of one run" one_run
+check "bytes that are compressed" packed_bytes
+check "seeds" seeds
 tap_end

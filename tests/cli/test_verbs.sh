@@ -274,9 +274,9 @@ resets_are_texts_apart() {
 resets_start_positions() {
     long=$list,$list
     run 0 forward --model p --tokens $long --resets 8,16 --out a &&
-        failed "14 tokens after 0: the model has no more than" forward --preset gpt2-tiny \
+        failed "the text has 14 tokens, this model has" forward --preset gpt2-tiny \
             --set context=8 --tokens $long --resets 8 --out never &&
-        failed "22 tokens after 0: the model has no more than 16 positions" \
+        failed "the text has 22 tokens, this model has positions for 16" \
             grad --model p --tokens $long --out never &&
         run 0 grad --model p --tokens $long --resets 8,16 --out a
 }
@@ -467,9 +467,9 @@ interrupts_end_it() {
 context_ends() {
     run 0 generate --model p --prompt "12345678" --tokens 30 --json && [ "$(json_tokens "$out" |
         tr ',' '\n' | grep -c .)" -eq 8 ] && grep -q '"finish": "context"' "$out" &&
-        failed "17 tokens after 0: the model has no more than 16 positions" \
+        failed "the text has 17 tokens, this model has positions for 16" \
             generate --model p --prompt "12345678901234567" &&
-        failed "11 tokens after 0: the model has no more than 8 positions" \
+        failed "the text has 11 tokens, this model has positions for 8" \
             grad --preset gpt2-tiny --set context=8 --tokens $list --out never
 }
 
