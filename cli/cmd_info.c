@@ -201,6 +201,8 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
+    if (info_is_state(a->from.model))
+        return info_state(a->from.model, a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) st = outline_make(m.model, &o, &err);
@@ -217,6 +219,7 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra info --model model", "a trained model"},
+    {"dra info --model once.state", "a state file, as dra generate --state-out writes it"},
     {"dra info --preset dra-ema-tiny --json", "a preset, as JSON"},
     {"dra info --preset xt-seq2seq-tiny --draw model.svg", "encoder and decoder as a picture"},
     {0},
@@ -237,7 +240,9 @@ const cli_verb cmd_info = {
              "that fades.\n"
              "Of a model that is no language model, also what it reads and puts out, and its "
              "stacks: source, sublayers and head of each, with their parameters. --draw writes "
-             "the same as a picture, of any model.",
+             "the same as a picture, of any model.\n"
+             "Of a state file (--model FILE.state) it prints the tokens that each sequence has "
+             "read, the fingerprint of its model and weights, and its tensors.",
     .examples = examples,
     .also = "presets report",
 };

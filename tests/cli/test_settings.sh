@@ -171,6 +171,14 @@ seeds() {
     }
 }
 
+# A state file is shown as what it is.
+shows_a_state() {
+    run 0 generate --model plain --prompt "ab" --tokens 4 --state-out a.state &&
+        says '^tokens        6 read$' info --model a.state && has '^fingerprint   [0-9a-f]' "$out" &&
+        has '^  layers.0.mixer.*F[0-9]* (1, ' "$out" &&
+        says '"tokens": "6"' info --model a.state --json
+}
+
 check "0 is 0" zeros
 check "each 0 changes the run" each_zero
 check "a sweep over 0" swept
@@ -184,4 +192,5 @@ check "what is unusual is said" unusual
 check "a sweep of one run" one_run
 check "bytes that are compressed" packed_bytes
 check "seeds" seeds
+check "a state file" shows_a_state
 tap_end
