@@ -107,7 +107,8 @@ static void refuses_what_is_no_dict_of_tensors(void **state)
     } rows[] = {
         {"evil.pth",
          "f: global 'posix.system' is not part of a state dict (of a whole module save its state_dict())"},
-        {"nested.pth", "f: tensor 'model': is a dict, expected a tensor"},
+        {"nested.pth",
+         "f: tensor 'model': is a dict, expected a tensor (save the dict of tensors alone)"},
         {"list.pth", "f: holds a list, expected a dict of tensors"},
         {"expanded.pth", "f: tensor 'w': is a view of more than is stored; save a copy of it"},
         {"packed.pth", "f: entry 'plain/data.pkl' of the archive is packed, not stored"},
