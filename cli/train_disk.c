@@ -9,8 +9,7 @@
 
 enum { PATH_TEXT = 4096, STEPS = 1000, SAVE_EVERY = 500, KEEP = 2 };
 
-/* Of the run's folder or, before there is one, of the first above it that is there; 0: nobody knows.
- */
+/* Of the run's folder or, before there is one, of the first above it; 0: nobody knows. */
 static uint64_t find_free(const char *run)
 {
     char           path[PATH_TEXT];

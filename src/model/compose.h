@@ -10,8 +10,8 @@
  * equal configs share one. NULL: out of memory. */
 const dra_model_config *dra_config_keep(const dra_model_config *c);
 
-/* The memories of the user's own that a config and its stacks name, each once. Returns how many; NULL
- * follows the last. */
+/* The memories of the user's own that a config and its stacks name, each once. Returns how many;
+ * NULL follows the last. */
 enum { DRA_OWN_MOST = 3 * 2 * (DRA_MIXERS_MOST + 1) };
 int dra_config_own(const dra_model_config *c, const dra_memory *own[DRA_OWN_MOST + 1]);
 

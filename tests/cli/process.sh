@@ -7,8 +7,8 @@ trap 'rm -rf "$scratch"' EXIT
 out=$scratch/out
 err=$scratch/err
 
-# with_seed ARGUMENTS...: dra, where what is drawn by no seed of its own is drawn by 0, so that it is
-# the same each time.
+# with_seed ARGUMENTS...: dra, where what is drawn by no seed of its own is drawn by 0: the same each
+# time.
 with_seed() {
     case ${1:-} in
         generate | chat)

@@ -163,7 +163,8 @@ resizes() {
 # config.json alone names the end token: the converted model stops there, and writes it back.
 keeps_the_end_token() {
     cp -r rwkv-hf ended && rm -f ended/generation_config.json &&
-        with_seed generate --model ended --prompt-tokens 1,2 --tokens 4 --ignore-end >all || return 1
+        with_seed generate --model ended --prompt-tokens 1,2 --tokens 4 --ignore-end >all ||
+        return 1
     second=$(cut -d ' ' -f 2 all)
     sed -i "s/^{/{\"eos_token_id\": $second,/" ended/config.json &&
         "$dra" convert --from ended --to ended-own >"$out" 2>"$err" || return 1
