@@ -219,7 +219,6 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra info --model model", "a trained model"},
-    {"dra info --model once.state", "a state file, as dra generate --state-out writes it"},
     {"dra info --preset dra-ema-tiny --json", "a preset, as JSON"},
     {"dra info --preset xt-seq2seq-tiny --draw model.svg", "encoder and decoder as a picture"},
     {0},

@@ -7,8 +7,7 @@ trap 'rm -rf "$scratch"' EXIT
 out=$scratch/out
 err=$scratch/err
 
-# with_seed ARGUMENTS...: dra, where what is drawn by no seed of its own is drawn by 0: the same each
-# time.
+# with_seed ARGUMENTS...: dra; where no seed is given, 0 is, so that what is drawn is the same.
 with_seed() {
     case ${1:-} in
         generate | chat)

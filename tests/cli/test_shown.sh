@@ -171,7 +171,8 @@ decodes() {
 # A model that is sure to write what it was given: a prompt that is echoed.
 prompt=$(printf 'x\033]0;t\007\302\233\342\200\256y')
 echoes() {
-    at "'$dra' generate --seed 0 --model m --echo --prompt '$prompt' --tokens 1 $1" && has "$out" "$2"
+    at "'$dra' generate --seed 0 --model m --echo --prompt '$prompt' --tokens 1 $1" &&
+        has "$out" "$2"
 }
 
 # Samples of all bytes: none of them reaches the terminal that it would obey.

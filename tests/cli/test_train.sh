@@ -437,7 +437,7 @@ check "no model" refused 2 "dra train: expected one of --model, --preset and --c
     "$dra" train --data text --out new
 check "no data" refused 2 "dra train: --data: expected a value, found nothing" \
     "$dra" train --preset gpt2-tiny --out new
-check "context" refused 2 "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, found '16:x'" \
+check "context" refused 2 "T:STEP,..., T from 1 to 1048576, found '16:x'" \
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x
 check "add" refused 2 "--add: expected drift=X with a number X, found 'drif=1'" \
     "$dra" train --preset dra-gru-tiny --data text --out new --add drif=1
