@@ -52,7 +52,9 @@ static const cli_option options[] = {
 
 static int prepare(const void *args, void *own)
 {
-    return cli_sampling_habits(((const struct args *)args)->from.model, &((struct args *)own)->how);
+    cli_sampling *to = &((struct args *)own)->how;
+    cli_sampling_draw(to);
+    return cli_sampling_habits(((const struct args *)args)->from.model, to);
 }
 
 /* Names that were given, or none wanted: that is meant, whatever template the folder has. */
@@ -183,6 +185,7 @@ static int run(const void *args)
     bool       well = true;
     if (st == DRA_OK) {
         cli_chat_signals(false);
+        cli_sampling_tell(&a->how);
         cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
         well = talk(&c, lines) || c.terminal;
         if (a->state_out && cli_output_arrived()) st = cli_chat_save(&c, a->state_out, &err);

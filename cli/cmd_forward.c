@@ -34,7 +34,7 @@ static const cli_option options[] = {
     {"demo", CLI_CHOICE, offsetof(forward_args, from.demo), 0, 0,
      "attend as a published demo does, to later tokens too", .choices = demos},
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
-     .flags = CLI_REQUIRED, .group = "Output", .brief = 'o'},
+     .flags = CLI_WRITES | CLI_REQUIRED, .group = "Output", .brief = 'o'},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
      "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
      "rwkv-state, out, numbers, loss",
@@ -46,7 +46,7 @@ static const cli_option options[] = {
     {"unpadded", CLI_FLAG, offsetof(forward_args, unpadded), 0, 0,
      "leave spare columns out of attentions and scores"},
     {"state-out", CLI_TEXT, offsetof(forward_args, state_out), 0, 0, "save the state afterwards",
-     "FILE"},
+     "FILE", .flags = CLI_WRITES},
     CLI_DTYPE_OPTION(forward_args),
     CLI_ACTIVATIONS_OPTION(forward_args),
     CLI_DEVICE_OPTIONS(forward_args),

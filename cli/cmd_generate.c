@@ -126,6 +126,7 @@ static int prepare(const void *args, void *own)
     const struct args *a = args;
     cli_sampling      *to = &((struct args *)own)->how;
     const int          status = cli_sampling_habits(a->from.model, to);
+    cli_sampling_draw(to);
     cli_search_habits(&a->search, to);
     if (!to->habits.tokens && to->habits.length) to->tokens = -to->habits.length;
     if (a->unmask.steps && !to->habits.tokens) to->tokens = -1; /* as the prompt has it */
@@ -591,6 +592,7 @@ static dra_status write_one(work *w, dra_error *err)
 static int run_other(const struct args *a)
 {
     const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, wanted};
+    if (!a->search.beam) cli_sampling_tell(&a->how);
     catch_interrupts();
     return cli_continue(&task);
 }
@@ -600,6 +602,7 @@ static dra_status run_unmask(work *w, dra_error *err)
     const struct args *a = w->a;
     const dra_status   st = open_model(w, err);
     if (st != DRA_OK) return st;
+    cli_sampling_tell(&a->how);
     catch_interrupts();
     const cli_unmask_task task = {.m = &w->m,
                                   .from = &a->from,
@@ -617,6 +620,7 @@ static dra_status run_text(work *w, dra_error *err)
 {
     const dra_status st = open_all(w, err);
     if (st != DRA_OK) return st;
+    if (!w->beams) cli_sampling_tell(&w->a->how);
     return w->a->prompts ? write_prompts(w, err) : write_one(w, err);
 }
 

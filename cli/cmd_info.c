@@ -19,7 +19,7 @@ static const struct args defaults = {0};
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
-     .group = "Output"},
+     .group = "Output", .flags = CLI_WRITES},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
@@ -188,6 +188,8 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
+    if (info_is_state(a->from.model))
+        return info_state(a->from.model, a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) st = outline_make(m.model, &o, &err);
@@ -224,7 +226,9 @@ const cli_verb cmd_info = {
              "that fades.\n"
              "Of a model that is no language model, also what it reads and puts out, and its "
              "stacks: source, sublayers and head of each, with their parameters. --draw writes "
-             "the same as a picture, of any model.",
+             "the same as a picture, of any model.\n"
+             "Of a state file (--model FILE.state) it prints the tokens that each sequence has "
+             "read, the fingerprint of its model and weights, and its tensors.",
     .examples = examples,
     .also = "presets report",
 };

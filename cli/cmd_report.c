@@ -18,7 +18,7 @@ static const cli_option options[] = {
      "folders of runs, or files of JSON lines: logs, probe results", "RUN",
      .flags = CLI_POSITIONAL | CLI_REQUIRED},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "file to write", "FILE",
-     .unset = "report.html in the first run", .brief = 'o'},
+     .unset = "report.html in the first run", .brief = 'o', .flags = CLI_WRITES},
     {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "title of the page",
      .unset = "the runs' names"},
     CLI_THREADS_OPTION(struct args),

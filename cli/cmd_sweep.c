@@ -193,6 +193,8 @@ static int all_runs(const struct args *a, const cli_sweep_results *all)
     if (!cli_path(a->out, "done.jsonl", path, sizeof path))
         return cli_misused("sweep", "--out: too long: %.60s...", a->out);
     if (cli_make_folders(path, 0777, &err) != DRA_OK) return cli_fail(&err);
+    if (all->n == 1)
+        cli_line(stderr, "sweep    nothing to compare: --set and --seeds name one run");
     for (int64_t i = 0; i < all->n && !cli_progress_stopped(); i++)
         if (one_run(a, all, i) != CLI_OK) failed = CLI_FAILED;
     if (cli_progress_stopped()) {

@@ -2,9 +2,11 @@
 #include "corpus.h"
 #include "examples.h"
 #include "started.h"
+#include "train_disk.h"
 #include "train_end.h"
 #include "train_read.h"
 #include "train_sources.h"
+#include "train_steps.h"
 #include "unmasking.h"
 #include "value.h"
 
@@ -21,7 +23,7 @@ struct args {
     cli_pairs        pairs;
     cli_list         data, eval_data, add;
     dra_train_config train;
-    double           dropout;
+    double           dropout, epochs;
     int64_t          sample_tokens;
     int              format;
     bool             resume, force, tensorboard, yes, raw, json;
@@ -39,8 +41,8 @@ static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; 
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
 
-/* Zero stands for the default here as in dra_train_config, so that a resumed run knows what it was
- * told. */
+/* What is not given is 0, as in dra_train_config, so that a resumed run knows what it was told; a 0
+ * that is given is kept as -1. */
 static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
      "PATH", .flags = CLI_A_MODEL, .group = "Model", .brief = 'm'},
@@ -58,7 +60,7 @@ static const cli_option options[] = {
      "PATH|bytes|none"},
     {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
     {"split", CLI_REAL, TRAIN(split), 0, 0.9,
-     "or evaluate on this last part of the data, such as 0.1", .unset = "none"},
+     "or evaluate on this last part of the data, such as 0.1", .unset = "none", .flags = CLI_ZERO},
     {"text-key", CLI_TEXT, AT(text_key), 0, 0, "key of the text in a line of .jsonl", "KEY",
      .unset = "text"},
     {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that separates the documents of a text",
@@ -75,70 +77,77 @@ static const cli_option options[] = {
      "replace another run or model; or continue with other data or settings"},
     {"yes", CLI_FLAG, AT(yes), 0, 0,
      "do not ask; at a terminal, a run of more than an hour asks whether to go on"},
-    {"steps", CLI_INT, TRAIN(steps), 0, 1e12,
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12,
      "optimizer steps; with --resume a run can be made longer", .unset = "1000", .brief = 'n'},
+    {"epochs", CLI_REAL, AT(epochs), 1e-6, 1e9, "passes over the data, instead of --steps",
+     .unset = "as many as the steps make"},
     {"early-stop", CLI_INT, TRAIN(early_stop), -1, 1e12,
-     "end after N evaluations without a better one; below 0: do not", .unset = "do not"},
+     "end after N evaluations without a better one; 0: do not", .unset = "do not",
+     .flags = CLI_ZERO},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout",
-     .brief = 's'},
+     .brief = 's', .flags = CLI_ZERO},
     {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
-     "steps between checkpoints; below 0: only at the end", .unset = "500"},
-    {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints to keep", .unset = "2"},
-    {"batch", CLI_INT, TRAIN(batch), 0, 1 << 20, "rows per step", .group = "Batch", .unset = "8"},
+     "steps between checkpoints; 0: only at the end", .unset = "500", .flags = CLI_ZERO},
+    {"keep", CLI_INT, TRAIN(keep), 1, 1 << 20, "checkpoints to keep", .unset = "2"},
+    {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows per step", .group = "Batch", .unset = "8"},
     {"context", CLI_TEXT, AT(context), 0, 0,
      "tokens per row, or stages 128:0,256:1000: 256 after the first 1000 steps", "T",
      .unset = "the model's"},
-    {"accumulate", CLI_INT, TRAIN(accumulate), 0, 1 << 20,
+    {"accumulate", CLI_INT, TRAIN(accumulate), 1, 1 << 20,
      "microbatches a batch is read in, for less memory", .unset = "1"},
     {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0,
      "recompute activations for the gradient instead of keeping them"},
     {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
-     "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows"},
+     "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows",
+     .flags = CLI_ZERO},
     {"carry", CLI_FLAG, TRAIN(carry), 0, 0,
      "rows continue where the previous ones stopped, with their state"},
     {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
      .choices = precisions},
-    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate", .group = "Optimizer", .unset = "0.001"},
-    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100,
-     "learning rate at the last step; below 0: down to 0", .unset = "lr / 10"},
+    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate", .group = "Optimizer", .unset = "0.001",
+     .flags = CLI_ZERO},
+    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "learning rate at the last step",
+     .unset = "lr / 10", .flags = CLI_ZERO},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
-     .unset = "4 % of the steps"},
+     .unset = "4 % of the steps", .flags = CLI_ZERO},
     {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
      .choices = schedules},
-    {"schedule-end", CLI_INT, TRAIN(schedule_end), 0, 1e12,
+    {"schedule-end", CLI_INT, TRAIN(schedule_end), 1, 1e12,
      "step from which on lr stays at --min-lr", .unset = "the last step"},
     {"optimizer", CLI_CHOICE, TRAIN(optimizer), 0, 0,
      "muon: for matrices of hidden layers, adamw for the rest", .choices = optimizers},
-    {"momentum", CLI_REAL, TRAIN(momentum), -1, 0.999999, "momentum of sgd and muon; below 0: none",
-     .unset = "0.9; muon: 0.95"},
+    {"momentum", CLI_REAL, TRAIN(momentum), -1, 0.999999, "momentum of sgd and muon",
+     .unset = "0.9; muon: 0.95", .flags = CLI_ZERO},
     {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0,
      "sgd looks ahead by its momentum; muon always does"},
     {"muon-rate", CLI_REAL, TRAIN(muon_rate), 0, 1e6,
-     "muon: learning rate of its matrices, as a multiple of lr", .unset = "20"},
-    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100,
-     "weight decay of projections; below 0: none", .unset = "0.01"},
+     "muon: learning rate of its matrices, as a multiple of lr", .unset = "20", .flags = CLI_ZERO},
+    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100, "weight decay of projections",
+     .unset = "0.01", .flags = CLI_ZERO},
     {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999,
-     "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9"},
+     "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9",
+     .flags = CLI_ZERO},
     {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999,
-     "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99"},
-    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8"},
-    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
-     .unset = "1"},
+     "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99",
+     .flags = CLI_ZERO},
+    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8", .flags = CLI_ZERO},
+    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; 0: no clipping",
+     .unset = "1", .flags = CLI_ZERO},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
      "RWKV's time_decay learns twice as fast, its time_first three times, as in its own trainers"},
-    {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
+    {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 1, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
      "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label "
      "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer "
      "one of two texts; own: what the model is for",
      "NAME", .choices = objectives, .group = "Loss and state"},
-    {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
+    {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 1e-6, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
      "one",
      .unset = "0.15"},
     {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
-     "masked: id of the mask token; below 0: token 0", .unset = "the last of the vocabulary"},
+     "masked: id of the mask token", .unset = "the last of the vocabulary", .flags = CLI_ZERO},
     {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
      "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
      "unmasked step by step has it (generate --unmask)",
@@ -146,40 +155,46 @@ static const cli_option options[] = {
     {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
      "squared: every row counts alike, however long it is"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
-     "xval: weight of squared errors of numbers", .unset = "1"},
+     "xval: weight of squared errors of numbers", .unset = "1", .flags = CLI_ZERO},
     {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
-     "dpo: how much a preference counts against the start", .unset = "0.1"},
+     "dpo: how much a preference counts against the start", .unset = "0.1", .flags = CLI_ZERO},
     {"add", CLI_LIST, AT(add), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
      "NAME=X"},
     {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "clamp carried states to bounds in all steps"},
     {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
-     "clamp them in the first N steps only; below 0: never", .unset = "2000"},
+     "clamp them in the first N steps only; 0: never", .unset = "2000", .flags = CLI_ZERO},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
-     "state dropout: share of tokens that are read but not written", .unset = "none"},
+     "state dropout: share of tokens that are read but not written", .unset = "none",
+     .flags = CLI_ZERO},
     {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
      "the same with an exact count in each row, never of the first token: keys that nobody sees, "
      "as in a forgetful causal mask",
-     .unset = "none"},
-    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing", .unset = "none"},
+     .unset = "none", .flags = CLI_ZERO},
+    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing", .unset = "none",
+     .flags = CLI_ZERO},
     {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
-     "pull the largest logits towards 0: minimise X/2 of their mean square too", .unset = "off"},
+     "pull the largest logits towards 0: minimise X/2 of their mean square too", .unset = "off",
+     .flags = CLI_ZERO},
     {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
-     "dropout of what layers add; below 0: no dropout at all", .unset = "the config's"},
-    {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12, "steps until a scheduled blend reaches 0",
+     "dropout of what layers add; 0: no dropout at all", .unset = "the config's",
+     .flags = CLI_ZERO},
+    {"blend-steps", CLI_INT, TRAIN(blend_steps), 1, 1e12, "steps until a scheduled blend reaches 0",
      .unset = "half of the steps"},
     {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "shape of that schedule",
      .choices = anneals},
-    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
-     "steps between evaluations; below 0: never", .group = "Log", .unset = "with each checkpoint"},
-    {"log-every", CLI_INT, TRAIN(log_every), 0, 1e12, "steps between lines of the log",
+    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps between evaluations; 0: never",
+     .group = "Log", .unset = "a tenth of the steps", .flags = CLI_ZERO},
+    {"log-every", CLI_INT, TRAIN(log_every), 1, 1e12, "steps between lines of the log",
      .unset = "10"},
-    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out"},
+    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out",
+     .flags = CLI_WRITES},
     {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0,
      "also write the log as an event file in --out"},
-    {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12, "steps between samples of text",
-     .unset = "never"},
+    {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12,
+     "steps between samples of text; 0: never",
+     .unset = "a quarter of the steps, where the model writes text", .flags = CLI_ZERO},
     {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "prompt for samples", "TEXT"},
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
@@ -272,13 +287,19 @@ static int check(const struct args *a, dra_train_config *train)
         const int status = cli_source_check("train", s);
         if (status != CLI_OK) return status;
     }
-    if (a->train.sample_every && s->tokenizer && strcmp(s->tokenizer, "none") == 0)
+    if (a->train.sample_every > 0 && s->tokenizer && strcmp(s->tokenizer, "none") == 0)
         return cli_misused("train", "--sample-every: expected a tokenizer, found none");
+    if (a->epochs > 0 && a->train.steps)
+        return cli_misused("train", "expected one of --steps and --epochs, found both");
+    if (a->epochs > 0 && a->resume && !names_model(s))
+        return cli_misused("train", "--epochs: a run that is resumed is made longer by --steps");
     if (check_log(a) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->add.count; i++)
         if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
     if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
-    return cli_misused("train", "--context: expected T or T:STEP,T:STEP,..., found %s",
+    return cli_misused("train",
+                       "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "
+                       "found %s",
                        cli_quote(a->context, quoted, sizeof quoted));
 }
 
@@ -288,7 +309,7 @@ static int check(const struct args *a, dra_train_config *train)
 static bool is_all_tokens(const struct args *a)
 {
     return cli_all_tokens(&a->data, a->format) && cli_all_tokens(&a->eval_data, a->format) &&
-           !a->train.sample_every;
+           a->train.sample_every <= 0;
 }
 
 static bool sets_vocab(const cli_source *s)
@@ -356,7 +377,7 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     dra_model_config c;
     dra_status       st = asked_config(a, &c, err);
     *vocab = st == DRA_OK && c.vocab > SMALL && !a->from.tokenizer ? c.vocab : 0;
-    if (st == DRA_OK && train->sample_every && is_encoder(&c))
+    if (st == DRA_OK && train->sample_every > 0 && is_encoder(&c))
         st = cli_error(err, DRA_ERR_VALUE,
                        "--sample-every: the model is an encoder, which writes no text");
     if (st == DRA_OK) st = look_at_data(a, &c, err);
@@ -438,12 +459,31 @@ static dra_status open_device(const struct args *a, dra_device **out, dra_error 
     return st;
 }
 
+/* What a run that is resumed does was settled when it began. */
+static dra_status settle(const struct args *a, parts *p, dra_error *err)
+{
+    char                 path[PATH_TEXT];
+    const cli_train_data d = {.model = p->model,
+                              .data = p->data,
+                              .examples = p->examples,
+                              .evaluated = p->eval_data || p->eval_examples,
+                              .tokenizer = p->tokenizer};
+    const bool begun = a->resume && cli_path(a->out, "train/config.json", path, sizeof path) &&
+                       cli_is_there(path);
+    dra_status st = DRA_OK;
+    if (a->epochs > 0) st = cli_train_epochs(&d, a->epochs, &p->train, err);
+    if (!begun) cli_train_samples(&d, &p->train);
+    return st;
+}
+
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
     dra_status st = open_device(a, &p->device, err);
     if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);
+    if (st == DRA_OK) st = settle(a, p, err);
+    if (st == DRA_OK) st = cli_disk_check(a->out, p->model, &p->train, a->yes, err);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,
                                   .device = p->device,
@@ -459,7 +499,11 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .force = a->force,
                                   .examples = p->examples,
                                   .eval_examples = p->eval_examples};
-    return st == DRA_OK ? dra_trainer_create(&c, &p->trainer, err) : st;
+    if (st == DRA_OK) st = dra_trainer_create(&c, &p->trainer, err);
+    const bool loaded = a->from.model || dra_trainer_saved(a->out) >= 0;
+    if (st == DRA_OK && loaded && !a->from.skip_hash)
+        cli_weights_look(a->from.model ? a->from.model : a->out, dra_trainer_weights(p->trainer));
+    return st;
 }
 
 static void close_parts(parts *p)
@@ -481,6 +525,7 @@ typedef struct sampling {
     const parts       *p;
     char               text[1 << 14]; /* for the log */
     size_t             used;
+    int64_t            seed;
     cli_text_out       out;
 } sampling;
 
@@ -512,14 +557,13 @@ static dra_status read_prompt(const sampling *s, dra_generator *g, dra_error *er
 /* A generator of its own each time, because the weights have changed. */
 static dra_status write_sample(sampling *s, dra_error *err)
 {
-    const dra_generator_config c = {
-        .model = s->p->model,
-        .weights = dra_trainer_weights(s->p->trainer),
-        .device = s->p->device,
-        .tokenizer = s->p->tokenizer,
-        .sampler = {.temperature = 0.8, .seed = (uint64_t)s->a->train.seed}};
-    const dra_generate_config how = {
-        .tokens = s->a->sample_tokens, .write = write_piece, .user = s};
+    const dra_generator_config c = {.model = s->p->model,
+                                    .weights = dra_trainer_weights(s->p->trainer),
+                                    .device = s->p->device,
+                                    .tokenizer = s->p->tokenizer,
+                                    .sampler = {.temperature = 0.8, .seed = (uint64_t)s->seed}};
+    const dra_generate_config  how = {
+         .tokens = s->a->sample_tokens, .write = write_piece, .user = s};
     dra_generator *g = NULL;
     dra_generated  out;
     dra_status     st = dra_generator_create(&c, &g, err);
@@ -541,6 +585,7 @@ static void show_sample(void *user, const dra_event *e)
     if (s->used >= sizeof s->text) s->used = 0;
     fputs("sample   ", stderr);
     cli_text_out_begin(&s->out, stderr, s->a->raw);
+    s->out.shows = !s->a->raw; /* also in a file, which people read */
     cli_text_out_put(&s->out, s->a->prompt, strlen(s->a->prompt));
     dra_status st = write_sample(s, &err);
     cli_text_out_end(&s->out);
@@ -578,6 +623,7 @@ static int train(const struct args *a, bool note)
     const int          status = check(a, &p.train);
     if (status != CLI_OK) return status;
     cli_progress_signals();
+    cli_progress_answer();
     cli_progress_open(&w, stderr);
     dra_status st = open_parts(a, &p, &err);
     if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
@@ -590,10 +636,13 @@ static int train(const struct args *a, bool note)
         if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
         write_about(&p, stderr);
         cli_progress_plan(&plan, stderr);
+        cli_disk_plan(a->out, &plan, stderr);
         cli_train_changes(&plan, stderr);
+        samples.seed = plan.train.seed;
         w.log_every = plan.train.log_every;
         show_past(a, &plan, &w);
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
+        if (plan.first < plan.train.steps) cli_progress_first(&w, plan.first + 1, plan.train.steps);
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);
         const cli_trained end = {a->out, p.model, p.tokenizer != NULL};
@@ -684,7 +733,7 @@ const cli_verb cmd_train = {
         "need; docs/data.md says more. Where --src-key or --tgt-key is given, lines of JSON are "
         "pairs of texts. The log then has the objective's measure: accuracy, error or "
         "perplexity.\n"
-        "A 0 stands for the default. Before the first step it prints what it will read and how "
+        "Before the first step it prints what it will read and how "
         "much memory it needs; at a terminal a curve of the loss follows. If a run takes more than "
         "an hour, it asks whether to go on, where somebody can answer.",
     .files = files,

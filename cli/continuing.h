@@ -33,9 +33,15 @@ typedef struct cli_continuing {
         {"inputs", CLI_TEXT, offsetof(type, other.inputs),                                         \
          0,        0,        "safetensors with all that the model reads, by name",                 \
          "FILE"},                                                                                  \
-        {"out",  CLI_TEXT,    offsetof(type, other.out),                                           \
-         0,      0,           "safetensors to write what follows: tokens, vectors or numbers",     \
-         "FILE", .brief = 'o'},                                                                    \
+        {"out",                                                                                    \
+         CLI_TEXT,                                                                                 \
+         offsetof(type, other.out),                                                                \
+         0,                                                                                        \
+         0,                                                                                        \
+         "safetensors to write what follows: tokens, vectors or numbers",                          \
+         "FILE",                                                                                   \
+         .brief = 'o',                                                                             \
+         .flags = CLI_WRITES},                                                                     \
         {"start",                                                                                  \
          CLI_INT,                                                                                  \
          offsetof(type, other.start),                                                              \

@@ -20,4 +20,8 @@ info_state info_state_of(const dra_model *m);
 void info_layers_text(const dra_model *m);
 void info_layers_json(const dra_model *m);
 
+/* A state file: what was read into it, whose it is, its tensors. */
+bool       info_is_state(const char *path); /* NULL is allowed */
+dra_status info_state(const char *path, bool json, dra_error *err);
+
 #endif

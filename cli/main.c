@@ -1,6 +1,7 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "manual.h"
+#include "outputs.h"
 #include "memory.h"
 #include "term.h"
 #include "verbs.h"
@@ -49,11 +50,15 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
         fputs("dra: out of memory\n", stderr);
         return status;
     }
+    dra_error         err = {0};
     const cli_outcome outcome = cli_parse(verb, argc, argv, args, why);
     status = cli_outcome_status(outcome);
     switch (outcome) {
     case CLI_PARSED:
-        status = verb->prepare ? run_prepared(verb, argc, argv, args) : verb->run(args);
+        if (cli_outputs_try(verb, args, &err) != DRA_OK)
+            status = cli_fail(&err);
+        else
+            status = verb->prepare ? run_prepared(verb, argc, argv, args) : verb->run(args);
         break;
     case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
     case CLI_MISUSED:

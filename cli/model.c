@@ -263,6 +263,15 @@ static dra_status round_activations(dra_weights *w, dra_error *err)
     return st == DRA_OK ? st : cli_error(err, st, "--activations q8: %.400s", why.text);
 }
 
+void cli_weights_look(const char *path, const dra_weights *w)
+{
+    const char   *first;
+    const int64_t n = dra_weights_not_finite(w, &first);
+    if (n > 0)
+        cli_line(stderr, "warning  %.200s: weights that are NaN or infinite: %lld, first in %s",
+                 path, (long long)n, first);
+}
+
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config config;
@@ -276,6 +285,7 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     const dra_weights_config weights = {s->model, s->skip_hash};
     st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
+    if (st == DRA_OK && s->model && !s->skip_hash) cli_weights_look(s->model, m->weights);
     if (st == DRA_OK && s->dtype == 1) st = dra_weights_shorten(m->weights, err);
     return st == DRA_OK && s->activations ? round_activations(m->weights, err) : st;
 }
@@ -368,9 +378,15 @@ dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n
     const dra_model_config *c = dra_model_config_of(model);
     const bool ends = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory; /* else: in pieces */
     if (!ends || before + n <= c->context) return DRA_OK;
-    return cli_error(err, DRA_ERR_VALUE,
-                     "%lld tokens after %lld: the model has no more than %lld positions",
-                     (long long)n, (long long)before, (long long)c->context);
+    if (before == 0)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "the text has %lld tokens, this model has positions for %lld; nothing is "
+                         "cut off",
+                         (long long)n, (long long)c->context);
+    return cli_error(
+        err, DRA_ERR_VALUE,
+        "%lld tokens after %lld: this model has positions for %lld; nothing is cut off",
+        (long long)n, (long long)before, (long long)c->context);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ extern const char *const cli_data_formats[];
 #define CLI_SKIP_HASH_OPTION(type)                                                                 \
     {                                                                                              \
         "skip-hash", CLI_FLAG, offsetof(type, from.skip_hash), 0, 0,                               \
-            "do not read all weights first to check their hash"                                    \
+            "do not read all weights first, to check their hash and that they are finite"          \
     }
 #define CLI_MODEL_OPTIONS(type)                                                                    \
     {"model",                                                                                      \
@@ -153,6 +153,8 @@ dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
 /* Says how much is drawn where that takes long; refuses what this machine has no memory for. */
 dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *err);
+/* Says how many of the weights' numbers are not finite, if any. */
+void cli_weights_look(const char *path, const dra_weights *w);
 /* Model and weights, without a device. */
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err);
 /* Model, weights and device. */

@@ -127,11 +127,11 @@ static bool store(parser *p, const cli_option *o, const char *value)
     case CLI_FLAG: return cli_read_bool(value, field) || expected(p, o, value);
     case CLI_INT:
         if (!cli_read_int(value, &n) || !in_range(o, (double)n)) return expected(p, o, value);
-        *(int64_t *)field = n;
+        *(int64_t *)field = n == 0 && (o->flags & CLI_ZERO) ? -1 : n;
         return true;
     case CLI_REAL:
         if (!cli_read_real(value, &x) || !in_range(o, x)) return expected(p, o, value);
-        *(double *)field = x;
+        *(double *)field = x == 0 && (o->flags & CLI_ZERO) ? -1 : x;
         return true;
     case CLI_CHOICE: return read_choice(o, value, field) || misused_choice(p, o, value);
     case CLI_TEXT: *(const char **)field = value; return true;

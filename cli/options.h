@@ -38,9 +38,12 @@ enum {
     CLI_A_VERB = 8,       /* names a verb */
     CLI_A_KEY = 16,       /* KEY=VALUE of a config, for completion */
     CLI_ALSO_PLACED = 32, /* by name, or by place: after those that have a place only */
-    CLI_BY_NAME = 128,    /* a list that others fill, too: its name stands in it before the text */
-    CLI_A_MODEL = 64      /* says where the model comes from: where another one of them is given,
+    CLI_A_MODEL = 64,     /* says where the model comes from: where another one of them is given,
                              none is looked for by place */
+    CLI_BY_NAME = 128,    /* a list that others fill, too: its name stands in it before the text */
+    CLI_ZERO = 256,  /* a number whose 0 is asked for: the field keeps it as -1, since its own 0
+                             is what was not given */
+    CLI_WRITES = 512 /* a text: a file that is written, see outputs.h */
 };
 
 typedef struct cli_option {

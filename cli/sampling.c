@@ -1,5 +1,8 @@
 /* How verbs that write text draw tokens and end a text. */
 #include "sampling.h"
+#include "units.h"
+
+#include <unistd.h>
 
 const char *const cli_samplers[] = {"hf", "x", NULL};
 
@@ -21,6 +24,20 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     to->penalty = h->sampler.repetition_penalty;
     if (h->tokens) to->tokens = h->tokens;
     return CLI_OK;
+}
+
+/* Nine digits, so that people can type it. */
+void cli_sampling_draw(cli_sampling *to)
+{
+    uint64_t random = 0;
+    if (getentropy(&random, sizeof random) != 0) random = (uint64_t)(1e9 * cli_now());
+    to->seed = to->drawn = (int64_t)(random % 999999999) + 1;
+}
+
+void cli_sampling_tell(const cli_sampling *s)
+{
+    if (s->drawn && s->seed == s->drawn && s->temperature > 0)
+        cli_line(stderr, "seed     %lld", (long long)s->seed);
 }
 
 int cli_sampling_check(const char *verb, const cli_sampling *s)

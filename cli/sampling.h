@@ -12,6 +12,7 @@ typedef struct cli_sampling {
     bool                  ignore_end, raw;
     cli_list              stop, bias; /* bias: of CLI_BIAS_OPTION */
     dra_generation_config habits;
+    int64_t               drawn; /* the seed where none is given */
 } cli_sampling;
 
 extern const char *const cli_samplers[];
@@ -72,9 +73,14 @@ extern const char *const cli_samplers[];
          0,                                                                                        \
          "temperature before the filters, as Hugging Face, or after them, as x-transformers",      \
          .choices = cli_samplers},                                                                 \
-        {"seed",      CLI_INT, offsetof(type, how.seed),                                           \
-         0,           9e15,    "the same seed writes the same text",                               \
-         .brief = 's'},                                                                            \
+        {"seed",                                                                                   \
+         CLI_INT,                                                                                  \
+         offsetof(type, how.seed),                                                                 \
+         0,                                                                                        \
+         9e15,                                                                                     \
+         "the same seed writes the same text",                                                     \
+         .brief = 's',                                                                             \
+         .unset = "another one each time, which stderr says"},                                     \
     {                                                                                              \
         "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
             "do not stop at the end-of-text token", .group = "Ending"                              \
@@ -94,10 +100,20 @@ extern const char *const cli_samplers[];
 #define CLI_STATE_OPTIONS(type)                                                                    \
     {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "continue from a state file",    \
      "FILE",     .group = "State"},                                                                \
-        {"state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state afterwards",      \
-         "FILE"},                                                                                  \
+        {"state-out",                                                                              \
+         CLI_TEXT,                                                                                 \
+         offsetof(type, state_out),                                                                \
+         0,                                                                                        \
+         0,                                                                                        \
+         "save the state afterwards",                                                              \
+         "FILE",                                                                                   \
+         .flags = CLI_WRITES},                                                                     \
         CLI_STATE_LIMIT_OPTION(type)
 
+/* A seed of its own for this call becomes the start value. */
+void cli_sampling_draw(cli_sampling *to);
+/* Says the seed where it was not given and tokens are drawn. */
+void cli_sampling_tell(const cli_sampling *s);
 /* What a model's generation_config.json says become start values. NULL: there is no folder. Says
  * what went wrong and returns the exit status. */
 int cli_sampling_habits(const char *folder, cli_sampling *to);

@@ -80,11 +80,16 @@ void cli_status_clear(cli_status *s)
     s->rows = 0;
 }
 
+void cli_status_forget(cli_status *s)
+{
+    s->open = s->drawing = false;
+    s->rows = 0;
+}
+
 void cli_status_leave(cli_status *s)
 {
     if (s->terminal && s->open) fputc('\n', s->out);
-    s->open = s->drawing = false;
-    s->rows = 0;
+    cli_status_forget(s);
 }
 
 /* The last column stays free: a letter in it makes some terminals go on to the next line. */

@@ -46,8 +46,9 @@ void cli_status_row(cli_status *s, const char *format, ...) __attribute__((forma
 /* Writes the line, in place of the one before. */
 void cli_status_show(cli_status *s);
 
-void cli_status_clear(cli_status *s); /* takes it off the screen; other lines may be written */
-void cli_status_leave(cli_status *s); /* it stays; what is written next starts on a new line */
+void cli_status_clear(cli_status *s);  /* takes it off the screen; other lines may be written */
+void cli_status_forget(cli_status *s); /* something was written below it: it stays where it is */
+void cli_status_leave(cli_status *s);  /* it stays; what is written next starts on a new line */
 
 /* The usual line, when it is due: what, a bar, the time left. */
 void cli_status_step(cli_status *s, const char *what, double share);

@@ -9,6 +9,7 @@ void cli_train_changes(const dra_trainer_plan *p, FILE *out)
 {
     const dra_train_config *c = &p->train;
     const long long         end = (long long)(c->schedule_end ? c->schedule_end : c->steps);
+    if (p->first) cli_line(out, "resume   after step %lld", (long long)p->first);
     if (p->steps_before)
         fprintf(out, "extended from %lld to %lld steps; ", (long long)p->steps_before,
                 (long long)c->steps);
@@ -34,7 +35,7 @@ static void write_early(const char *run, const dra_train_config *c, int64_t step
 {
     cli_line(stderr,
              "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
-             "is in its folder best (--resume --early-stop -1 continues)",
+             "is in its folder best (--resume --early-stop 0 continues)",
              run, (long long)step, (long long)c->early_stop);
 }
 
@@ -52,9 +53,10 @@ void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_
         cli_line(stderr, "stopped and saved at step %lld; resume with: dra train --resume --out %s",
                  (long long)w->last.step, t->run);
     } else {
-        cli_line(stderr, "done: the model is in %s%s", t->run,
+        cli_line(stderr, "%s: the model is in %s%s", cli_progress_diverged(w) ? "ended" : "done",
+                 t->run,
                  w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
-        cli_progress_next(t->run, t->model, t->text, stderr);
+        cli_progress_next(t->run, t->model, t->text && !cli_progress_diverged(w), stderr);
         cli_line(stderr, "  dra train --resume --out %s --steps %lld", t->run,
                  (long long)(2 * steps));
     }

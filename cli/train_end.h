@@ -4,7 +4,7 @@
 
 #include "train_progress.h"
 
-/* What a resumed run does otherwise than it was planned; nothing: it does not. */
+/* Where a resumed run goes on, and what it does otherwise than it was planned. */
 void cli_train_changes(const dra_trainer_plan *p, FILE *out);
 
 typedef struct cli_trained {

@@ -8,19 +8,23 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stopping;
+static const char *volatile stopping_text; /* what a terminal is told then */
 
 static void on_signal(int number)
 {
+    const char *text = stopping_text;
     if (stopping) {
         signal(number, SIG_DFL);
         raise(number);
     }
     stopping = number;
+    if (text && write(STDERR_FILENO, text, strlen(text)) < 0) stopping_text = NULL;
 }
 
 void cli_progress_signals(void)
@@ -34,6 +38,12 @@ void cli_progress_signals(void)
         sigaction(SIGHUP, &a, NULL);
 }
 
+void cli_progress_answer(void)
+{
+    if (isatty(STDERR_FILENO))
+        stopping_text = "\r\nstopping after this step; Ctrl-C again ends at once\r\n";
+}
+
 bool cli_progress_stopped(void) { return stopping != 0; }
 
 int cli_progress_status(void) { return 128 + (int)stopping; }
@@ -42,10 +52,19 @@ int cli_progress_status(void) { return 128 + (int)stopping; }
 
 enum { LABEL = 9 }; /* columns of what a line is about */
 
+enum { MANY = 100 }; /* times that a run may read its data without a word */
+
+static const char *epochs_text(double epochs, char text[32])
+{
+    if (epochs >= MANY) return cli_whole_text(epochs, text);
+    snprintf(text, 32, "%.3g", epochs);
+    return text;
+}
+
 static void plan_steps(const dra_trainer_plan *p, FILE *out)
 {
     const dra_train_config *c = &p->train;
-    char                    rows[800] = "", tokens[24];
+    char                    rows[800] = "", tokens[24], epochs[32];
     for (int i = 0; i < c->stages; i++) {
         const size_t n = strlen(rows);
         snprintf(rows + n, sizeof rows - n, "%s%lld", i ? ", " : "",
@@ -55,9 +74,13 @@ static void plan_steps(const dra_trainer_plan *p, FILE *out)
             snprintf(rows + k, sizeof rows - k, " (from step %lld on)",
                      (long long)c->stage[i].from + 1);
     }
-    cli_fold(LABEL, out, "run      %lld steps of %lld x %s tokens: %s tokens, %.3g epochs",
-             (long long)c->steps, (long long)c->batch, rows,
-             cli_count_text((double)p->run_tokens, tokens), p->epochs);
+    cli_fold(LABEL, out, "run      %lld steps of %lld x %s tokens: %s%s tokens, %s epochs",
+             (long long)c->steps, (long long)c->batch, rows, p->data_examples ? "at most " : "",
+             cli_count_text((double)p->run_tokens, tokens), epochs_text(p->epochs, epochs));
+    if (p->epochs >= MANY)
+        cli_fold(LABEL, out,
+                 "warning  the data is read %s times over: expect the model to learn it by heart",
+                 epochs_text(p->epochs, epochs));
 }
 
 /* What is not the next token is said. */
@@ -95,7 +118,6 @@ void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
     cli_fold(LABEL, out, "memory   %s: weights %s, gradients %s, moments %s, activations %s",
              cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
              cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
-    if (p->first) cli_fold(LABEL, out, "resume   after step %lld", (long long)p->first);
 }
 
 void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out)
@@ -145,6 +167,14 @@ void cli_progress_open(cli_train_progress *w, FILE *out)
     w->lowest = NAN;
 }
 
+void cli_progress_first(cli_train_progress *w, int64_t step, int64_t steps)
+{
+    cli_status *s = &w->status;
+    if (!s->terminal) return;
+    cli_status_field(s, 0, "step %lld/%lld", (long long)step, (long long)steps);
+    cli_status_show(s);
+}
+
 static void show_step(cli_train_progress *w, const dra_event *e)
 {
     cli_status *s = &w->status;
@@ -162,14 +192,19 @@ static void show_step(cli_train_progress *w, const dra_event *e)
     cli_status_show(s);
 }
 
-/* Reads y or n, and a newline for yes; a signal means no. */
-static bool is_agreed(void)
+/* Reads y or n, and a newline for yes; a signal means no. What was typed before is no answer. */
+static bool is_agreed(FILE *out)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     char          line[80];
+    tcflush(STDIN_FILENO, TCIFLUSH);
+    fputs("         Continue? [Y/n] ", out);
+    fflush(out);
     while (!stopping && poll(&in, 1, 200) <= 0) continue;
-    if (stopping || !fgets(line, sizeof line, stdin)) return !stopping;
-    return line[strspn(line, " \t")] != 'n' && line[strspn(line, " \t")] != 'N';
+    if (!stopping && fgets(line, sizeof line, stdin))
+        return line[strspn(line, " \t")] != 'n' && line[strspn(line, " \t")] != 'N';
+    fputc('\n', out); /* nobody has typed one */
+    return !stopping;
 }
 
 /* Once it can be known: after some steps, or when a few of them have taken long. */
@@ -184,9 +219,7 @@ static void tell_time(cli_train_progress *w, const dra_event *e)
     cli_status_clear(&w->status);
     fprintf(w->status.out, "time     about %s\n", cli_time_text(left, text));
     if (!w->asks || left <= LONG) return;
-    fputs("         Continue? [Y/n] ", w->status.out);
-    fflush(w->status.out);
-    w->declined = !is_agreed();
+    w->declined = !is_agreed(w->status.out);
     cli_status_restart(&w->status); /* the clock ran while somebody was thinking */
 }
 
@@ -194,7 +227,7 @@ static void on_step(cli_train_progress *w, const dra_event *e)
 {
     const bool ends = e->step == e->steps, lines = e->step % w->log_every == 0 || ends;
     const bool first = w->first == 0;
-    if (first) w->first = e->step, w->began = e->seconds;
+    if (first) w->first = e->step, w->began = e->seconds, w->first_loss = e->loss;
     cli_curve_add(&w->curve, e->loss);
     w->lowest = fmin(w->lowest, e->loss);
     const bool due = cli_status_at(&w->status, (double)e->step / (double)e->steps);
@@ -224,6 +257,8 @@ bool cli_progress_event(void *watch, const dra_event *e)
 {
     cli_train_progress *w = watch;
     w->last = *e;
+    if (stopping && !w->stopped) cli_status_forget(&w->status); /* a line was written below it */
+    w->stopped = stopping;
     if (e->kind == DRA_EVENT_STEP) on_step(w, e);
     if (e->kind == DRA_EVENT_EVAL) on_eval(w, e);
     if (e->kind == DRA_EVENT_SAMPLE && w->sample) {
@@ -231,6 +266,12 @@ bool cli_progress_event(void *watch, const dra_event *e)
         w->sample(w->user, e);
     }
     return !stopping && !w->declined;
+}
+
+bool cli_progress_diverged(const cli_train_progress *w)
+{
+    const double from = w->first_loss, to = w->last.loss;
+    return from > 0 && to > 2 * from;
 }
 
 /* ---- after ----------------------------------------------------------------------------------- */
@@ -245,6 +286,11 @@ void cli_progress_totals(const cli_train_progress *w, FILE *out)
     cli_fold(LABEL, out, "total    %s tokens in %s, loss %.4f, %s",
              cli_count_text((double)e->tokens, tokens), cli_time_text(e->seconds, took), e->loss,
              best);
+    if (cli_progress_diverged(w))
+        cli_fold(LABEL, out,
+                 "warning  the loss rose from %.4g to %.4g: the run diverged (a smaller --lr or "
+                 "--clip may help)",
+                 w->first_loss, e->loss);
 }
 
 void cli_progress_next(const char *folder, const dra_model *model, bool text, FILE *out)

@@ -7,7 +7,8 @@
 double cli_now(void); /* seconds since some moment */
 
 /* Each returns `text`. */
-const char *cli_time_text(double seconds, char text[24]); /* "3:07" or "2:03:07" */
+const char *cli_time_text(double seconds, char text[24]); /* "3:07", "2:03:07", "28 days" */
+const char *cli_whole_text(double x, char text[32]);      /* "2,420" */
 const char *cli_count_text(double x, char text[24]);      /* "12.3 k", "4.5 M" */
 const char *cli_bytes_text(size_t bytes, char text[24]);  /* "39.2 MiB" */
 

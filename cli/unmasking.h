@@ -37,8 +37,8 @@ extern const char *const cli_unmask_schedules[]; /* the same without constant */
          0,        0,        "with --unmask: tokens found in earlier rounds may be hidden again"}, \
     {                                                                                              \
         "mask-token", CLI_INT, offsetof(type, unmask.mask_token), -1, INT32_MAX,                   \
-            "with --unmask: id of the mask token; below 0: token 0",                               \
-            .unset = "as trained, or the last of the vocabulary"                                   \
+            "with --unmask: id of the mask token",                                                 \
+            .unset = "as trained, or the last of the vocabulary", .flags = CLI_ZERO                \
     }
 
 typedef struct cli_unmask_task {

@@ -242,6 +242,12 @@ DRA_API int dra_model_config_rwkv(const dra_model_config *c);
  * begins every error: a file's name. */
 DRA_API dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
                                           dra_model_config *out, dra_error *err);
+/* The same in a program with memories of its own, NULL at the end, whose tables are in `a.own` or
+ * `b.own` of a mixer: a config says them as "memory": "own:NAME", and one whose name is not among
+ * them is refused. They must outlive the config and models of it. */
+DRA_API dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
+                                              const dra_memory *const *own, dra_model_config *out,
+                                              dra_error *err);
 /* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
 DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
                                         const char *value, dra_error *err);
@@ -402,6 +408,9 @@ typedef struct dra_weights_config {
 } dra_weights_config;
 DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *config,
                                          dra_weights **out, dra_error *err);
+/* How many numbers of a model's weights are NaN or infinite, and the name of the first tensor with
+ * one; NULL: none. Reads all of them, as they are stored. */
+DRA_API int64_t    dra_weights_not_finite(const dra_weights *w, const char **first);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
 /* A number for each weight, such as its gradient, under the same names and shapes, and further
  * tensors. */
@@ -432,6 +441,9 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 /* Reads config.json; `folder` may also be a file with RWKV: of rwkv.cpp, or one that has the
  * names of the original checkpoints. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
+/* The same with memories of the program's own, as of dra_model_config_parse_own(). */
+DRA_API dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
+                                         dra_model_config *out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
  * same model_type is replaced, its other keys stay; its dtype becomes that of real numbers, as that
  * of drawn or trained weights is. */
@@ -457,7 +469,7 @@ DRA_API dra_status dra_folder_clear(const char *folder, dra_error *err);
 DRA_API dra_status dra_folder_stage(const char *folder, char *stage, size_t size, dra_error *err);
 DRA_API dra_status dra_folder_replace(const char *folder, const char *stage, dra_error *err);
 DRA_API void       dra_folder_drop(const char *stage);
-/* Model and weights of a folder. */
+/* Model and weights of a folder; weights NULL: the model alone. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);
 

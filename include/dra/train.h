@@ -43,8 +43,8 @@ typedef struct dra_objective_config {
     double  mask_share;
     int64_t mask_token;
     bool    equal_rows; /* of squared: every row counts alike, and errors of a vector are added */
-    double  number_weight; /* of xval: of squared errors of numbers; 0: 1 */
-    double  beta;          /* of dpo; 0: 0.1 */
+    double  number_weight; /* of xval: of squared errors of numbers; 0: 1, below 0: 0 */
+    double  beta;          /* of dpo; 0: 0.1, below 0: 0 */
     /* Of masked, in place of mask_share: of the n tokens of a row that are no pads exactly
      * ceil(share n) are hidden, and all of these read the mask token. */
     dra_mask_schedule mask_schedule;
@@ -234,6 +234,7 @@ typedef enum dra_optimizer_kind {
 
 DRA_API const char *dra_optimizer_name(dra_optimizer_kind kind); /* NULL: there is no such */
 
+/* Where 0 stands for a default, a number below 0 stands for 0. */
 typedef struct dra_optimizer_config {
     double beta1, beta2, eps; /* 0: 0.9, 0.95 (lion: 0.99), 1e-8                */
     double decay;             /* of matrices of projections only                */
@@ -241,7 +242,7 @@ typedef struct dra_optimizer_config {
     bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
     int    rwkv_stage;        /* 2: both and time_mix learn five times as fast; needs rwkv_rates */
     dra_optimizer_kind kind;
-    double             momentum;  /* of sgd, 0: 0.9, and muon, 0: 0.95; below 0: none */
+    double             momentum;  /* of sgd, 0: 0.9, and muon, 0: 0.95 */
     bool               nesterov;  /* of sgd; muon always looks ahead */
     double             muon_rate; /* of its matrices, in rates; 0: 20 */
 } dra_optimizer_config;
@@ -278,8 +279,8 @@ typedef struct dra_stage { /* rows have `context` tokens once `from` steps are d
 
 enum { DRA_STAGES_MOST = 16 };
 
-/* Zero is the default of every field; where there is something to switch off, below 0 does. JSON
- * has the same names. */
+/* Zero is the default of every field; a number below 0 stands for 0: no decay, no clipping, no
+ * warm-up, never. JSON has the same names, and there a 0 is 0: a default is what is not said. */
 typedef struct dra_train_config {
     int64_t           steps;      /* 0: 1000 */
     int64_t           batch;      /* rows of a step; 0: 8 */
@@ -287,7 +288,7 @@ typedef struct dra_train_config {
     int               stages;     /* of the context; 0: one, the model's own context */
     dra_stage         stage[DRA_STAGES_MOST];
     double            lr;     /* 0: 0.001 */
-    double            min_lr; /* at the last step; 0: lr / 10; below 0: none */
+    double            min_lr; /* at the last step; 0: lr / 10 */
     int64_t           warmup; /* steps until lr is reached; 0: 4 % of them */
     dra_schedule_kind schedule;
     int64_t           schedule_end; /* the step from which on the rate is min_lr; 0: the last one */
@@ -297,8 +298,8 @@ typedef struct dra_train_config {
     bool               nesterov;
     double             muon_rate;
     double             beta1, beta2, eps;
-    double             weight_decay; /* 0: 0.01; below 0: none */
-    double             clip;         /* 0: 1; below 0: none */
+    double             weight_decay; /* 0: 0.01 */
+    double             clip;         /* 0: 1 */
     bool               rwkv_rates;   /* as in dra_optimizer_config */
     int64_t            rwkv_stage;   /* the same; 0: 1 */
     double             smoothing;    /* of targets */
@@ -310,7 +311,7 @@ typedef struct dra_train_config {
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_AUX_COUNT];
     bool            guard;       /* holds carried states within bounds in all steps */
-    int64_t         guard_steps; /* in the first N steps only; 0: 2000; below 0: in none */
+    int64_t         guard_steps; /* in the first N steps only; 0: 2000 */
     double          skip;        /* state dropout: this share of tokens is read, but not written */
     double          forget;      /* the same with an exact count in a row, see dra_marks_forget() */
     bool            recompute;
@@ -323,11 +324,11 @@ typedef struct dra_train_config {
     dra_anneal_kind blend_anneal;
     int64_t         seed;
     int64_t         log_every;    /* steps; 0: 10 */
-    int64_t         eval_every;   /* 0: as save_every; below 0: never */
+    int64_t         eval_every;   /* 0: a tenth of the steps */
     int64_t         save_every;   /* 0: 500; below 0: only at the end */
     int64_t         sample_every; /* 0: never */
     int64_t         keep;         /* checkpoints; 0: 2 */
-    int64_t         early_stop;   /* ends after N evaluations without a better one; below 0: not */
+    int64_t         early_stop;   /* ends after N evaluations without a better one; 0: does not */
 } dra_train_config;
 
 DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,

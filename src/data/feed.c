@@ -46,7 +46,7 @@ static dra_status check_tokens(const dra_feed *f, dra_error *err)
                         (long long)dra_corpus_documents(c->corpus));
     if (n >= needed || c->once) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
-                    "feed: %lld tokens, expected at least %lld, %s %lld (the context)",
+                    "data: %lld tokens to read, expected at least %lld, %s %lld (the context)",
                     (long long)n, (long long)needed,
                     c->carry ? "rows of a batch, each of" : "a row of", (long long)c->T);
 }

@@ -215,20 +215,18 @@ static dra_status sniff_map(const char *path, const dra_file_map *file, dra_snif
     return dra_sample_kind(&s, &out->kind, err);
 }
 
-/* A format that is named tells what is inside: `bytes` nothing but the file itself, ids only where
- * the name says that they are compressed, as any bytes may be ids. */
+/* A format that is named tells what is inside. What is compressed is unpacked, ids only where the
+ * name says so, too, as any bytes may be ids. */
 static dra_status sniff_named(const char *path, const dra_file_map *file, const struct named *f,
                               dra_sniffed *out)
 {
     size_t            bytes;
     const dra_packing by_name = packing_of_name(path, &bytes),
                       found = dra_packing_of(file->data, file->bytes);
-    const bool raw = strcmp(f->name, "bytes") == 0 || dra_data_kind_is_tokens(f->kind);
     out->kind = f->kind;
     if (f->kind == DRA_DATA_LLMC16 && !found && dra_llmc_width(file->data, file->bytes) == 4)
         out->kind = DRA_DATA_LLMC32;
-    if (found && (!raw || (found == by_name && strcmp(f->name, "bytes") != 0)))
-        out->packing = found;
+    if (found && (!dra_data_kind_is_tokens(f->kind) || found == by_name)) out->packing = found;
     return DRA_OK;
 }
 

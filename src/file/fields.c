@@ -11,9 +11,10 @@
 enum { PATH_TEXT = 120 };
 
 typedef struct reading {
-    const char *place;
-    char        path[PATH_TEXT]; /* dotted, of the object being read */
-    dra_error  *err;
+    const char   *place;
+    char          path[PATH_TEXT]; /* dotted, of the object being read */
+    dra_field_own own;
+    dra_error    *err;
 } reading;
 
 static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to);
@@ -83,20 +84,44 @@ static dra_status read_number(reading *r, const dra_field *f, const json_t *v, c
              whole ? "a whole number" : "a number", f->min, f->max);
     if (whole ? !json_is_integer(v) : !json_is_number(v)) return expected(r, f->name, v, range);
     const double x = json_number_value(v);
+    const bool   zero = f->zero && x == 0;
     if (ranged && !(x >= f->min && x <= f->max)) return expected(r, f->name, v, range);
     if (whole)
-        *(int64_t *)(void *)to = json_integer_value(v);
+        *(int64_t *)(void *)to = zero ? -1 : json_integer_value(v);
     else
-        *(double *)(void *)to = x;
+        *(double *)(void *)to = zero ? -1 : x;
     if (f->given) *(bool *)(base + f->given) = true;
     return DRA_OK;
 }
 
-static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to)
+static const char *name_of(const void *own) { return *(const char *const *)own; }
+
+/* Something of the program's own; *is: that is what the value names. */
+static dra_status read_own(reading *r, const dra_field *f, const json_t *v, char *base, bool *is)
 {
-    char        text[200];
-    size_t      at = 0;
-    const char *word = json_string_value(v);
+    static const char prefix[] = "own:";
+    char              text[200];
+    const char       *name = json_is_string(v) ? json_string_value(v) : "";
+    *is = f->kind == DRA_FIELD_NAME && f->given && strncmp(name, prefix, sizeof prefix - 1) == 0;
+    if (f->kind == DRA_FIELD_NAME && f->given) *(const void **)(void *)(base + f->given) = NULL;
+    if (!*is) return DRA_OK;
+    for (dra_field_own own = r->own; own && *own; own++) {
+        if (strcmp(name + sizeof prefix - 1, name_of(*own)) != 0) continue;
+        *(const void **)(void *)(base + f->given) = *own;
+        return DRA_OK;
+    }
+    snprintf(text, sizeof text, "is %.60s, which only the program that made it has", name);
+    return fail(r, f->name, text);
+}
+
+static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
+{
+    char             text[200];
+    size_t           at = 0;
+    const char      *word = json_string_value(v);
+    bool             own;
+    const dra_status st = read_own(r, f, v, base, &own);
+    if (own) return st;
     if (word && f->also && strcmp(word, f->also) == 0) word = f->choices[0];
     for (int i = 0; f->choices[i]; i++) {
         if (word && strcmp(word, f->choices[i]) == 0) {
@@ -230,7 +255,7 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_BOOL:
     case DRA_FIELD_SWITCH: return read_flag(r, f, v, to);
     case DRA_FIELD_CHOICE:
-    case DRA_FIELD_NAME: return read_choice(r, f, v, to);
+    case DRA_FIELD_NAME: return read_choice(r, f, v, to, base);
     case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
     case DRA_FIELD_INLINE: break; /* is never found */
     case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
@@ -275,7 +300,13 @@ static dra_status read_object(reading *r, const dra_field *table, const json_t *
 dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
                            void *to, dra_error *err)
 {
-    reading r = {.place = place, .err = err};
+    return dra_fields_read_own(table, place, object, NULL, to, err);
+}
+
+dra_status dra_fields_read_own(const dra_field *table, const char *place, const json_t *object,
+                               dra_field_own own, void *to, dra_error *err)
+{
+    reading r = {.place = place, .own = own, .err = err};
     if (!json_is_object(object))
         return dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
     return read_object(&r, table, object, to);
@@ -346,6 +377,16 @@ static json_t *write_pair(dra_json *j, const double pair[2])
     return list;
 }
 
+static json_t *write_name(dra_json *j, const dra_field *f, const char *base)
+{
+    const char *name = *(const char *const *)(const void *)(base + f->offset);
+    const void *own = f->given ? *(const void *const *)(const void *)(base + f->given) : NULL;
+    char        text[512];
+    if (!own || !name_of(own)) return name ? dra_json_text(j, name) : NULL;
+    snprintf(text, sizeof text, "own:%s", name_of(own));
+    return dra_json_text(j, text);
+}
+
 /* NULL: it has its default. */
 static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
 {
@@ -359,16 +400,15 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     switch (f->kind) {
     case DRA_FIELD_INT: {
         const int64_t n = *(const int64_t *)(const void *)from;
-        return n ? dra_json_int(j, n) : NULL;
+        return n ? dra_json_int(j, f->zero && n < 0 ? 0 : n) : NULL;
     }
-    case DRA_FIELD_REAL: return pair[0] != 0 || given ? dra_json_real(j, pair[0]) : NULL;
+    case DRA_FIELD_REAL:
+        if (pair[0] == 0 && !given) return NULL;
+        return dra_json_real(j, f->zero && pair[0] < 0 ? 0 : pair[0]);
     case DRA_FIELD_BOOL: return *(const bool *)from ? dra_json_bool(true) : NULL;
     case DRA_FIELD_SWITCH: return number ? dra_json_bool(number == 1) : NULL;
     case DRA_FIELD_CHOICE: return number ? dra_json_text(j, f->choices[number]) : NULL;
-    case DRA_FIELD_NAME: {
-        const char *name = *(const char *const *)(const void *)from;
-        return name ? dra_json_text(j, name) : NULL;
-    }
+    case DRA_FIELD_NAME: return write_name(j, f, base);
     case DRA_FIELD_PAIR:
         if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
         return write_pair(j, pair);

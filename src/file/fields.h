@@ -1,7 +1,8 @@
 /* Structs described by tables. One table reads a struct from JSON, sets one field by its dotted
  * name, writes the struct, and knows the names to suggest when one is wrong. Zero is the default of
  * every field: a key that is not there leaves its field alone, and a field that is zero is not
- * written. */
+ * written. Where a 0 says something else than the default, the struct has a number below 0 for it,
+ * see `zero`. */
 #ifndef DRA_SRC_FILE_FIELDS_H
 #define DRA_SRC_FILE_FIELDS_H
 
@@ -14,7 +15,7 @@ typedef enum dra_field_kind {
     DRA_FIELD_BOOL,   /* bool                                                     */
     DRA_FIELD_SWITCH, /* an int: 0 default, 1 true, 2 false                       */
     DRA_FIELD_CHOICE, /* an int: the number of one of `choices`                   */
-    DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default          */
+    DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default; see dra_field_own */
     DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
     DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
     DRA_FIELD_INLINE, /* the same, whose keys stand among those of this table; its name is "" */
@@ -35,13 +36,20 @@ typedef struct dra_field {
     size_t                  size; /* of one struct of a list */
     int                     most;
     const char             *also; /* another word for the first choice; NULL: there is none */
+    bool                    zero; /* 0 is a number to ask for; the struct keeps it as -1 */
     const char *unset; /* what it is where the key is not there; NULL: the first choice */
     const char *about; /* what it is, for users; of a struct: its keys are told there */
 } dra_field;
 
+/* What a program brings besides `choices`: structs that begin with their name, a const char *; NULL
+ * at the end, or NULL. A DRA_FIELD_NAME that is "own:NAME" puts one of them at `given`. */
+typedef const void *const *dra_field_own;
+
 /* Fills `to` from a JSON object. `place` begins every error: a file's name. */
 dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
                            void *to, dra_error *err);
+dra_status dra_fields_read_own(const dra_field *table, const char *place, const json_t *object,
+                               dra_field_own own, void *to, dra_error *err);
 /* Sets the field with this dotted name ("gamma.range") from a text: JSON, or a bare word. One name
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,

@@ -180,7 +180,9 @@ static void make_global(machine *m, int unused)
     while (*known && strcmp(*known, text) != 0) known++;
     if (!*known) {
         m->status = dra_fail_at(m->err, DRA_ERR_FORMAT, m->p->path,
-                                "global '%s' is not part of a state dict", dra_brief(text, room));
+                                "global '%s' is not part of a state dict (of a whole module save "
+                                "its state_dict())",
+                                dra_brief(text, room));
         return;
     }
     value *v = make(m, DRA_PICKLE_GLOBAL);

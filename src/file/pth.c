@@ -135,7 +135,7 @@ static dra_status read_sizes(const reader *r, const dra_pickled *sizes, const dr
 
 static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickled *t, view *v)
 {
-    char what[64];
+    char what[96];
     if (name->kind != DRA_PICKLE_TEXT)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "%s names a tensor, expected a text",
                            dra_pickle_name(name->kind));
@@ -150,7 +150,8 @@ static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickle
         t = t->item[0];
     if (t->kind != DRA_PICKLE_CALL || strcmp(t->text, "torch._utils._rebuild_tensor_v2") != 0 ||
         t->count < 4) {
-        snprintf(what, sizeof what, "is %s, expected a tensor", dra_pickle_name(t->kind));
+        snprintf(what, sizeof what, "is %s, expected a tensor%s", dra_pickle_name(t->kind),
+                 t->kind == DRA_PICKLE_DICT ? " (save the dict of tensors alone)" : "");
         return bad(r, text, what);
     }
     if (!is_natural(t->item[1])) return bad(r, text, "its offset is no natural number");

@@ -101,6 +101,41 @@ typedef struct kept_config {
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static kept_config    *kept;
 
+static int add_own(const dra_memory *memory, const dra_memory **own, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (own[i] == memory) return n;
+    if (memory && n < DRA_OWN_MOST) own[n++] = memory;
+    return n;
+}
+
+static int add_all_own(const dra_model_config *c, const dra_memory **own, int n)
+{
+    for (int i = 0; i < c->mixers && i < DRA_MIXERS_MOST; i++) {
+        n = add_own(c->mixer[i].a.own, own, n);
+        n = add_own(c->mixer[i].b.own, own, n);
+    }
+    n = add_own(c->cross.a.own, own, n);
+    n = add_own(c->cross.b.own, own, n);
+    if (c->context_stack) n = add_all_own(c->context_stack, own, n);
+    return c->prepend_stack ? add_all_own(c->prepend_stack, own, n) : n;
+}
+
+int dra_config_own(const dra_model_config *c, const dra_memory *own[DRA_OWN_MOST + 1])
+{
+    const int n = add_all_own(c, own, 0);
+    own[n] = NULL;
+    return n;
+}
+
+/* Two tables may have one name. */
+static bool has_same_own(const dra_model_config *a, const dra_model_config *b)
+{
+    const dra_memory *x[DRA_OWN_MOST + 1], *y[DRA_OWN_MOST + 1];
+    const int         n = dra_config_own(a, x);
+    return n == dra_config_own(b, y) && memcmp(x, y, (size_t)n * sizeof *x) == 0;
+}
+
 static char *text_of(const dra_model_config *c)
 {
     const size_t n = dra_model_config_text(c, NULL, 0);
@@ -118,7 +153,8 @@ const dra_model_config *dra_config_keep(const dra_model_config *c)
     pthread_mutex_lock(&kept_lock);
     for (k = kept; k; k = k->next)
         if (strcmp(k->text, text) == 0 && strcmp(k->config.name, c->name) == 0 &&
-            k->config.xt.release == c->xt.release && k->config.xt.flash == c->xt.flash)
+            k->config.xt.release == c->xt.release && k->config.xt.flash == c->xt.flash &&
+            has_same_own(&k->config, c))
             break;
     if (!k && (k = malloc(sizeof *k))) {
         *k = (kept_config){*c, text, kept};

@@ -1,4 +1,5 @@
 /* The config of a model as tables: what JSON may say, and which field it fills. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,7 @@ static const dra_field memory_fields[] = {
      .kind = DRA_FIELD_NAME,
      .offset = offsetof(dra_memory_config, memory),
      .choices = memories,
+     .given = offsetof(dra_memory_config, own),
      .also = "attention",
      .unset = "append",
      .about =
@@ -461,25 +463,35 @@ static dra_status drop_others(const char *place, json_t *object, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status read_fields(const char *place, json_t *object, dra_model_config *out,
-                              dra_error *err)
+/* A dra_memory begins with its name, as what a dra_field_own lists does. */
+static dra_status read_fields(const char *place, json_t *object, const dra_memory *const *own,
+                              dra_model_config *out, dra_error *err)
 {
-    return dra_fields_read(model_fields, place, object, out, err);
+    static_assert(offsetof(dra_memory, name) == 0, "a dra_field_own");
+    return dra_fields_read_own(model_fields, place, object, (dra_field_own)own, out, err);
 }
 
 /* dra's own config: one stack, or several. */
-static dra_status read_own(const char *place, json_t *object, dra_model_config *out, dra_error *err)
+static dra_status read_own(const char *place, json_t *object, const dra_memory *const *own,
+                           dra_model_config *out, dra_error *err)
 {
     const json_t *stacks = json_object_get(object, "stacks");
-    if (!stacks) return read_fields(place, object, out, err);
+    if (!stacks) return read_fields(place, object, own, out, err);
     if (json_object_size(object) > 1)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%.120s: stacks: expected no other key but model_type next to it", place);
-    return dra_stacks_read(place, stacks, read_fields, out, err);
+    return dra_stacks_read(place, stacks, read_fields, own, out, err);
 }
 
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
                                   dra_model_config *out, dra_error *err)
+{
+    return dra_model_config_parse_own(place, text, bytes, NULL, out, err);
+}
+
+dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
+                                      const dra_memory *const *own, dra_model_config *out,
+                                      dra_error *err)
 {
     json_t   *object;
     dra_error why = {0};
@@ -493,7 +505,7 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
         st = dra_format_read(f, place, object, out, err);
     } else {
         st = drop_others(place, object, err);
-        if (st == DRA_OK) st = read_own(place, object, out, err);
+        if (st == DRA_OK) st = read_own(place, object, own, out, err);
     }
     json_decref(object);
     return st;
@@ -546,10 +558,10 @@ bool dra_config_key_at(size_t i, dra_config_key *out)
 static void spell_out(const dra_model_config *c, dra_mixer_config *m)
 {
     if (!m->a.memory) m->a.memory = memories[0];
-    const dra_memory *memory = dra_memory_find(m->a.memory);
+    const dra_memory *memory = m->a.own ? m->a.own : dra_memory_find(m->a.memory);
     if (!m->a.retrieval && memory) m->a.retrieval = memory->retrievals[0];
     if (!m->heads) m->heads = c->heads;
-    const bool wkv = strcmp(m->a.memory, "wkv") == 0;
+    const bool wkv = !m->a.own && strcmp(m->a.memory, "wkv") == 0;
     if (wkv && !m->key_dim && !c->key_dim && c->dim % m->heads) m->heads = 1;
     if (!m->key_dim) m->key_dim = c->key_dim ? c->key_dim : c->dim / m->heads;
     if (!m->value_dim) m->value_dim = c->value_dim ? c->value_dim : m->key_dim;

@@ -27,12 +27,13 @@ static bool is_file(const char *path)
     return dra_sys_stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
+static dra_status read_config(const char *path, const dra_memory *const *own, dra_model_config *out,
+                              dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0;
     dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_model_config_parse(path, text, bytes, out, err);
+    if (st == DRA_OK) st = dra_model_config_parse_own(path, text, bytes, own, out, err);
     free(text);
     return st;
 }
@@ -51,11 +52,17 @@ static dra_status config_of_file(const char *path, dra_model_config *out, dra_er
 
 dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err)
 {
+    return dra_folder_config_own(folder, NULL, out, err);
+}
+
+dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
+                                 dra_model_config *out, dra_error *err)
+{
     char               path[PATH_TEXT];
     dra_tensor_source *s;
     if (is_file(folder)) return config_of_file(folder, out, err);
     dra_status st = path_of(folder, "config.json", path, err);
-    if (st == DRA_OK) st = read_config(path, out, err);
+    if (st == DRA_OK) st = read_config(path, own, out, err);
     /* Weights that are not there, or damaged, are named by who loads them. */
     if (st != DRA_OK || !dra_format_of(out)->read ||
         dra_tensor_source_open(folder, &s, NULL) != DRA_OK)
@@ -166,11 +173,13 @@ dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **
                            dra_error *err)
 {
     dra_model_config config;
+    if (weights) *weights = NULL;
+    if (!folder || !model)
+        return dra_fail(err, DRA_ERR_VALUE, "folder: expected a folder and a place for its model");
     *model = NULL;
-    *weights = NULL;
     dra_status st = dra_folder_config(folder, &config, err);
     if (st == DRA_OK) st = dra_model_create(&config, model, err);
-    if (st == DRA_OK) st = dra_weights_load(*model, folder, weights, err);
+    if (st == DRA_OK && weights) st = dra_weights_load(*model, folder, weights, err);
     if (st != DRA_OK) {
         dra_model_destroy(*model);
         *model = NULL;

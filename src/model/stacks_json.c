@@ -20,6 +20,8 @@ typedef struct reading {
     const char    *place;
     const json_t  *stacks;
     dra_stack_read read;
+
+    const dra_memory *const *own;
 } reading;
 
 static bool is_name(const char *name)
@@ -88,7 +90,7 @@ static dra_status read_stack(const reading *r, const char *name, int depth, dra_
     dra_json   j = {0};
     json_t    *own = plain_fields(&j, object);
     dra_status st = dra_json_check(&j, place, err);
-    if (st == DRA_OK) st = r->read(place, own, out, err);
+    if (st == DRA_OK) st = r->read(place, own, r->own, out, err);
     json_decref(own);
     snprintf(out->name, sizeof out->name, "%s", name);
     if (st == DRA_OK) st = read_named(r, name, object, "context", depth, &out->context_stack, err);
@@ -110,9 +112,9 @@ static bool is_read(const json_t *stacks, const char *name)
 }
 
 dra_status dra_stacks_read(const char *place, const json_t *stacks, dra_stack_read read,
-                           dra_model_config *out, dra_error *err)
+                           const dra_memory *const *own, dra_model_config *out, dra_error *err)
 {
-    const reading r = {place, stacks, read};
+    const reading r = {place, stacks, read, own};
     const char   *key, *last = NULL;
     json_t       *other;
     int           n = 0;

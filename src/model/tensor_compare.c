@@ -22,6 +22,8 @@ static void list(listing *l, const char *name)
     if (used + strlen(name) + 2 < sizeof l->text - 40)
         snprintf(l->text + used, sizeof l->text - used, "%s%s", l->n ? ", " : "",
                  dra_brief(name, room));
+    else if (used < 4 || strcmp(l->text + used - 4, " ...") != 0) /* there are more */
+        snprintf(l->text + used, sizeof l->text - used, ", ...");
     l->n++;
 }
 

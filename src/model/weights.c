@@ -14,6 +14,7 @@
 #include "model/format.h"
 #include "model/model.h"
 #include "model/weights_cache.h"
+#include "model/weights_finite.h"
 #include "sequence/module.h"
 
 /* Dense real numbers, or what products take as it is stored, in the file or in memory of ours. */
@@ -238,6 +239,22 @@ dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
     t.dtype = f.dtype;
     dra_tensor_copy(&t, dra_param_layout_place(&f, s, k), 1, DRA_REAL, &x);
     return x;
+}
+
+int64_t dra_weights_not_finite(const dra_weights *w, const char **first)
+{
+    int64_t found = 0;
+    *first = NULL;
+    for (int i = 0; i < w->n; i++) {
+        const dra_spec  *s = dra_specs_at(w->specs, i);
+        dra_param_layout f;
+        const void      *data = dra_weights_stored(w, i, &f);
+        const int64_t    n = dra_count_not_finite(&f, data, dra_shape_count(&s->shape));
+        if (n && !*first) *first = s->name;
+        found += n;
+    }
+    if (w->file) dra_tensor_source_rest(w->file); /* reading it through is no reason to keep it */
+    return found;
 }
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */

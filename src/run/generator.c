@@ -252,9 +252,16 @@ static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const
             return dra_fail(err, DRA_ERR_INDEX, "token %zu is %d, the model has 0 to %lld", i,
                             ids[i], (long long)g->V - 1);
     if (dra_generator_fits(g, row, n)) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "%zu tokens after %lld: the model has no more than %lld positions", n,
-                    (long long)dra_generator_tokens(g, row), (long long)positions_of(g));
+    const long long before = (long long)dra_generator_tokens(g, row);
+    const long long most = (long long)positions_of(g);
+    return before ? dra_fail(err, DRA_ERR_VALUE,
+                             "%zu tokens after %lld: this model has positions for %lld; nothing is "
+                             "cut off",
+                             n, before, most)
+                  : dra_fail(err, DRA_ERR_VALUE,
+                             "the text has %zu tokens, this model has positions for %lld; nothing "
+                             "is cut off",
+                             n, most);
 }
 
 /* One row has read n tokens: waits for them, and takes their last logits. */

@@ -135,7 +135,8 @@ static dra_loss xval_loss(dra_graph *g, const dra_model_result *r, const dra_val
                           const dra_loss_config *c)
 {
     return dra_loss_numbers(g, token_losses(g, r, in[0], c), in[0], r->numbers, in[1],
-                            (int32_t)c->model->source.number_token, c->objective->number_weight);
+                            (int32_t)c->model->source.number_token,
+                            fmax(0, c->objective->number_weight));
 }
 
 /* ---- preferences ----------------------------------------------------------------------------- */
@@ -152,7 +153,8 @@ static dra_status complete_dpo(dra_objective_config *c, const dra_model *m, dra_
 static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
                          const dra_loss_config *c)
 {
-    return dra_loss_preference(g, token_losses(g, r, in[0], c), in[0], in[1], c->objective->beta);
+    return dra_loss_preference(g, token_losses(g, r, in[0], c), in[0], in[1],
+                               fmax(0, c->objective->beta));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

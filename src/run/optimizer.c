@@ -206,6 +206,14 @@ static dra_status bind_own(dra_optimizer *o, dra_error *err)
     return st;
 }
 
+/* Below 0 stands for 0. That momentum is below 0 also says that none is kept. */
+static void take_zeros(dra_optimizer_config *c)
+{
+    double *const numbers[] = {&c->beta1, &c->beta2, &c->eps, &c->muon_rate};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        *numbers[i] = fmax(0, *numbers[i]);
+}
+
 static dra_status check(const dra_optimizer_config *c, dra_error *err)
 {
     if (c->decay >= 0 && c->clip >= 0 && isfinite(c->decay) && isfinite(c->clip)) return DRA_OK;
@@ -223,6 +231,7 @@ dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_mo
     o->params = dra_model_params(model);
     dra_status st = check(&o->config, err);
     if (st == DRA_OK) st = dra_optimizer_complete("optimizer", &o->config, err);
+    take_zeros(&o->config);
     if (st == DRA_OK) st = allocate(o, device, err);
     if (st == DRA_OK) st = dra_session_create(device, build, o, &o->session, err);
     if (st == DRA_OK) name_all(o);

@@ -174,7 +174,7 @@ static dra_status complete(const char *what, const dra_optimizer_row *row, const
     if (*s->at == 0) *s->at = s->otherwise;
     if (*s->at == 0 || s->otherwise != 0) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "%s: %s is %g, but optimizer %s has none", what, s->name,
-                    *s->at, row->name);
+                    fmax(0, *s->at), row->name);
 }
 
 dra_status dra_optimizer_complete(const char *what, dra_optimizer_config *c, dra_error *err)
@@ -196,9 +196,8 @@ dra_status dra_optimizer_complete(const char *what, dra_optimizer_config *c, dra
         st = dra_fail(err, DRA_ERR_VALUE, "%s: nesterov is set, but is for optimizer sgd, not %s",
                       what, row->name);
     if (st == DRA_OK && c->nesterov && c->momentum < 0)
-        st = dra_fail(err, DRA_ERR_VALUE, "%s: nesterov is set, but momentum is %g", what,
-                      c->momentum);
-    if (st == DRA_OK && !(c->beta1 < 1 && c->beta2 < 1 && c->momentum < 1 && c->muon_rate >= 0))
+        st = dra_fail(err, DRA_ERR_VALUE, "%s: nesterov is set, but momentum is 0", what);
+    if (st == DRA_OK && !(c->beta1 < 1 && c->beta2 < 1 && c->momentum < 1))
         st = dra_fail(err, DRA_ERR_VALUE,
                       "%s: beta1 %g, beta2 %g, momentum %g, expected less than 1", what, c->beta1,
                       c->beta2, c->momentum);

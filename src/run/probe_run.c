@@ -62,10 +62,7 @@ static dra_status complete(work *w, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "probe: %lld tests until %g, expected 0 or more, 0 to 1",
                         (long long)w->c->tests, w->c->until);
-    const int64_t    every = t->eval_every;
-    const dra_status st = dra_train_config_complete(t, w->c->model, err);
-    if (!every) t->eval_every = dra_imax(1, t->steps / 10);
-    return st;
+    return dra_train_config_complete(t, w->c->model, err);
 }
 
 static dra_status open_learner(work *w, dra_error *err)

@@ -13,6 +13,7 @@
 #include "file/system.h"
 #include "file/file_map.h"
 #include "file/seal.h"
+#include "model/compose.h"
 #include "model/folder_files.h"
 #include "model/tensor_source.h"
 #include "run/train.h"
@@ -157,9 +158,11 @@ static dra_status compare(const char *folder, const dra_model *asked, const dra_
 
 static dra_status check_same(const char *folder, const dra_model *asked, dra_error *err)
 {
-    dra_model_config c;
-    dra_model       *found = NULL;
-    dra_status       st = dra_folder_config(folder, &c, err);
+    const dra_memory *own[DRA_OWN_MOST + 1];
+    dra_model_config  c;
+    dra_model        *found = NULL;
+    dra_config_own(dra_model_config_of(asked), own);
+    dra_status st = dra_folder_config_own(folder, own, &c, err);
     if (st == DRA_OK) st = dra_model_create(&c, &found, err);
     if (st == DRA_OK) st = compare(folder, asked, found, err);
     dra_model_destroy(found);

@@ -8,13 +8,14 @@ static double half_cosine(double p) { return (1 + cos(acos(-1) * p)) / 2; } /* 1
 
 double dra_train_rate(const dra_train_config *c, int64_t step)
 {
-    const double least = c->min_lr > 0 ? c->min_lr : 0;
-    if (step < c->warmup) return c->lr * (double)step / (double)c->warmup;
-    if (c->schedule == DRA_SCHEDULE_CONSTANT || step == c->warmup) return c->lr;
+    const int64_t warmup = dra_imax(1, c->warmup); /* one of one step is none */
+    const double  lr = fmax(0, c->lr), least = fmax(0, c->min_lr);
+    if (step < warmup) return lr * (double)step / (double)warmup;
+    if (c->schedule == DRA_SCHEDULE_CONSTANT || step == warmup) return lr;
     const int64_t end = c->schedule_end ? c->schedule_end : c->steps;
-    const double  p = fmin(1, (double)(step - c->warmup) / (double)dra_imax(1, end - c->warmup));
-    if (c->schedule == DRA_SCHEDULE_EXPONENTIAL && least > 0) return c->lr * pow(least / c->lr, p);
-    return least + (c->lr - least) * (c->schedule == DRA_SCHEDULE_COSINE ? half_cosine(p) : 1 - p);
+    const double  p = fmin(1, (double)(step - warmup) / (double)dra_imax(1, end - warmup));
+    if (c->schedule == DRA_SCHEDULE_EXPONENTIAL && least > 0) return lr * pow(least / lr, p);
+    return least + (lr - least) * (c->schedule == DRA_SCHEDULE_COSINE ? half_cosine(p) : 1 - p);
 }
 
 double dra_train_blend(const dra_train_config *c, double start, int64_t step)

@@ -41,79 +41,82 @@ static const dra_field add_fields[] = {ADD("drift", DRA_AUX_DRIFT),
                                        ADD("spectral", DRA_AUX_SPECTRAL),
                                        {0}};
 
-static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
-                                   {TRAIN(batch, INT), .max = 1 << 20},
-                                   {TRAIN(accumulate, INT), .max = 1 << 20},
-                                   {TRAIN(stage, LIST), .fields = stage_fields,
-                                    .given = offsetof(dra_train_config, stages),
-                                    .size = sizeof(dra_stage), .most = DRA_STAGES_MOST},
-                                   {TRAIN(lr, REAL), .max = 100},
-                                   {TRAIN(min_lr, REAL), .min = -1, .max = 100},
-                                   {TRAIN(warmup, INT), .max = MOST},
-                                   {TRAIN(schedule, CHOICE), .choices = schedules},
-                                   {TRAIN(schedule_end, INT), .max = MOST},
-                                   {TRAIN(optimizer, CHOICE), .choices = optimizers},
-                                   {TRAIN(momentum, REAL), .min = -1, .max = 0.999999},
-                                   {TRAIN(nesterov, BOOL)},
-                                   {TRAIN(muon_rate, REAL), .max = 1e6},
-                                   {TRAIN(beta1, REAL), .max = 0.999999},
-                                   {TRAIN(beta2, REAL), .max = 0.999999},
-                                   {TRAIN(eps, REAL), .max = 1},
-                                   {TRAIN(weight_decay, REAL), .min = -1, .max = 100},
-                                   {TRAIN(clip, REAL), .min = -1, .max = 1e9},
-                                   {TRAIN(rwkv_rates, BOOL)},
-                                   {TRAIN(rwkv_stage, INT), .max = 2},
-                                   {TRAIN(smoothing, REAL), .max = 0.999},
-                                   {TRAIN(logit_pull, REAL), .max = 1},
-                                   {.name = "objective",
-                                    .kind = DRA_FIELD_CHOICE,
-                                    .offset = offsetof(dra_train_config, objective.kind),
-                                    .choices = objectives},
-                                   {.name = "mask_share",
-                                    .kind = DRA_FIELD_REAL,
-                                    .offset = offsetof(dra_train_config, objective.mask_share),
-                                    .max = 1},
-                                   {.name = "mask_token",
-                                    .kind = DRA_FIELD_INT,
-                                    .offset = offsetof(dra_train_config, objective.mask_token),
-                                    .min = -1,
-                                    .max = INT32_MAX},
-                                   {.name = "mask_schedule",
-                                    .kind = DRA_FIELD_CHOICE,
-                                    .offset = offsetof(dra_train_config, objective.mask_schedule),
-                                    .choices = masks},
-                                   {.name = "equal_rows",
-                                    .kind = DRA_FIELD_BOOL,
-                                    .offset = offsetof(dra_train_config, objective.equal_rows)},
-                                   {.name = "number_weight",
-                                    .kind = DRA_FIELD_REAL,
-                                    .offset = offsetof(dra_train_config, objective.number_weight),
-                                    .max = 1e9},
-                                   {.name = "beta",
-                                    .kind = DRA_FIELD_REAL,
-                                    .offset = offsetof(dra_train_config, objective.beta),
-                                    .max = 1e9},
-                                   {TRAIN(add, OBJECT), .fields = add_fields},
-                                   {TRAIN(guard, BOOL)},
-                                   {TRAIN(guard_steps, INT), .min = -1, .max = MOST},
-                                   {TRAIN(skip, REAL), .max = 0.999},
-                                   {TRAIN(forget, REAL), .max = 0.999},
-                                   {TRAIN(recompute, BOOL)},
-                                   {TRAIN(precision, CHOICE), .choices = precisions},
-                                   {TRAIN(carry, BOOL)},
-                                   {TRAIN(chunk, INT), .max = 1 << 20},
-                                   {TRAIN(cross, BOOL)},
-                                   {TRAIN(split, REAL), .max = 0.9},
-                                   {TRAIN(blend_steps, INT), .max = MOST},
-                                   {TRAIN(blend_anneal, CHOICE), .choices = anneals},
-                                   {TRAIN(seed, INT), .max = 1e15},
-                                   {TRAIN(log_every, INT), .max = MOST},
-                                   {TRAIN(eval_every, INT), .min = -1, .max = MOST},
-                                   {TRAIN(save_every, INT), .min = -1, .max = MOST},
-                                   {TRAIN(sample_every, INT), .max = MOST},
-                                   {TRAIN(keep, INT), .max = 1 << 20},
-                                   {TRAIN(early_stop, INT), .min = -1, .max = MOST},
-                                   {0}};
+static const dra_field fields[] = {
+    {TRAIN(steps, INT), .max = MOST},
+    {TRAIN(batch, INT), .max = 1 << 20},
+    {TRAIN(accumulate, INT), .max = 1 << 20},
+    {TRAIN(stage, LIST), .fields = stage_fields, .given = offsetof(dra_train_config, stages),
+     .size = sizeof(dra_stage), .most = DRA_STAGES_MOST},
+    {TRAIN(lr, REAL), .max = 100, .zero = true},
+    {TRAIN(min_lr, REAL), .min = -1, .max = 100, .zero = true},
+    {TRAIN(warmup, INT), .max = MOST, .zero = true},
+    {TRAIN(schedule, CHOICE), .choices = schedules},
+    {TRAIN(schedule_end, INT), .max = MOST},
+    {TRAIN(optimizer, CHOICE), .choices = optimizers},
+    {TRAIN(momentum, REAL), .min = -1, .max = 0.999999, .zero = true},
+    {TRAIN(nesterov, BOOL)},
+    {TRAIN(muon_rate, REAL), .max = 1e6, .zero = true},
+    {TRAIN(beta1, REAL), .max = 0.999999, .zero = true},
+    {TRAIN(beta2, REAL), .max = 0.999999, .zero = true},
+    {TRAIN(eps, REAL), .max = 1, .zero = true},
+    {TRAIN(weight_decay, REAL), .min = -1, .max = 100, .zero = true},
+    {TRAIN(clip, REAL), .min = -1, .max = 1e9, .zero = true},
+    {TRAIN(rwkv_rates, BOOL)},
+    {TRAIN(rwkv_stage, INT), .max = 2},
+    {TRAIN(smoothing, REAL), .max = 0.999, .zero = true},
+    {TRAIN(logit_pull, REAL), .max = 1, .zero = true},
+    {.name = "objective",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = offsetof(dra_train_config, objective.kind),
+     .choices = objectives},
+    {.name = "mask_share",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.mask_share),
+     .max = 1},
+    {.name = "mask_token",
+     .kind = DRA_FIELD_INT,
+     .offset = offsetof(dra_train_config, objective.mask_token),
+     .min = -1,
+     .max = INT32_MAX,
+     .zero = true},
+    {.name = "mask_schedule",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = offsetof(dra_train_config, objective.mask_schedule),
+     .choices = masks},
+    {.name = "equal_rows",
+     .kind = DRA_FIELD_BOOL,
+     .offset = offsetof(dra_train_config, objective.equal_rows)},
+    {.name = "number_weight",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.number_weight),
+     .max = 1e9,
+     .zero = true},
+    {.name = "beta",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.beta),
+     .max = 1e9,
+     .zero = true},
+    {TRAIN(add, OBJECT), .fields = add_fields},
+    {TRAIN(guard, BOOL)},
+    {TRAIN(guard_steps, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(skip, REAL), .max = 0.999, .zero = true},
+    {TRAIN(forget, REAL), .max = 0.999, .zero = true},
+    {TRAIN(recompute, BOOL)},
+    {TRAIN(precision, CHOICE), .choices = precisions},
+    {TRAIN(carry, BOOL)},
+    {TRAIN(chunk, INT), .max = 1 << 20, .zero = true},
+    {TRAIN(cross, BOOL)},
+    {TRAIN(split, REAL), .max = 0.9, .zero = true},
+    {TRAIN(blend_steps, INT), .max = MOST},
+    {TRAIN(blend_anneal, CHOICE), .choices = anneals},
+    {TRAIN(seed, INT), .max = 1e15, .zero = true},
+    {TRAIN(log_every, INT), .max = MOST},
+    {TRAIN(eval_every, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(save_every, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(sample_every, INT), .max = MOST, .zero = true},
+    {TRAIN(keep, INT), .max = 1 << 20},
+    {TRAIN(early_stop, INT), .min = -1, .max = MOST, .zero = true},
+    {0}};
 
 json_t *dra_train_config_json(const dra_train_config *c)
 {
@@ -165,8 +168,20 @@ static void set_number(double *x, double otherwise)
     if (*x == 0) *x = otherwise;
 }
 
+/* Settings whose default is 0 have no other word for it. */
+static void take_zeros(dra_train_config *c)
+{
+    int64_t *counts[] = {&c->chunk, &c->seed};
+    double  *numbers[] = {&c->split, &c->skip, &c->forget, &c->smoothing, &c->logit_pull};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        *counts[i] = dra_imax(0, *counts[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        *numbers[i] = fmax(0, *numbers[i]);
+}
+
 static void fill_in(dra_train_config *c, const dra_model *model)
 {
+    take_zeros(c);
     set_count(&c->steps, 1000);
     set_count(&c->batch, 8);
     set_count(&c->accumulate, 1);
@@ -174,14 +189,14 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     for (int i = 0; i < c->stages; i++)
         set_count(&c->stage[i].context, dra_model_config_of(model)->context);
     set_number(&c->lr, 1e-3);
-    set_number(&c->min_lr, c->lr / 10);
+    set_number(&c->min_lr, c->lr > 0 ? c->lr / 10 : -1);
     set_count(&c->warmup, dra_imax(1, c->steps / 25));
     set_number(&c->weight_decay, 0.01);
     set_number(&c->clip, 1);
     set_count(&c->blend_steps, dra_imax(1, c->steps / 2));
     set_count(&c->log_every, 10);
     set_count(&c->save_every, 500);
-    set_count(&c->eval_every, c->save_every);
+    set_count(&c->eval_every, dra_imax(1, (c->steps + 5) / 10));
     set_count(&c->keep, 2);
     set_count(&c->guard_steps, 2000);
 }
@@ -291,16 +306,15 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: %lld rows cannot be read in %lld equal microbatches",
                         (long long)c->batch, (long long)c->accumulate);
-    if (c->min_lr > c->lr)
+    if (c->min_lr > fmax(0, c->lr))
         return dra_fail(err, DRA_ERR_VALUE, "train: min_lr is %g, expected at most lr, %g",
-                        c->min_lr, c->lr);
+                        c->min_lr, fmax(0, c->lr));
     if (c->rwkv_stage && !c->rwkv_rates)
         return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
                         (long long)c->rwkv_stage);
     if (c->early_stop > 0 && c->eval_every < 0)
         return dra_fail(err, DRA_ERR_VALUE,
-                        "train: early_stop is %lld, but nothing is evaluated (eval_every is below "
-                        "0)",
+                        "train: early_stop is %lld, but nothing is evaluated (eval_every is 0)",
                         (long long)c->early_stop);
     dra_status st = complete_optimizer(c, err);
     if (st == DRA_OK) st = check_stages(c, dra_model_config_of(model), err);
@@ -358,6 +372,7 @@ dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_confi
     json_object_foreach(is, key, v)
     {
         const json_t *before = json_object_get(was, key);
+        if (!before && json_is_number(v) && json_number_value(v) == 0) continue; /* by default */
         if (st == DRA_OK && !force && !is_free(key) && !extends(key, before, v) &&
             !json_equal(before, v))
             st = differs(key, before, v, err);

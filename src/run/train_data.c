@@ -71,11 +71,11 @@ static dra_status check_tokens(const dra_trainer *t, const dra_corpus *data, dra
 static dra_status check_rows(const dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const char             *what = c->carry          ? "carry"
-                                   : c->cross        ? "cross"
-                                   : c->stages > 1   ? "several contexts"
-                                   : c->sample_every ? "sample_every"
-                                                     : NULL;
+    const char             *what = c->carry              ? "carry"
+                                   : c->cross            ? "cross"
+                                   : c->stages > 1       ? "several contexts"
+                                   : c->sample_every > 0 ? "sample_every"
+                                                         : NULL;
     if (what)
         return dra_fail(err, DRA_ERR_VALUE, "train: %s: the data are examples, expected texts",
                         what);

@@ -30,7 +30,7 @@ said() {
     shift
     printf "$lines" >lines
     status=0
-    "$dra" chat "$@" <lines >"$out" 2>"$err" || status=$?
+    with_seed chat "$@" <lines >"$out" 2>"$err" || status=$?
 }
 
 # answered EXPECTED LINES OPTIONS...: exactly that, and no word on stderr.
@@ -159,8 +159,9 @@ survives_states() {
 
 positions_end() {
     said 'hi there\nand again\nonce more\n/reset\nhi there\n' --model p --tokens 12 --seed 3
-    [ "$status" -eq 1 ] && [ "$(grep -cxF "dra chat: 23 tokens after 32: the model has no more \
-than 40 positions; /reset starts over" "$err")" -eq 2 ] || { cat "$err"; return 1; }
+    [ "$status" -eq 1 ] && [ "$(grep -cxF "dra chat: 23 tokens after 32: this model has \
+positions for 40; nothing is cut off; /reset starts over" "$err")" -eq 2 ] ||
+        { cat "$err"; return 1; }
     [ "$(wc -l <"$err")" -eq 2 ] && cp "$out" both || return 1
     said 'hi there\n' --model p --tokens 12 --seed 3 && cat "$out" "$out" | cmp - both || return 1
     said 'hi there\n' --model p --tokens 0
@@ -170,7 +171,7 @@ position, at 40; /reset starts over" "$err"
 
 reads_odd_lines() {
     printf 'a\0b\377\n\n   \nend without a newline' >lines
-    "$dra" chat --model any --tokens 3 <lines >"$out" 2>"$err" && quiet "$err" || return 1
+    "$dra" chat --seed 0 --model any --tokens 3 <lines >"$out" 2>"$err" && quiet "$err" || return 1
     : >lines
     run 0 chat --model m <lines && quiet "$out" && quiet "$err"
 }
@@ -179,7 +180,7 @@ reads_odd_lines() {
 interrupted_in_a_pipe() {
     for tokens in 0 30; do
         rm -f pipe s && mkfifo pipe || return 1
-        "$dra" chat --model any --tokens $tokens --state-out s <pipe >"$out" 2>"$err" &
+        "$dra" chat --seed 0 --model any --tokens $tokens --state-out s <pipe >"$out" 2>"$err" &
         child=$!
         exec 3>pipe
         echo hi >&3
@@ -196,7 +197,7 @@ interrupted_in_a_pipe() {
 interrupted_while_writing() {
     rm -f pipe && mkfifo pipe && exec 4<>pipe || return 1
     head -c 65530 /dev/zero >&4
-    echo hi | "$dra" chat --model any --tokens 0 >pipe 2>"$err" &
+    echo hi | "$dra" chat --seed 0 --model any --tokens 0 >pipe 2>"$err" &
     child=$!
     sleep 0.7
     kill -INT $child
@@ -213,7 +214,7 @@ interrupted_while_writing() {
 # when it is written, nearly all of it has been taken.
 interrupted_while_reading() {
     rm -f pipe && mkfifo pipe || return 1
-    "$dra" chat --model any --tokens 3 --state-out b <pipe >"$out" 2>"$err" &
+    "$dra" chat --seed 0 --model any --tokens 3 --state-out b <pipe >"$out" 2>"$err" &
     child=$!
     exec 3>pipe
     printf 'hi\n/save a\n' >&3

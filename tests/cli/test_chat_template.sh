@@ -29,7 +29,7 @@ said() {
     printf "$1" >lines
     shift
     status=0
-    "$dra" chat "$@" <lines >"$out" 2>"$err" || status=$?
+    with_seed chat "$@" <lines >"$out" 2>"$err" || status=$?
 }
 
 answered() {

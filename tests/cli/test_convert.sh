@@ -163,12 +163,13 @@ resizes() {
 # config.json alone names the end token: the converted model stops there, and writes it back.
 keeps_the_end_token() {
     cp -r rwkv-hf ended && rm -f ended/generation_config.json &&
-        "$dra" generate --model ended --prompt-tokens 1,2 --tokens 4 --ignore-end >all || return 1
+        with_seed generate --model ended --prompt-tokens 1,2 --tokens 4 --ignore-end >all ||
+        return 1
     second=$(cut -d ' ' -f 2 all)
     sed -i "s/^{/{\"eos_token_id\": $second,/" ended/config.json &&
         "$dra" convert --from ended --to ended-own >"$out" 2>"$err" || return 1
     for model in ended ended-own; do
-        "$dra" generate --model $model --prompt-tokens 1,2 --tokens 4 >some &&
+        with_seed generate --model $model --prompt-tokens 1,2 --tokens 4 >some &&
             [ "$(wc -w <some)" -lt 4 ] || { cat some; return 1; }
     done
     "$dra" convert --from ended-own --to ended-back --as hf >"$out" 2>"$err" &&

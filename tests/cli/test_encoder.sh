@@ -37,7 +37,7 @@ train() {
 
 # Bytes alone have an entropy of 2.9 here.
 learns() {
-    train learns --steps 250 --batch 16 --split 0.1 &&
+    train learns --steps 250 --eval-every 250 --batch 16 --split 0.1 &&
         has "$err" "learn    15 % of the tokens, masked by token 256" &&
         eval_loss=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' learns/log.jsonl) &&
         less "$eval_loss" 2.5 && has learns/train/config.json '"objective": "masked"' \
@@ -71,7 +71,7 @@ another_objective_is_another_run() {
 
 # The same tokens are masked each time: by eval, and by evaluations of a run of the same text.
 evaluations_agree() {
-    train measured --eval-data part --steps 3 --batch 4 || return 1
+    train measured --eval-data part --steps 3 --eval-every 3 --batch 4 || return 1
     eval_loss=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' measured/log.jsonl)
     answers eval --model measured --data part --json && first=$(number loss) || return 1
     answers eval --model measured --data part --json --threads 3 &&

@@ -278,9 +278,9 @@ bad_inputs() {
         refused seq "bad: tensor src is F32, expected integers" src:F32:1,2:1,2 tgt:I32:1,2:1,2 &&
         refused seq "bad: tensor src_mask is (B, 3), expected (B, 2)" src:I32:1,2:1,2 \
             tgt:I32:1,2:1,2 src_mask:U8:1,3:1,1,1 &&
-        refused seq "bad: tensor src: 7 tokens after 0: the model has no more than 6 positions" \
+        refused seq "bad: tensor src: the text has 7 tokens, this model has positions for 6" \
             src:I32:1,7:7*1 tgt:I32:1,2:1,2 &&
-        refused seq "9 tokens after 0: the model has no more than 8 positions" \
+        refused seq "the text has 9 tokens, this model has positions for 8" \
             src:I32:1,2:1,2 tgt:I32:1,9:9*1 &&
         refused vit "bad: tensor img is (B, 3, 4, 4), expected (B, 1, 4, 4)" img:F32:1,3,4,4:48*1 &&
         refused vit "bad: tensor img: number 1 of row 0 is nan, expected a finite one" \

@@ -175,7 +175,7 @@ check "an id that is none" broken "b.jsonl:3: token 1 is 300, the model has 0 to
     '{"ids": [1, 300]}'
 check "an empty prompt" broken "b.jsonl:3: the prompt is empty" '{"prompt": ""}'
 check "bytes that are not UTF-8" broken "b.jsonl:3: is not UTF-8" "$(printf '{"prompt": "\377"}')"
-check "too long" broken "b.jsonl:3: 25 tokens after 0: the model has no more than 24 positions" \
+check "too long" broken "b.jsonl:3: the text has 25 tokens, this model has positions for 24" \
     '{"prompt": "0123456789012345678901234"}' g
 check "no such prompts" failed "nowhere: cannot open it" generate --model m --prompts nowhere
 check "no such grammar" failed "nowhere: cannot open" \

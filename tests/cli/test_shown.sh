@@ -103,7 +103,7 @@ other_tensors() {
     tensors "$odd:F32:1:1" >names/model.safetensors && refused "" info --model names || return 1
     tensors "$json:F32:1:1" >n.safetensors &&
         refused "" forward --model m --inputs n.safetensors --out o.safetensors &&
-        refused "" generate --model m --state-in n.safetensors --prompt a &&
+        refused "" generate --seed 0 --model m --state-in n.safetensors --prompt a &&
         refused "" convert --from names --to new
 }
 
@@ -133,17 +133,17 @@ habits() { # keys of generation_config.json that are not followed are a warning
 
 grammars() {
     printf 'root ::= %s\n' "$odd" >g.gbnf
-    refused "g.gbnf" generate --model m --grammar g.gbnf --prompt a || return 1
+    refused "g.gbnf" generate --seed 0 --model m --grammar g.gbnf --prompt a || return 1
     printf '{"type": "%s"}' "$json" >g.json
-    refused "g.json" generate --model m --json-schema g.json --prompt a || return 1
+    refused "g.json" generate --seed 0 --model m --json-schema g.json --prompt a || return 1
     printf '{"type": "object", "properties": {"%s": {"%s": 1}}}' "$json" "$json" >g.json
-    refused "g.json" generate --model m --json-schema g.json --prompt a
+    refused "g.json" generate --seed 0 --model m --json-schema g.json --prompt a
 }
 
 data_files() {
     printf '{"%s": 1}\n' "$json" >lines.jsonl
     refused "lines.jsonl" train --model m --data lines.jsonl --out new --steps 1 &&
-        refused "lines.jsonl" generate --model m --prompts lines.jsonl || return 1
+        refused "lines.jsonl" generate --seed 0 --model m --prompts lines.jsonl || return 1
     printf '{"text": %s}\n' "$odd" >lines.jsonl
     refused "lines.jsonl" train --model m --data lines.jsonl --out new --steps 1
 }
@@ -171,7 +171,8 @@ decodes() {
 # A model that is sure to write what it was given: a prompt that is echoed.
 prompt=$(printf 'x\033]0;t\007\302\233\342\200\256y')
 echoes() {
-    at "'$dra' generate --model m --echo --prompt '$prompt' --tokens 1 $1" && has "$out" "$2"
+    at "'$dra' generate --seed 0 --model m --echo --prompt '$prompt' --tokens 1 $1" &&
+        has "$out" "$2"
 }
 
 # Samples of all bytes: none of them reaches the terminal that it would obey.
@@ -215,7 +216,7 @@ if has_terminal; then
     check "generate at a terminal" echoes "" 'x^[]0;t^G<U+009B><U+202E>y'
     check "generate --raw" echoes --raw "$prompt"
     check "several texts at a terminal" echoes "--count 2" 'x^[]0;t^G<U+009B><U+202E>y'
-    check "a text of anything" writes generate --model m --prompt a --tokens 300
+    check "a text of anything" writes generate --seed 0 --model m --prompt a --tokens 300
     check "samples of a training run" samples
     check "chat at a terminal" chats
 else

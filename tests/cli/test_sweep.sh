@@ -9,7 +9,8 @@ case $dra in /*) ;; *) dra=$PWD/$dra ;; esac
 cd "$scratch" || exit 1
 
 awk 'BEGIN { while (i++ < 300) print "line", i, "of a text that says little,", i * i % 97 }' >text
-small="--preset dra-ema-tiny --data text --split 0.1 --steps 4 --batch 2 --context 16"
+small="--preset dra-ema-tiny --data text --split 0.1 --eval-every 4 --steps 4 --batch 2"
+small="$small --context 16"
 
 # sweep STATUS OPTIONS...: of small models, with two threads.
 sweep() {

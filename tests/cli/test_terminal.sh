@@ -31,7 +31,8 @@ fits() {
 trains() { # trains WIDTH FIELD...: these are in the status line, and a curve is above it
     width=$1
     shift
-    at "$width" "'$dra'" train $tiny --out "run$width" --split 0.1 --steps 60 --eval-every 30 ||
+    at "$width" "'$dra'" train $tiny --out "run$width" --split 0.1 --steps 60 --eval-every 30 \
+        --sample-every 0 ||
         { cat "$out"; return 1; }
     # What comes after the run may name paths, and the plan is folded.
     sed '/^done: /,$d' "$out" >shown && mv shown "$out"
@@ -90,11 +91,37 @@ demonstrates() {
 # Its estimate is days; a terminal is asked once it is known.
 long="$tiny --steps 1000000000"
 
-asks() { # asks ANSWER: the answer ends it
+# answered TEXT COMMAND...: waits until a terminal shows the text, and says what the command prints.
+answered() {
+    text=$1
+    shift
+    (
+        tries=0
+        until grep -qF "$text" "$out" || [ "$tries" -gt 200 ]; do
+            tries=$((tries + 1))
+            sleep 0.05
+        done
+        "$@"
+        sleep 3
+    )
+}
+
+asks() { # asks ANSWER: the answer ends it, and not what was typed before
     rm -rf long
-    (printf '%s\n' "$1"; sleep 3) |
-        TERM=xterm timeout 60 script -qec "'$dra' train $long --out long" /dev/null >"$out"
+    : >"$out"
+    { printf 'y\n'; answered "Continue? [Y/n]" printf '%s\n' "$1"; } |
+        TERM=xterm timeout 60 script -qefc "'$dra' train $long --out long" /dev/null >>"$out"
     has "$out" "Continue? [Y/n]" "stopped and saved at step"
+}
+
+# Ctrl-C is answered before the step ends, on a line of its own.
+answers_at_once() {
+    rm -rf long
+    : >"$out"
+    answered "step 2" printf '\003' |
+        TERM=xterm timeout 60 script -qefc "'$dra' train $long --yes --out long" /dev/null >>"$out"
+    has "$out" "stopping after this step; Ctrl-C again ends at once" "stopped and saved at step" &&
+        grep -q '^stopping after' "$out"
 }
 
 # A pipe, and who says --yes, are never asked.
@@ -178,6 +205,7 @@ if has_terminal; then
     check "the demo: 80 columns" demonstrates 80 80
     check "a long run asks" asks n
     check "nobody is asked with --yes" asks_nobody_who_says_yes
+    check "Ctrl-C is answered at once" answers_at_once
     check "a table of cases fits" shows 80 bench --list
     check "a table of stacks fits" shows 80 info --preset xt-seq2seq-tiny
     check "a table of decays fits" shows 80 info --preset rwkv4-tiny

@@ -124,7 +124,7 @@ check "forward: resets of ragged rows" failed "--resets: texts have different le
     forward --model m --text a --text bc --resets 1 --out never
 check "forward: a position that a row lacks" failed "--positions: 1, expected -1 to 0" \
     forward --model m --text a --text bc --positions 1 --out never
-check "forward: more than the positions" failed "the model has no more than 24 positions" \
+check "forward: more than the positions" failed "this model has positions for 24" \
     forward --model g --text 0123456789012345678901234 --out never
 check "forward: texts for images" failed "--text: expected --inputs, as the model reads img" \
     forward --preset vit-tiny --text a --out never
@@ -226,6 +226,6 @@ check "embed: no object" failed "bad.jsonl:1: expected a JSON object" \
 : >empty.txt
 check "embed: an empty file" failed "empty.txt: no texts, expected 1 or more" \
     embed --model m --texts empty.txt
-check "embed: more than the positions" failed "text 2: 25 tokens after 0" \
+check "embed: more than the positions" failed "text 2: the text has 25 tokens" \
     embed --model g --text a --text 0123456789012345678901234
 tap_end

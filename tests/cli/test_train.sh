@@ -408,7 +408,7 @@ log_is_no_data() {
                 "$dra" $small --data other --eval-data "${pair% *}" --log "${pair#* }" || return 1
     done
     # shellcheck disable=SC2086 # a list of options
-    refused 1 "texts: is there and no regular file" "$dra" $small --data text --log texts &&
+    refused 1 "--log: texts is a folder, expected a file" "$dra" $small --data text --log texts &&
         cmp text copied && cmp text texts/a && [ ! -e logs ]
 }
 
@@ -448,7 +448,7 @@ check "no model" refused 2 "dra train: expected one of --model, --preset and --c
     "$dra" train --data text --out new
 check "no data" refused 2 "dra train: --data FILE is required, as in: dra train" \
     "$dra" train --preset gpt2-tiny --out new
-check "context" refused 2 "--context: expected T or T:STEP,T:STEP,..., found '16:x'" \
+check "context" refused 2 "T:STEP,..., T from 1 to 1048576, found '16:x'" \
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x
 check "add" refused 2 "--add: expected drift=X with a number X, found 'drif=1'" \
     "$dra" train --preset dra-gru-tiny --data text --out new --add drif=1

@@ -83,7 +83,7 @@ refuses() {
         train --preset xt-seq2seq-tiny $sizes --data long.jsonl --out never &&
         failed "objective next: the model reads a context, too: expected examples, found a text" \
             train --preset xt-seq2seq-tiny --data tgt --out never &&
-        failed "--source: 9 tokens after 0: the model has no more than 8 positions" \
+        failed "--source: the text has 9 tokens, this model has positions for 8" \
             generate --model whole --source abcdabcda --beam 2 && : >none &&
         failed "none: expected a text in every line, found none" generate --model whole \
             --source-file none &&

@@ -35,7 +35,7 @@ prints() {
 
 # A letter that nothing is known about costs ln 7 = 1.95.
 learns() {
-    train learned --steps 500 --split 0.1 --mask-schedule cosine &&
+    train learned --steps 500 --eval-every 500 --split 0.1 --mask-schedule cosine &&
         has "$err" "learn    a random share of each row, masked by token 256" &&
         has learned/train/config.json '"mask_schedule": "cosine"' '"mask_token": 256' &&
         has learned/config.json NonAutoregressiveWrapper '"mask_id": 256' &&

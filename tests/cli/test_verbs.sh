@@ -274,9 +274,9 @@ resets_are_texts_apart() {
 resets_start_positions() {
     long=$list,$list
     run 0 forward --model p --tokens $long --resets 8,16 --out a &&
-        failed "14 tokens after 0: the model has no more than" forward --preset gpt2-tiny \
+        failed "the text has 14 tokens, this model has" forward --preset gpt2-tiny \
             --set context=8 --tokens $long --resets 8 --out never &&
-        failed "22 tokens after 0: the model has no more than 16 positions" \
+        failed "the text has 22 tokens, this model has positions for 16" \
             grad --model p --tokens $long --out never &&
         run 0 grad --model p --tokens $long --resets 8,16 --out a
 }
@@ -327,7 +327,7 @@ refuses_demos() {
 # A model that is cut off behind its back: one line, not a crash.
 cut_off() {
     cp -r m cut && mkfifo pipe && exec 3<>pipe || return 1
-    "$dra" chat --model cut --tokens 3 <pipe >"$out" 2>"$err" 3>&- &
+    "$dra" chat --seed 0 --model cut --tokens 3 <pipe >"$out" 2>"$err" 3>&- &
     job=$!
     i=0
     until grep -q cut/model.safetensors "/proc/$job/maps" 2>/dev/null || [ $((i += 1)) -gt 200 ]; do
@@ -414,7 +414,7 @@ guard_is_reported() {
         { run 0 $way --state-limit 0 && [ ! -s "$err" ]; } || return 1
         case $way in *json) [ "$(number guarded)" -eq 0 ] || return 1 ;; esac
     done
-    echo Once | "$dra" chat --model m --tokens 2 --state-limit 1e-5 >"$out" 2>"$err" &&
+    echo Once | "$dra" chat --seed 0 --model m --tokens 2 --state-limit 1e-5 >"$out" 2>"$err" &&
         grep -q "^dra chat: $says" "$err"
 }
 
@@ -467,9 +467,9 @@ interrupts_end_it() {
 context_ends() {
     run 0 generate --model p --prompt "12345678" --tokens 30 --json && [ "$(json_tokens "$out" |
         tr ',' '\n' | grep -c .)" -eq 8 ] && grep -q '"finish": "context"' "$out" &&
-        failed "17 tokens after 0: the model has no more than 16 positions" \
+        failed "the text has 17 tokens, this model has positions for 16" \
             generate --model p --prompt "12345678901234567" &&
-        failed "11 tokens after 0: the model has no more than 8 positions" \
+        failed "the text has 11 tokens, this model has positions for 8" \
             grad --preset gpt2-tiny --set context=8 --tokens $list --out never
 }
 

@@ -48,7 +48,7 @@ brief="--batch 2 --context 16 --log-every 1 --threads 1 --seed 3"
         "$dra" convert --from in/gpt2 --to in/hf --as hf &&
         "$dra" init --config in/xt.json --out in/xt &&
         "$dra" tokenizer train --data in/story.txt --vocab 270 --out in/words &&
-        "$dra" generate --model in/m --prompt ab --tokens 3 --state-out in/state &&
+        "$dra" generate --seed 0 --model in/m --prompt ab --tokens 3 --state-out in/state &&
         "$dra" train --preset dra-gru-tiny $tiny --data in/story.txt --steps 1 $brief \
             --out in/run &&
         "$dra" probe copy --preset dra-gru-tiny $tiny --steps 1 --batch 2 --length 12 --tests 2 \

@@ -91,7 +91,7 @@ export functions="$scratch/functions"
 mkdir before made
 (
     cd before && "$dra" init $small --out m --seed 3 &&
-        "$dra" generate --model m --prompt Once --tokens 5 --threads 1 --state-out s &&
+        "$dra" generate --seed 0 --model m --prompt Once --tokens 5 --threads 1 --state-out s &&
         cp -a ../whole/r . && echo old >page
 ) >out 2>err || { cat err; exit 1; }
 init="init $small --seed 4 --out m --force"

@@ -105,8 +105,10 @@ static void refuses_what_is_no_dict_of_tensors(void **state)
     static const struct {
         const char *file, *says;
     } rows[] = {
-        {"evil.pth", "f: global 'posix.system' is not part of a state dict"},
-        {"nested.pth", "f: tensor 'model': is a dict, expected a tensor"},
+        {"evil.pth", "f: global 'posix.system' is not part of a state dict "
+                     "(of a whole module save its state_dict())"},
+        {"nested.pth",
+         "f: tensor 'model': is a dict, expected a tensor (save the dict of tensors alone)"},
         {"list.pth", "f: holds a list, expected a dict of tensors"},
         {"expanded.pth", "f: tensor 'w': is a view of more than is stored; save a copy of it"},
         {"packed.pth", "f: entry 'plain/data.pkl' of the archive is packed, not stored"},
@@ -355,8 +357,10 @@ static void refuses_pickles(void **state)
         {"K", "f: byte 1: the pickle is cut short"},
         {"X\xff\xff\xff\xff", "f: byte 5: the pickle is cut short"},
         {"cos\nsystem", "f: byte 4: the pickle is cut short"},
-        {"cos\nsystem\n.", "f: global 'os.system' is not part of a state dict"},
-        {"cbuiltins\neval\n.", "f: global 'builtins.eval' is not part of a state dict"},
+        {"cos\nsystem\n.", "f: global 'os.system' is not part of a state dict "
+                           "(of a whole module save its state_dict())"},
+        {"cbuiltins\neval\n.", "f: global 'builtins.eval' is not part of a state dict "
+                               "(of a whole module save its state_dict())"},
         {"\x80\x05", "f: byte 2: a pickle of another protocol, expected 2"},
         {".", "f: byte 1: the pickle ends with more or less than one value"},
         {"NN.", "f: byte 3: the pickle ends with more or less than one value"},

@@ -146,7 +146,8 @@ static void refuses_by_name(void **unused)
     assert_int_equal(dra_folder_load(in_folder("evil"), &m, &w, &err), DRA_ERR_FORMAT);
     assert_null(m);
     check_error(&err, DRA_ERR_FORMAT, "evil/pytorch_model.bin",
-                ": global 'posix.system' is not part of a state dict");
+                ": global 'posix.system' is not part of a state dict (of a whole module save its "
+                "state_dict())");
     fixture_folder("none", gpt2_config);
     assert_int_equal(dra_folder_load(in_folder("none"), &m, &w, &err), DRA_ERR_FILE);
     assert_non_null(strstr(err.text, "none/model.safetensors: cannot open it"));

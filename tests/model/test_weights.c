@@ -460,6 +460,44 @@ static void loading_touches_little(void **unused)
     load_free(&m);
 }
 
+/* NaN and infinity, wherever they lie, in every form that weights have in files. */
+static void what_is_not_finite_is_counted(void **unused)
+{
+    for (size_t d = 0; d < COUNT(dtypes); d++) {
+        loaded      m, again;
+        const char *first = "";
+        dra_error   err = {0};
+        load_folder(&m, folders[d]);
+        const dra_specs *params = dra_model_params(m.model);
+        assert_int_equal(dra_weights_not_finite(m.weights, &first), 0);
+        assert_null(first);
+        const int k = dra_specs_find(params, "layers.0.mixer.W_k");
+        const int b = dra_specs_find(params, "layers.1.ff.b_down");
+        dra_weights_edit(m.weights, k)[DIM * DIM - 1] = (dra_real)NAN;
+        dra_weights_edit(m.weights, b)[3] = (dra_real)-INFINITY;
+        assert_int_equal(dra_weights_not_finite(m.weights, &first), 2);
+        assert_string_equal(first, "layers.0.mixer.W_k");
+        expect_ok(dra_weights_save(m.weights, in_folder("broken.safetensors"), &err), &err);
+        expect_ok(dra_weights_load(m.model, in_folder("broken.safetensors"), &again.weights, &err),
+                  &err);
+        assert_int_equal(dra_weights_not_finite(again.weights, &first), 2);
+        expect_ok(dra_weights_shorten(m.weights, &err), &err);
+        assert_int_equal(dra_weights_not_finite(m.weights, &first), 2);
+        dra_weights_destroy(again.weights);
+        load_free(&m);
+    }
+}
+
+static void a_folder_may_be_loaded_without_weights(void **unused)
+{
+    dra_model *m = NULL;
+    dra_error  err = {0};
+    expect_ok(dra_folder_load(in_folder("f32"), &m, NULL, &err), &err);
+    assert_int_equal(dra_model_config_of(m)->dim, DIM);
+    dra_model_destroy(m);
+    assert_int_equal(dra_folder_load(in_folder("f32"), NULL, NULL, &err), DRA_ERR_VALUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +512,8 @@ int main(void)
         cmocka_unit_test(only_products_take_other_forms),
         cmocka_unit_test(threads_may_ask_at_once),
         cmocka_unit_test(loading_touches_little),
+        cmocka_unit_test(what_is_not_finite_is_counted),
+        cmocka_unit_test(a_folder_may_be_loaded_without_weights),
     };
     if (folder_make(NULL) != 0) return 1;
     make_folders();

@@ -363,7 +363,7 @@ static void refuses(void **state)
         {{.kind = DRA_OPTIMIZER_MUON, .nesterov = true},
          "optimizer: nesterov is set, but is for optimizer sgd, not muon"},
         {{.kind = DRA_OPTIMIZER_SGD, .nesterov = true, .momentum = -1},
-         "optimizer: nesterov is set, but momentum is -1"},
+         "optimizer: nesterov is set, but momentum is 0"},
         {{.kind = DRA_OPTIMIZER_SGD, .momentum = 1},
          "optimizer: beta1 0, beta2 0, momentum 1, expected less than 1"},
         {{.kind = (dra_optimizer_kind)9}, "optimizer: optimizer 9, expected 0 to 3"},

@@ -83,10 +83,61 @@ static void defaults_are_filled_in(void **state)
     assert_int_equal(c.blend_steps, 100);
     assert_int_equal(c.stage[0].context, 64);
     assert_int_equal(c.stage[1].context, 256);
-    assert_int_equal(c.eval_every, c.save_every);
+    assert_int_equal(c.eval_every, 20);
     near(c.min_lr, c.lr / 10);
     near(c.weight_decay, 0.01);
     near(c.clip, 1);
+    dra_model_destroy(m);
+}
+
+/* Below 0 is 0, which JSON has as 0 and where it is the default not at all. */
+static void zeros_are_zeros(void **state)
+{
+    static const char json[] =
+        "{\"weight_decay\": 0, \"clip\": 0.0, \"warmup\": 0, \"min_lr\": 0, \"beta1\": 0, "
+        "\"beta2\": 0, \"eval_every\": 0, \"save_every\": 0, \"guard_steps\": 0, \"chunk\": 0, "
+        "\"lr\": 0.5, \"steps\": 10}";
+    dra_train_config c;
+    dra_model       *m = make_model("dra-gru-tiny");
+    char             text[4096];
+    dra_error        err = {0};
+    expect_ok(dra_train_config_parse("c.json", json, sizeof json - 1, &c, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        assert_true(c.weight_decay < 0 && c.clip < 0 && c.warmup < 0 && c.min_lr < 0);
+        assert_true(c.beta1 < 0 && c.beta2 < 0 && c.eval_every < 0 && c.guard_steps < 0);
+        const dra_optimizer_config o = dra_train_optimizer(&c);
+        assert_true(o.decay == 0 && o.clip == 0);
+        near(dra_train_rate(&c, 1), 0.5);
+        near(dra_train_rate(&c, 10), 0);
+        expect_ok(dra_train_config_complete(&c, m, &err), &err);
+        assert_true(c.chunk == 0 && c.save_every == -1);
+    }
+    dra_train_config_text(&c, text, sizeof text);
+    assert_non_null(strstr(text, "\"weight_decay\": 0"));
+    assert_non_null(strstr(text, "\"warmup\": 0"));
+    assert_null(strstr(text, "chunk"));
+    assert_null(strstr(text, "-1"));
+    dra_model_destroy(m);
+}
+
+/* Whose 0 is the default is the same as what is not said. */
+static void zeros_are_asked_again(void **state)
+{
+    const struct {
+        dra_train_config given;
+        const char      *text; /* NULL: may be */
+    } rows[] = {{{.weight_decay = -1}, "resume: weight_decay was 0.01 and is 0.0 now"},
+                {{.seed = -1}, "resume: seed was 3 and is 0 now"},
+                {{.chunk = -1, .skip = -1}, NULL}};
+    dra_model *m = make_model("dra-gru-tiny");
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_train_config saved = {.seed = 3};
+        dra_error        err = {0};
+        expect_ok(dra_train_config_complete(&saved, m, &err), &err);
+        const dra_status st = dra_train_config_merge(&saved, &rows[i].given, false, &err);
+        assert_int_equal(st, rows[i].text ? DRA_ERR_VALUE : DRA_OK);
+        if (rows[i].text && !strstr(err.text, rows[i].text)) fail_msg("%s", err.text);
+    }
     dra_model_destroy(m);
 }
 
@@ -299,7 +350,7 @@ static void optimizers_are_filled_in(void **state)
     refused(gru, (dra_train_config){.momentum = 0.5},
             "train: momentum is 0.5, but optimizer adamw has none");
     refused(gru, (dra_train_config){.early_stop = 2, .eval_every = -1},
-            "train: early_stop is 2, but nothing is evaluated (eval_every is below 0)");
+            "train: early_stop is 2, but nothing is evaluated (eval_every is 0)");
     dra_model_destroy(gru);
 }
 
@@ -313,6 +364,8 @@ int main(void)
         cmocka_unit_test(blends_by_hand),
         cmocka_unit_test(stages_by_hand),
         cmocka_unit_test(defaults_are_filled_in),
+        cmocka_unit_test(zeros_are_zeros),
+        cmocka_unit_test(zeros_are_asked_again),
         cmocka_unit_test(survives_json),
         cmocka_unit_test(wrong_json_is_named),
         cmocka_unit_test(what_cannot_be_is_refused),

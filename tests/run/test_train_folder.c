@@ -411,6 +411,55 @@ static void a_batch_too_large_leaves_no_folder(void **state)
     close_fixture(&f);
 }
 
+/* ---- a memory of the program's own ----------------------------------------------------------- */
+
+static void declare_mean(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                         dra_specs *state)
+{
+    static const char *const names[] = {"mean_0", "mean_1"};
+    for (int i = 0; i < s->streams; i++)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){.name = names[i], .shape = DRA_SHAPE(s->H, s->stream[i].width)});
+}
+
+static void step_mean(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    for (int i = 0; i < c->sizes->streams; i++)
+        r->item[i] = r->state[i] = dra_affine(g, dra_add(g, c->state[i], c->x[i]), 0.5, 0);
+}
+
+static const char *const mean_retrievals[] = {"time", NULL};
+static const dra_memory  mean = {
+     .name = "mean", .retrievals = mean_retrievals, .declare = declare_mean, .step = step_mean};
+
+/* It has the parameters of attention: only its name tells it from that. */
+static void a_memory_of_its_own_keeps_its_name(void **state)
+{
+    const dra_train_config train = {.steps = 4, .batch = 2};
+    const dra_memory      *own[] = {&mean, NULL};
+    const char            *run = in_scratch("own");
+    dra_model_config       config;
+    dra_model             *model = NULL;
+    dra_weights           *weights = NULL;
+    dra_error              err = {0};
+    fixture                f;
+    open_fixture(&f, "gpt2-tiny", NULL, put_text("text", sentence, 9));
+    config = *dra_model_config_of(f.model);
+    config.mixer[0].a.own = &mean;
+    config.format = DRA_FORMAT_DRA;
+    dra_model_destroy(f.model);
+    expect_ok(dra_model_create(&config, &f.model, &err), &err);
+    run_until(&f, run, &train, 2);
+    assert_int_equal(dra_folder_load(run, &model, &weights, &err), DRA_ERR_VALUE);
+    assert_non_null(strstr(err.text, "own/config.json: mixer.memory is own:mean, which only"));
+    expect_ok(dra_folder_config_own(run, own, &config, &err), &err);
+    assert_ptr_equal(config.mixer[0].a.own, &mean);
+    assert_int_equal(run_until(&f, run, &train, 0).last.step, 4);
+    expect_ok(dra_model_config_set(&config, "mixer.memory", "append", &err), &err);
+    assert_null(config.mixer[0].a.own);
+    close_fixture(&f);
+}
+
 static void tokens_beyond_counting_are_the_most(void **state)
 {
     const dra_train_config train = {
@@ -445,6 +494,7 @@ int main(void)
         cmocka_unit_test(a_run_that_goes_on_keeps_its_own_settings),
         cmocka_unit_test(another_tokenizer_replaces_the_old_one),
         cmocka_unit_test(a_batch_too_large_leaves_no_folder),
+        cmocka_unit_test(a_memory_of_its_own_keeps_its_name),
         cmocka_unit_test(tokens_beyond_counting_are_the_most),
     };
     return cmocka_run_group_tests_name("train folder", tests, scratch_make, scratch_remove);
