@@ -299,8 +299,10 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
-/* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone. */
-static dra_status check_plain(const dra_mixer *m, const char *who, dra_error *err)
+/* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone, which may take up
+ * to `most` of the first mixer's values. */
+static dra_status check_plain(const dra_mixer *m, const char *who, dra_value_residual most,
+                              dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
     const dra_branch       *b = &m->branch[0];
@@ -308,7 +310,7 @@ static dra_status check_plain(const dra_mixer *m, const char *who, dra_error *er
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
                                     : c->forget                  ? "forget"
                                     : c->latent_kv               ? "latent_kv"
-                                    : c->value_residual          ? "value_residual"
+                                    : c->value_residual > most   ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
                                     : b->config.demo             ? "demo"

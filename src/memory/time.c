@@ -244,7 +244,10 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                             .mix_after = c->options->talk_after,
                                             .sink = c->options->sink}};
     if (dra_graph_failed(g)) return r;
-    if (c->sizes->context) r.config.distance = r.config.slopes = (dra_value){0};
+    if (c->sizes->context) {
+        r.config.distance = r.config.slopes = (dra_value){0};
+        r.config.distance_zero = 0;
+    }
     see(g, &r);
     place(g, &r);
     if (c->drop.p > 0) {

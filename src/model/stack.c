@@ -262,7 +262,7 @@ static dra_status check_values(const dra_stack *s, dra_error *err)
     for (int i = 0; i < s->n_entries; i++) {
         const dra_mixer        *mixer = dra_sublayer_mixer(s->entry[i].sublayer);
         const dra_mixer_config *c = mixer ? dra_mixer_config_of(mixer) : NULL;
-        if (!c || c->value_residual == DRA_VALUES_OWN) continue;
+        if (!c || c->context || c->value_residual == DRA_VALUES_OWN) continue;
         if (!first) first = c;
         const int64_t K = c->kv_heads ? c->kv_heads : c->heads;
         if (K == (first->kv_heads ? first->kv_heads : first->heads) &&

@@ -54,6 +54,7 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"rotary_xpos", "attn_num_mem_kv"}, /* there scores of learned keys depend on what follows */
     {"attn_use_latent_kv", "attn_qk_norm"},
     {"attn_use_latent_kv", "attn_num_mem_kv"},
     {"attn_use_latent_kv", "add_value_residual"},
@@ -99,6 +100,13 @@ static const need needs[] = {
     {"only_cross", "cross_attend", 0},
     {"cross_residual_attn", "cross_attend", 0},
 };
+
+const char *dra_xt_need(const char *name)
+{
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (strcmp(needs[i].a, name) == 0) return needs[i].b;
+    return NULL;
+}
 
 static bool is_on(const checking *k, const char *name)
 {
