@@ -259,6 +259,23 @@ static const char *item_option(const dra_mixer_config *c)
                                 : NULL;
 }
 
+/* Options that one memory of a blend may have for itself. */
+static dra_status check_either(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const char             *found = m->branch[0].retrieval->name;
+    if (c->rotary && !dra_mixer_reads_time(c))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary needs a retrieval over time, found %s",
+                        found);
+    if (c->attention_dropout > 0 && !dra_mixer_reads_time(c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: attention_dropout needs a retrieval over time, found %s", found);
+    if (c->score_scale > 0 && !dra_mixer_has_scores(c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: score_scale needs a retrieval of items or slots, found %s", found);
+    return DRA_OK;
+}
+
 static dra_status check_reads(const dra_mixer *m, dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
@@ -266,9 +283,6 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     for (int i = 0; i < m->branches; i++) {
         const dra_branch    *b = &m->branch[i];
         const dra_retrieval *how = b->retrieval;
-        if (c->rotary && !how->over_time)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "mixer: rotary needs a retrieval over time, found %s", how->name);
         if (option && !(how->over_time && how->from_memory))
             return dra_fail(err, DRA_ERR_VALUE,
                             "mixer: %s needs retrieval time or window, found %s", option,
@@ -335,7 +349,7 @@ static dra_status check_context(const dra_mixer *m, dra_error *err)
     if (!c->context) return DRA_OK;
     if (other)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: a context and %s exclude each other", other);
-    return check_plain(m, "a context", err);
+    return check_plain(m, "a context", DRA_VALUES_HALF, err);
 }
 
 static dra_status check_xl(const dra_mixer *m, dra_error *err)
@@ -343,7 +357,7 @@ static dra_status check_xl(const dra_mixer *m, dra_error *err)
     if (!m->config.xl_memory) return DRA_OK;
     if (m->config.whole)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and whole exclude each other");
-    return check_plain(m, "xl_memory", err);
+    return check_plain(m, "xl_memory", DRA_VALUES_OWN, err);
 }
 
 static dra_status check_memory(const dra_mixer *m, dra_error *err)
@@ -382,6 +396,7 @@ dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
     dra_status st = check_reads(m, err);
+    if (st == DRA_OK) st = check_either(m, err);
     if (st == DRA_OK) st = check_context(m, err);
     if (st == DRA_OK) st = check_xl(m, err);
     if (st != DRA_OK) return st;

@@ -332,9 +332,18 @@ static const bad choices[] = {
     {{SIZES, .rotary = true, .a = {"wkv"}},
      0,
      "mixer: rotary needs a retrieval over time, found formula"},
-    {{SIZES, .rotary = true, .blend = DRA_BLEND_LEARNED, .b = {"wkv"}},
+    {{SIZES, .score_scale = 2, .a = {"gru", .retrieval = "none"}},
      0,
-     "mixer: rotary needs a retrieval over time, found formula"},
+     "mixer: score_scale needs a retrieval of items or slots, found none"},
+    {{SIZES, .score_scale = 2, .a = {"delta"}},
+     0,
+     "mixer: score_scale needs a retrieval of items or slots, found formula"},
+    {{SIZES, .attention_dropout = 0.1, .a = {"slots"}},
+     0,
+     "mixer: attention_dropout needs a retrieval over time, found slots-own"},
+    {{SIZES, .attention_dropout = 0.1, .a = {"moment"}},
+     0,
+     "mixer: attention_dropout needs a retrieval over time, found formula"},
 };
 
 /* ---- the stability kit and what is shown ----------------------------------------------------- */
