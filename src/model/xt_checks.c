@@ -318,6 +318,8 @@ static dra_status check_pool(const checking *k)
     const char   *pool = x->use_cls_token ? "use_cls_token" : "average_pool_embed";
     if (x->average_pool_embed && x->use_cls_token)
         return refuse(k, "average_pool_embed excludes use_cls_token");
+    if (x->num_cls_tokens > 1 && !x->use_cls_token)
+        return refuse(k, "num_cls_tokens needs use_cls_token");
     if (!x->average_pool_embed && !x->use_cls_token)
         return x->logits_dim && x->logits_dim != x->c.vocab
                    ? refuse(k,
@@ -348,6 +350,8 @@ static dra_status check_wrapper(const checking *k)
         return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                       (long long)x->emb_dim, (long long)x->c.dim);
     if (x->c.xl.down && !x->c.xl.memory) return refuse(k, "shift_mem_down needs max_mem_len");
+    if (x->c.xl.memory && x->cross_attend)
+        return refuse(k, "max_mem_len excludes cross_attend");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)
