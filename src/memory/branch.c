@@ -203,6 +203,8 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     if (c->joint && strcmp(c->retrieval, "joint") != 0)
         return dra_fail(err, DRA_ERR_VALUE, "%s: joint is %d, but retrieval is %s", name,
                         (int)c->joint, c->retrieval);
+    if (c->gamma.share && !(b->memory->options & DRA_OPTION_TIMESCALES))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.share is set, which only ema has", name);
     if (c->dim > 0 && !c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
                         (long long)c->dim);

@@ -153,6 +153,9 @@ static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
     if (c->blend == DRA_BLEND_NUMBER && !(c->blend_value >= 0 && c->blend_value <= 1))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: blend is %g, expected 0 <= a <= 1",
                         c->blend_value);
+    if (c->blend == DRA_BLEND_NONE && c->blend_value != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: blend_value is %g without a blend",
+                        c->blend_value);
     if (c->blend == DRA_BLEND_NONE && (c->b.memory || c->b.own))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: a second memory without a blend");
     return DRA_OK;
@@ -259,6 +262,17 @@ static const char *item_option(const dra_mixer_config *c)
                                 : NULL;
 }
 
+/* Whether anything looks at queries or keys: with retrieval none values alone do, unless they share
+ * their state with the keys. */
+static bool asks(const dra_mixer *m)
+{
+    bool some = false;
+    for (int i = 0; i < m->branches; i++)
+        some = some || m->branch[i].config.joined ||
+               strcmp(m->branch[i].config.retrieval, "none") != 0;
+    return some;
+}
+
 /* Options that one memory of a blend may have for itself. */
 static dra_status check_either(const dra_mixer *m, dra_error *err)
 {
@@ -270,6 +284,9 @@ static dra_status check_either(const dra_mixer *m, dra_error *err)
     if (c->attention_dropout > 0 && !dra_mixer_reads_time(c))
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: attention_dropout needs a retrieval over time, found %s", found);
+    if (c->qk_norm && !asks(m))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: qk_norm needs a retrieval that asks by queries, found %s", found);
     if (c->score_scale > 0 && !dra_mixer_has_scores(c))
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: score_scale needs a retrieval of items or slots, found %s", found);
@@ -370,6 +387,38 @@ static dra_status check_memory(const dra_mixer *m, dra_error *err)
     if (m->config.gives_memory && m->config.kv_heads)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: memory_residual and kv_heads exclude each other");
+    return DRA_OK;
+}
+
+static bool has_decay(const dra_branch *b)
+{
+    bool has = b->config.decay != DRA_DECAY_NONE;
+    for (int i = 0; i < b->n_params; i++) has = has || dra_branch_param(b, i)->decay;
+    return has;
+}
+
+/* The first key of gamma that is set; NULL: none is. */
+static const char *gamma_key(const dra_gamma_config *c)
+{
+    return c->per                                 ? "per"
+           : c->start                             ? "init"
+           : c->value != 0                        ? "value"
+           : c->ranged                            ? "range"
+           : c->depth[0] != 0 || c->depth[1] != 0 ? "depth"
+           : c->learn == DRA_OFF                  ? "learn"
+           : c->share                             ? "share"
+                                                  : NULL;
+}
+
+dra_status dra_mixer_check_gammas(const dra_mixer *m, dra_error *err)
+{
+    for (int i = 0; i < m->branches; i++) {
+        const dra_branch *b = &m->branch[i];
+        const char       *key = gamma_key(&b->config.gamma);
+        if (key && !has_decay(b))
+            return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.%s is set, but it has no gamma",
+                            b->memory->name, key);
+    }
     return DRA_OK;
 }
 

@@ -66,15 +66,26 @@ static inline void effect_stir(effect_model *m)
     m->known[EFFECT_FIRST_VALUES] = true;
 }
 
-/* `text` is taken over. A refusal is kept in m->err. */
+/* A refusal is kept in m->err. */
+static inline void effect_make(effect_model *m)
+{
+    dra_status st = dra_model_create(&m->c, &m->model, &m->err);
+    if (st == DRA_OK) st = dra_weights_draw(m->model, 3, &m->weights, &m->err);
+    if (st == DRA_OK) m->c = *dra_model_config_of(m->model);
+    if (st == DRA_OK) {
+        effect_stir(m);
+        return;
+    }
+    dra_model_destroy(m->model);
+    m->model = NULL;
+}
+
+/* `text` is taken over. */
 static inline void effect_open(effect_model *m, char *text)
 {
     *m = (effect_model){.text = text, .device = check_device(1, "ref")};
-    dra_status st = dra_model_config_parse("config", text, strlen(text), &m->c, &m->err);
-    if (st == DRA_OK) st = dra_model_create(&m->c, &m->model, &m->err);
-    if (st == DRA_OK) st = dra_weights_draw(m->model, 3, &m->weights, &m->err);
-    if (st == DRA_OK) m->c = *dra_model_config_of(m->model);
-    if (st == DRA_OK) effect_stir(m);
+    if (dra_model_config_parse("config", text, strlen(text), &m->c, &m->err) == DRA_OK)
+        effect_make(m);
 }
 
 static inline void effect_close(effect_model *m)
