@@ -367,8 +367,7 @@ DRA_API dra_model_result dra_model_build(dra_graph *g, const dra_model *m,
 
 typedef struct dra_weights dra_weights; /* opaque: a value for each parameter of a model */
 
-/* First values, drawn from a seed. Refused where the config of this new model says what would do
- * nothing in it, attention_dropout or blend_value; older models that say it are loaded. */
+/* First values, drawn from a seed. */
 DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out,
                                     dra_error *err);
 /* The same of an RWKV model as its original trainer has it: blocks start as the identity. */

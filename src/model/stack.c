@@ -243,21 +243,6 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     return check_lists(c, count_sublayers(c), err);
 }
 
-dra_status dra_stack_check_new(const dra_model_config *c, dra_error *err)
-{
-    const bool context = c->depth && strchr(block_of(c), 'c');
-    for (int i = 0; i < c->mixers; i++)
-        if (c->mixer[i].blend == DRA_BLEND_LEARNED && c->mixer[i].blend_value != 0)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "model: mixer %d: blend_value is %g, but the blend is learned", i,
-                            c->mixer[i].blend_value);
-    if (!(c->attention_dropout > 0) || context || any_mixer(c, dra_mixer_reads_time)) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "model: attention_dropout is %g, but no mixer has a retrieval over time: time, "
-                    "window or joint",
-                    c->attention_dropout);
-}
-
 /* ---- making one ------------------------------------------------------------------------------ */
 
 /* Asks a mixer only for what it can show. */

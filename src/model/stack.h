@@ -60,8 +60,6 @@ typedef struct dra_stack {
 /* Makes all sublayers and declares their tensors. What a mixer is asked to show is asked only of
  * those that have it; an auxiliary loss that none has is refused. */
 dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *err);
-/* What a new model may not say, as it would do nothing; older ones that say it are read. */
-dra_status dra_stack_check_new(const dra_model_config *c, dra_error *err);
 void       dra_stack_declare(dra_stack *s, dra_specs *params, dra_specs *state);
 void       dra_stack_close(dra_stack *s);
 

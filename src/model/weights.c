@@ -13,7 +13,6 @@
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
-#include "model/stack.h"
 #include "model/weights_cache.h"
 #include "sequence/module.h"
 
@@ -103,9 +102,8 @@ static dra_status own(dra_weights *w, int i, dra_error *err)
 
 dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out, dra_error *err)
 {
-    dra_weights *w = NULL;
-    dra_status   st = dra_stack_check_new(dra_model_config_of(m), err);
-    if (st == DRA_OK) st = create(m, &w, err);
+    dra_weights *w;
+    dra_status   st = create(m, &w, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) {
         st = own(w, i, err);
         if (st == DRA_OK) dra_specs_fill(w->specs, i, seed, w->at[i].own);
