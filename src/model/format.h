@@ -204,8 +204,8 @@ typedef struct dra_file_tensor { /* a tensor of a file, and the parameters in it
     int                  param[DRA_PARTS_MOST];
 } dra_file_tensor;
 
-/* All tensors that a format makes of parameters, named and shaped as those of the file `like`; NULL:
- * as the rules say. *out is to be freed. -1: no memory. */
+/* All tensors that a format makes of parameters, named and shaped as those of the file `like`, or,
+ * if it is NULL, as the rules say. *out is to be freed. -1: no memory. */
 int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
                          const dra_tensor_source *like, dra_file_tensor **out);
 

@@ -350,8 +350,7 @@ static dra_status check_wrapper(const checking *k)
         return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                       (long long)x->emb_dim, (long long)x->c.dim);
     if (x->c.xl.down && !x->c.xl.memory) return refuse(k, "shift_mem_down needs max_mem_len");
-    if (x->c.xl.memory && x->cross_attend)
-        return refuse(k, "max_mem_len excludes cross_attend");
+    if (x->c.xl.memory && x->cross_attend) return refuse(k, "max_mem_len excludes cross_attend");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

@@ -40,7 +40,7 @@ IDS = [1, 5, 3, 9, 0, 7, 2, 4]
 
 
 def in_segments(model, row):
-    """Logits of the last of several texts of four tokens, each with the memories of those before."""
+    """Logits of the last of several texts of four tokens, each with memories of those before."""
     mems = None
     for k in range(row["segments"]):
         ids = torch.tensor([[IDS[(t - k) % len(IDS)] for t in range(4)]])

@@ -2,12 +2,12 @@
 
     x_options.py LIBDRA DOUBLE_DRA [PART OF A ROW'S NAME]
 
-Options are those of the tables in src/model/xt_tables.c; tests/data/xt-effects.json has the wrappers
+Options are those of the tables in src/model/xt_tables.c; tests/data/xt-effects.json has wrappers
 they are tried in, a value for each that is not just true, and what some need besides. A row is a
 wrapper with one option. Where dra takes the config, the library must, too; outputs, loss and
 gradients of the double build are compared with it, and the model with the option with the one
 without, whose parameters it has where their shapes are the same. What the option changes is the
-first of these that differs: outputs, gradients, parameters (there are others), first values, or what
+first of these that differs: outputs, gradients, parameters (there are others), first values, what
 is dropped out when learning. Rows that change nothing or differ have to be explained in the file.
 """
 import copy
@@ -362,7 +362,8 @@ def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(f"usage: {sys.argv[0]} LIBDRA DOUBLE_DRA [PART OF A ROW'S NAME]")
     checker, program = Checker(os.path.abspath(sys.argv[1])), os.path.abspath(sys.argv[2])
-    part, verdicts, effects, bad = sys.argv[3] if len(sys.argv) == 4 else "", Counter(), Counter(), 0
+    part = sys.argv[3] if len(sys.argv) == 4 else ""
+    verdicts, effects, bad = Counter(), Counter(), 0
     for subject in WITH["subjects"]:
         cache, own = {}, Counter()
         for option, kind in options_of(subject):
@@ -372,7 +373,8 @@ def main():
             own[verdict] += 1
             effects.update([what] if verdict == "equal" else [])
             fine = verdict in ("refused", "same") or verdict == "equal" and what != "nothing"
-            if not fine and not explained(subject, option, "nothing" if what == "nothing" else verdict):
+            if not fine and not explained(subject, option,
+                                          "nothing" if what == "nothing" else verdict):
                 bad += 1
                 print(f"UNEXPLAINED {subject['name']}: {option}: {verdict}, {what} {remark}",
                       flush=True)
