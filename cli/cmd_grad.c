@@ -84,7 +84,7 @@ static dra_status write_all(const cli_model *m, dra_gradients *l, double loss, c
         values[i] = dra_gradients_of(l, i);
         if (!values[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     }
-    if (st == DRA_OK) st = dra_weights_save_like(m->model, values, 1, &extra, path, err);
+    if (st == DRA_OK) st = dra_weights_save_like(m->weights, values, 1, &extra, path, err);
     free(values);
     return st;
 }

@@ -320,8 +320,9 @@ typedef enum dra_channel {
     DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
     DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
     DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a piece starts */
-    DRA_CHANNEL_VALUES,    /* "values": (B, T, K, E), v of the first mixer, value_residual */
-    DRA_CHANNEL_CONDITION, /* "condition": (B, width), of norms and branches */
+    DRA_CHANNEL_VALUES,       /* "values": (B, T, K, E), v of the first mixer, value_residual */
+    DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
+    DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
     DRA_CHANNELS
 } dra_channel;
 

@@ -412,9 +412,10 @@ DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_c
  * one; NULL: none. Reads all of them, as they are stored. */
 DRA_API int64_t    dra_weights_not_finite(const dra_weights *w, const char **first);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
-/* A number for each weight, such as its gradient, under the same names and shapes, and further
- * tensors. */
-DRA_API dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values,
+/* A number for each weight, such as its gradient, and further tensors: under the names and in the
+ * shapes of the file that the weights were loaded from, of drawn ones in those of dra_weights_save.
+ * What files store instead of a parameter (e^p, p / 2) is not made of these numbers. */
+DRA_API dra_status dra_weights_save_like(const dra_weights *w, const dra_real *const *values,
                                          size_t n_extra, const dra_tensor_item *extra,
                                          const char *path, dra_error *err);
 DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */

@@ -27,17 +27,25 @@ const dra_memory *dra_memory_find(const char *name)
     return NULL;
 }
 
-static bool reads_time(const dra_memory_config *c)
+static const dra_retrieval *retrieval_of(const dra_memory_config *c)
 {
+    static const dra_retrieval unknown = {0}; /* which is refused later */
     const dra_memory    *m = c->own ? c->own : dra_memory_find(c->memory ? c->memory : "append");
     const char          *name = c->retrieval ? c->retrieval : m ? m->retrievals[0] : "none";
     const dra_retrieval *how = dra_retrieval_find(name);
-    return how && how->over_time;
+    return how ? how : &unknown;
 }
 
 bool dra_mixer_reads_time(const dra_mixer_config *c)
 {
-    return reads_time(&c->a) && (c->blend == DRA_BLEND_NONE || reads_time(&c->b));
+    return retrieval_of(&c->a)->over_time ||
+           (c->blend != DRA_BLEND_NONE && retrieval_of(&c->b)->over_time);
+}
+
+bool dra_mixer_has_scores(const dra_mixer_config *c)
+{
+    return dra_mixer_reads_time(c) || retrieval_of(&c->a)->slots ||
+           (c->blend != DRA_BLEND_NONE && retrieval_of(&c->b)->slots);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -195,6 +203,8 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     if (c->joint && strcmp(c->retrieval, "joint") != 0)
         return dra_fail(err, DRA_ERR_VALUE, "%s: joint is %d, but retrieval is %s", name,
                         (int)c->joint, c->retrieval);
+    if (c->gamma.share && !(b->memory->options & DRA_OPTION_TIMESCALES))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.share is set, which only ema has", name);
     if (c->dim > 0 && !c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
                         (long long)c->dim);

@@ -1,4 +1,5 @@
 /* One memory with its retrieval inside a mixer: the graph of remembering and retrieving. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,11 +78,14 @@ static void split(const building *u, dra_value item[2])
     item[1] = dra_head_linear(u->g, item[1], nu);
 }
 
-/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. */
+/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. Reads of slots
+ * divide by sqrt(D), which another score_scale undoes. */
 static dra_value asked(const building *u)
 {
-    dra_graph *g = u->g;
-    dra_value  q = u->qkv[0];
+    dra_graph   *g = u->g;
+    const double scale = u->options->config->score_scale * sqrt((double)u->b->sizes.D);
+    dra_value    q = u->qkv[0];
+    if (u->b->retrieval->slots && scale > 0) q = dra_affine(g, q, scale, 0);
     if (u->b->config.pi)
         q = dra_linear(g, q, dra_transpose(g, param(u, "pi_k"), 0, 1), (dra_value){0});
     if (u->b->folds) q = dra_head_linear(g, q, dra_transpose(g, param(u, "kappa"), 1, 2));

@@ -20,6 +20,11 @@ dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "gamma.learn is %d, expected 0 to 2", (int)c->learn);
     if (c->start == DRA_GAMMA_CONST && !(c->value > 0 && c->value < 1))
         return dra_fail(err, DRA_ERR_VALUE, "gamma.value is %g, expected 0 < gamma < 1", c->value);
+    if (c->start != DRA_GAMMA_CONST && c->value != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "gamma.value is %g, but gamma.init is not const",
+                        c->value);
+    if (c->start == DRA_GAMMA_CONST && c->ranged)
+        return dra_fail(err, DRA_ERR_VALUE, "gamma.range is set, but gamma.init is const");
     if (c->ranged && !are_exponents(c->range))
         return dra_fail(err, DRA_ERR_VALUE, "gamma.range is %g, %g, expected -64 to 64",
                         c->range[0], c->range[1]);

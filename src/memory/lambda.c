@@ -22,6 +22,9 @@ dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_e
                         memory);
     if (c->decay_form && c->decay == DRA_DECAY_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "%s: decay_form is set, but there is no decay", memory);
+    if (c->gamma.learn == DRA_OFF && c->decay == DRA_DECAY_DATA)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.learn is off, but decay data is learned",
+                        memory);
     if (c->decay_rank && c->decay != DRA_DECAY_DATA)
         return dra_fail(err, DRA_ERR_VALUE, "%s: decay_rank is %lld, which only decay data has",
                         memory, (long long)c->decay_rank);

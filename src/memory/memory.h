@@ -54,8 +54,10 @@ typedef struct dra_retrieval {
 } dra_retrieval;
 
 const dra_retrieval *dra_retrieval_find(const char *name);
-/* Whether all memories of a mixer read items of the past: positions mean something. */
+/* Whether a memory of the mixer reads items of the past: positions mean something, and its weights
+ * are dropped out; whether one is read by a softmax at all, over items or slots. */
 bool dra_mixer_reads_time(const dra_mixer_config *c);
+bool dra_mixer_has_scores(const dra_mixer_config *c);
 
 /* For retrievals that keep items: K and V as states; queries over the items of the state and those
  * of this call, key and value. lse (B, H, T) may be NULL. */

@@ -319,6 +319,7 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
+    if (st == DRA_OK) st = dra_mixer_check_gammas(m, err);
     if (st == DRA_OK) st = dra_mixer_check_shows(m, err);
     if (st == DRA_OK) {
         m->module = (dra_module){.params = m->params,

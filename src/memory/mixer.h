@@ -81,7 +81,9 @@ static inline dra_mixer_param dra_mix_mu(int mix)
 dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err);
 /* The same where the memories and their retrievals matter. */
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err);
-/* Once its tensors are declared: what it is asked to show is there, in one memory at least. */
+/* Once its tensors are declared: decays are set only of memories that have any. */
+dra_status dra_mixer_check_gammas(const dra_mixer *m, dra_error *err);
+/* Likewise: what it is asked to show is there, in one memory at least. */
 dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err);
 
 void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_call *call,

@@ -153,6 +153,9 @@ static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
     if (c->blend == DRA_BLEND_NUMBER && !(c->blend_value >= 0 && c->blend_value <= 1))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: blend is %g, expected 0 <= a <= 1",
                         c->blend_value);
+    if (c->blend == DRA_BLEND_NONE && c->blend_value != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: blend_value is %g without a blend",
+                        c->blend_value);
     if (c->blend == DRA_BLEND_NONE && (c->b.memory || c->b.own))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: a second memory without a blend");
     return DRA_OK;
@@ -259,6 +262,37 @@ static const char *item_option(const dra_mixer_config *c)
                                 : NULL;
 }
 
+/* Whether anything looks at queries or keys: with retrieval none values alone do, unless they share
+ * their state with the keys. */
+static bool asks(const dra_mixer *m)
+{
+    bool some = false;
+    for (int i = 0; i < m->branches; i++)
+        some = some || m->branch[i].config.joined ||
+               strcmp(m->branch[i].config.retrieval, "none") != 0;
+    return some;
+}
+
+/* Options that one memory of a blend may have for itself. */
+static dra_status check_either(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const char             *found = m->branch[0].retrieval->name;
+    if (c->rotary && !dra_mixer_reads_time(c))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary needs a retrieval over time, found %s",
+                        found);
+    if (c->attention_dropout > 0 && !dra_mixer_reads_time(c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: attention_dropout needs a retrieval over time, found %s", found);
+    if (c->qk_norm && !asks(m))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: qk_norm needs a retrieval that asks by queries, found %s", found);
+    if (c->score_scale > 0 && !dra_mixer_has_scores(c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: score_scale needs a retrieval of items or slots, found %s", found);
+    return DRA_OK;
+}
+
 static dra_status check_reads(const dra_mixer *m, dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
@@ -266,9 +300,6 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     for (int i = 0; i < m->branches; i++) {
         const dra_branch    *b = &m->branch[i];
         const dra_retrieval *how = b->retrieval;
-        if (c->rotary && !how->over_time)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "mixer: rotary needs a retrieval over time, found %s", how->name);
         if (option && !(how->over_time && how->from_memory))
             return dra_fail(err, DRA_ERR_VALUE,
                             "mixer: %s needs retrieval time or window, found %s", option,
@@ -299,8 +330,10 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
-/* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone. */
-static dra_status check_plain(const dra_mixer *m, const char *who, dra_error *err)
+/* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone, which may take up
+ * to `most` of the first mixer's values. */
+static dra_status check_plain(const dra_mixer *m, const char *who, dra_value_residual most,
+                              dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
     const dra_branch       *b = &m->branch[0];
@@ -308,7 +341,7 @@ static dra_status check_plain(const dra_mixer *m, const char *who, dra_error *er
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
                                     : c->forget                  ? "forget"
                                     : c->latent_kv               ? "latent_kv"
-                                    : c->value_residual          ? "value_residual"
+                                    : c->value_residual > most   ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
                                     : b->config.demo             ? "demo"
@@ -333,7 +366,7 @@ static dra_status check_context(const dra_mixer *m, dra_error *err)
     if (!c->context) return DRA_OK;
     if (other)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: a context and %s exclude each other", other);
-    return check_plain(m, "a context", err);
+    return check_plain(m, "a context", DRA_VALUES_HALF, err);
 }
 
 static dra_status check_xl(const dra_mixer *m, dra_error *err)
@@ -341,7 +374,7 @@ static dra_status check_xl(const dra_mixer *m, dra_error *err)
     if (!m->config.xl_memory) return DRA_OK;
     if (m->config.whole)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and whole exclude each other");
-    return check_plain(m, "xl_memory", err);
+    return check_plain(m, "xl_memory", DRA_VALUES_OWN, err);
 }
 
 static dra_status check_memory(const dra_mixer *m, dra_error *err)
@@ -354,6 +387,38 @@ static dra_status check_memory(const dra_mixer *m, dra_error *err)
     if (m->config.gives_memory && m->config.kv_heads)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: memory_residual and kv_heads exclude each other");
+    return DRA_OK;
+}
+
+static bool has_decay(const dra_branch *b)
+{
+    bool has = b->config.decay != DRA_DECAY_NONE;
+    for (int i = 0; i < b->n_params; i++) has = has || dra_branch_param(b, i)->decay;
+    return has;
+}
+
+/* The first key of gamma that is set; NULL: none is. */
+static const char *gamma_key(const dra_gamma_config *c)
+{
+    return c->per                                 ? "per"
+           : c->start                             ? "init"
+           : c->value != 0                        ? "value"
+           : c->ranged                            ? "range"
+           : c->depth[0] != 0 || c->depth[1] != 0 ? "depth"
+           : c->learn == DRA_OFF                  ? "learn"
+           : c->share                             ? "share"
+                                                  : NULL;
+}
+
+dra_status dra_mixer_check_gammas(const dra_mixer *m, dra_error *err)
+{
+    for (int i = 0; i < m->branches; i++) {
+        const dra_branch *b = &m->branch[i];
+        const char       *key = gamma_key(&b->config.gamma);
+        if (key && !has_decay(b))
+            return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.%s is set, but it has no gamma",
+                            b->memory->name, key);
+    }
     return DRA_OK;
 }
 
@@ -380,6 +445,7 @@ dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
     dra_status st = check_reads(m, err);
+    if (st == DRA_OK) st = check_either(m, err);
     if (st == DRA_OK) st = check_context(m, err);
     if (st == DRA_OK) st = check_xl(m, err);
     if (st != DRA_OK) return st;

@@ -140,8 +140,9 @@ static dra_value first_share(const building *b, dra_value x)
  * see. */
 static dra_value mix_values(const building *b, dra_value seen, dra_value x, dra_value v)
 {
-    dra_graph *g = b->g;
-    dra_value *first = &b->channels->value[DRA_CHANNEL_VALUES], share = dra_number(g, 0.5);
+    dra_graph        *g = b->g;
+    const dra_channel at = b->m->config.context ? DRA_CHANNEL_CROSS_VALUES : DRA_CHANNEL_VALUES;
+    dra_value        *first = &b->channels->value[at], share = dra_number(g, 0.5);
     if (b->m->config.value_residual == DRA_VALUES_OWN || dra_graph_failed(g)) return v;
     if (!first->id) return *first = v;
     if (b->m->config.value_residual == DRA_VALUES_CHANNEL)

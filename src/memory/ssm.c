@@ -17,6 +17,8 @@ static int64_t modes(const dra_memory_sizes *s) { return s->config->modes ? s->c
 
 static dra_status check(const dra_memory_sizes *s, dra_error *err)
 {
+    if (s->config->gamma.per)
+        return dra_fail(err, DRA_ERR_VALUE, "ssm: gamma is per mode, found per channel");
     if (modes(s) > 0) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "ssm: modes is %lld, expected 1 or more",
                     (long long)modes(s));
@@ -37,7 +39,8 @@ static void declare_stream(const dra_memory_sizes *s, int i, const char *prefix,
         write[k] = 1 / (1 + exp(beta[k])); /* 1 - a */
     }
     dra_specs_add(params, prefix,
-                  &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta, .decay = true});
+                  &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta, .decay = true,
+                              .frozen = s->config->gamma.learn == DRA_OFF});
     dra_specs_add(params, prefix, &(dra_spec){name[WRITE], all, DRA_FILL_VALUES, .values = write});
     dra_specs_add(params, prefix, &(dra_spec){name[READ], all, .number = 1 / (double)N});
     dra_specs_add(params, prefix, &(dra_spec){name[SKIP], DRA_SHAPE(s->H, W), .number = 1});

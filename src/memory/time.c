@@ -5,8 +5,8 @@
  * softmax reads are handed to dra_attend here.
  *
  * Transformer-XL: K and V are tables of M rows for the memory and L for the piece so far. Where a
- * piece starts, the keys and values of its memory are made once; positions are rows of the table,
- * which have the distances that tokens have. */
+ * piece starts, the keys and values of its memory are made once. Distances are those of rows of the
+ * table, which are those of tokens; rotations count from the start of the piece. */
 #include <math.h>
 #include <stdio.h>
 
@@ -68,20 +68,23 @@ static dra_value rotate_by(dra_graph *g, const dra_read_call *c, dra_value x, dr
 
 static bool in_pieces(const dra_read_call *c) { return c->tokens->pieces.length > 0; }
 
-/* The same for tokens. */
+/* The same for tokens, which in a piece count from its start: learned keys, which have no position,
+ * see the same queries in every piece. */
 static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
 {
-    return rotate_by(g, c, x, in_pieces(c) ? c->tokens->pieces.rows.at : c->tokens->pos, key);
+    const dra_token_pieces *p = &c->tokens->pieces;
+    if (!c->options->config->rotary || !in_pieces(c))
+        return rotate_by(g, c, x, c->tokens->pos, key);
+    return rotate_by(g, c, x, dra_sub(g, p->rows.at, dra_integer(g, (int32_t)p->memory)), key);
 }
 
-/* Keys of Transformer-XL's memory. */
+/* Keys of Transformer-XL's memory, which ends where the piece starts. */
 static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k)
 {
     if (!k.id || dra_graph_failed(g)) return k;
-    const dra_token_pieces *p = &c->tokens->pieces;
-    const dra_value         row = dra_add(g, dra_arange(g, p->seen),
-                                          dra_integer(g, (int32_t)(p->memory - p->seen)));
-    return rotate_by(g, c, k, dra_broadcast(g, row, DRA_SHAPE(c->tokens->B, p->seen)), true);
+    const int64_t   n = c->tokens->pieces.seen;
+    const dra_value at = dra_sub(g, dra_arange(g, n), dra_integer(g, (int32_t)n));
+    return rotate_by(g, c, k, dra_broadcast(g, at, DRA_SHAPE(c->tokens->B, n)), true);
 }
 
 static bool needs_scores(const dra_mixer_config *m)
@@ -241,7 +244,10 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                             .mix_after = c->options->talk_after,
                                             .sink = c->options->sink}};
     if (dra_graph_failed(g)) return r;
-    if (c->sizes->context) r.config.distance = r.config.slopes = (dra_value){0};
+    if (c->sizes->context) {
+        r.config.distance = r.config.slopes = (dra_value){0};
+        r.config.distance_zero = 0;
+    }
     see(g, &r);
     place(g, &r);
     if (c->drop.p > 0) {

@@ -293,7 +293,8 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
                                    &c->rules, err);
     if (st == DRA_OK && !how->skip_hash) st = dra_tensor_source_check(c->from, err);
     if (st == DRA_OK) st = check(c, err);
-    if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);
+    if (st == DRA_OK)
+        c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), NULL, &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
     if (st == DRA_OK) st = check_dtype(c, err);
     return st == DRA_OK ? check_tokenizer(c, err) : st;

@@ -15,8 +15,19 @@ static int part(const dra_specs *params, const dra_name_rule *first, int64_t l, 
     return dra_specs_find(params, name);
 }
 
+/* As the file has it, which may name a tensor in several ways and give it other axes. */
+static void take_after(const dra_name_rules *rules, const dra_tensor_source *like,
+                       const dra_spec *p, dra_file_tensor *t)
+{
+    const dra_name_rule           *r;
+    const dra_tensor_source_entry *e = like ? dra_format_find(rules, like, p, &r) : NULL;
+    if (!e) return;
+    snprintf(t->name, sizeof t->name, "%s", e->info->name);
+    if (dra_shape_count(&e->info->shape) == dra_shape_count(&t->shape)) t->shape = e->info->shape;
+}
+
 int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
-                         dra_file_tensor **out)
+                         const dra_tensor_source *like, dra_file_tensor **out)
 {
     const int        P = dra_specs_count(params);
     dra_file_tensor *list = *out = calloc(2 * (size_t)P + 1, sizeof *list);
@@ -36,8 +47,9 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
             dra_name_rule_name(rules, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
+        take_after(rules, like, p, t);
         const char *copy = !r ? NULL : r->also ? r->also : l == 0 ? r->unread : NULL;
-        if (!copy) continue;
+        if (!copy || (like && !dra_format_look(rules, like, copy, l))) continue;
         list[n] = *t;
         dra_pattern_fill(rules->prefix, copy, l, list[n++].name);
     }
@@ -123,7 +135,7 @@ dra_status dra_weights_write_items(const dra_format *format, const char *path,
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err)
 {
     dra_file_tensor *list;
-    const int        n = dra_file_tensor_list(s->rules, s->params, &list);
+    const int        n = dra_file_tensor_list(s->rules, s->params, s->like, &list);
     const size_t     made = (size_t)(n > 0 ? n : 0), C = (size_t)s->rules->constants;
     const size_t     all = made + C + s->n_extra;
     dra_tensor_item *items = calloc(all + 1, sizeof *items);

@@ -141,6 +141,8 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
 dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
                               const dra_model_config *can, dra_error *err);
 
+/* The table of its keys (config.c). */
+const struct dra_field *dra_model_config_fields(void);
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
 json_t *dra_model_config_object(const dra_model_config *c);
 /* The text of config.json: the config and the other keys of `object`; to be freed. NULL: err says
@@ -202,9 +204,10 @@ typedef struct dra_file_tensor { /* a tensor of a file, and the parameters in it
     int                  param[DRA_PARTS_MOST];
 } dra_file_tensor;
 
-/* All tensors that a format makes of parameters; *out is to be freed. -1: no memory. */
+/* All tensors that a format makes of parameters, named and shaped as those of the file `like`, or,
+ * if it is NULL, as the rules say. *out is to be freed. -1: no memory. */
 int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
-                         dra_file_tensor **out);
+                         const dra_tensor_source *like, dra_file_tensor **out);
 
 /* The numbers of parameter i, good until the next call. NULL: err says why not. */
 typedef const dra_real *(*dra_get_param)(void *user, int i, dra_error *err);
@@ -221,9 +224,10 @@ typedef struct dra_weights_writer { /* a file to write */
     dra_get_param         get;
     /* Or parameter i as it is stored already, and its layout; may be NULL: only get is asked. */
     const void *(*stored)(void *user, int i, dra_param_layout *layout);
-    void                  *user;
-    size_t                 n_extra; /* further tensors */
-    const dra_tensor_item *extra;
+    void                    *user;
+    size_t                   n_extra; /* further tensors */
+    const dra_tensor_item   *extra;
+    const dra_tensor_source *like; /* or NULL, see dra_file_tensor_list() */
 } dra_weights_writer;
 
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err);

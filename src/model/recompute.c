@@ -116,7 +116,8 @@ static uint32_t written(const dra_model *m, const extent *at)
         const dra_sublayer_config *c = dra_sublayer_config_of(s);
         if (dra_sublayer_mixer(s) && c->mixer.residual_scores)
             bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES);
-        if (dra_sublayer_mixer(s) && c->mixer.value_residual) bits |= 1u << DRA_CHANNEL_VALUES;
+        if (dra_sublayer_mixer(s) && c->mixer.value_residual)
+            bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_VALUES : DRA_CHANNEL_VALUES);
     }
     return bits;
 }

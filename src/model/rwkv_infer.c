@@ -34,13 +34,14 @@ static int64_t numbers(const dra_tensor_source *s, const char *name)
     return t ? dra_shape_count(&t->shape) : 0;
 }
 
-/* The first axis of a tensor of heads; all its numbers in one head where it has lost that axis. */
+/* The first axis of a tensor of heads. A file of rwkv.cpp has lost it where there is one head, which
+ * has all numbers; elsewhere as many heads as channels are heads of one channel. */
 static int64_t heads_of(const dra_tensor_source *s, const char *name, int64_t all)
 {
     const dra_tensor_info *t = look(s, name);
     if (!t || t->shape.rank < 1 || t->shape.dim[0] < 1) return 1;
     const int64_t H = t->shape.dim[0];
-    return H == all && dra_shape_count(&t->shape) == all && t->shape.rank < 2 ? 1 : H;
+    return s->dim && H == all && dra_shape_count(&t->shape) == all && t->shape.rank < 2 ? 1 : H;
 }
 
 /* The rank of a low-rank factor W_1, which the originals store (in, rank). */

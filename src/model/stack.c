@@ -80,7 +80,7 @@ dra_norm_config dra_model_norm(const dra_model_config *c)
 static double score_scale(const dra_model_config *c, const dra_mixer_config *m, int64_t l)
 {
     const int64_t D = m->key_dim ? m->key_dim : c->dim / m->heads;
-    if (!c->layer_scale || D < 1) return m->score_scale;
+    if (!c->layer_scale || D < 1 || !dra_mixer_has_scores(m)) return m->score_scale;
     return (m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D)) / (double)(l + 1);
 }
 
@@ -106,7 +106,7 @@ static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
     m->init = c->init;
     m->whole = c->visible == DRA_VISIBLE_WHOLE;
     m->prefix = c->visible == DRA_VISIBLE_PREFIX;
-    m->attention_dropout = c->attention_dropout;
+    m->attention_dropout = dra_mixer_reads_time(m) ? c->attention_dropout : 0;
     m->maps = c->maps;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
     m->out_gain = 1 / sqrt(2.0 * (double)dra_imax(c->depth, 1));
@@ -186,6 +186,33 @@ static dra_status check_lists(const dra_model_config *c, int64_t n, dra_error *e
     return DRA_OK;
 }
 
+static bool any_mixer(const dra_model_config *c, bool (*is)(const dra_mixer_config *))
+{
+    bool any = false;
+    for (int64_t i = 0; i < c->mixers; i++) any = any || is(&c->mixer[i]);
+    return any;
+}
+
+/* What acts on what some mixers read, where none of them reads that. */
+static dra_status check_reads(const dra_model_config *c, dra_error *err)
+{
+    const bool  none = !strchr(block_of(c), 'a');
+    const bool  time = none || any_mixer(c, dra_mixer_reads_time);
+    const bool  scores = none || any_mixer(c, dra_mixer_has_scores);
+    const char *idle = time                                        ? NULL
+                       : c->position.rotate != DRA_ROTATE_NONE     ? "position.rotate"
+                       : c->position.distance != DRA_DISTANCE_NONE ? "position.distance"
+                                                                   : NULL;
+    if (idle)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: %s needs a mixer with a retrieval over time: time, window or joint",
+                        idle);
+    if (c->layer_scale && !scores)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: layer_scale needs a mixer with a retrieval of items or slots");
+    return DRA_OK;
+}
+
 static dra_status check(const dra_model_config *c, dra_error *err)
 {
     const char *block = block_of(c);
@@ -211,6 +238,8 @@ static dra_status check(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
     if (c->tied_layers && c->n_order)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
+    const dra_status st = check_reads(c, err);
+    if (st != DRA_OK) return st;
     return check_lists(c, count_sublayers(c), err);
 }
 
@@ -262,7 +291,7 @@ static dra_status check_values(const dra_stack *s, dra_error *err)
     for (int i = 0; i < s->n_entries; i++) {
         const dra_mixer        *mixer = dra_sublayer_mixer(s->entry[i].sublayer);
         const dra_mixer_config *c = mixer ? dra_mixer_config_of(mixer) : NULL;
-        if (!c || c->value_residual == DRA_VALUES_OWN) continue;
+        if (!c || c->context || c->value_residual == DRA_VALUES_OWN) continue;
         if (!first) first = c;
         const int64_t K = c->kv_heads ? c->kv_heads : c->heads;
         if (K == (first->kv_heads ? first->kv_heads : first->heads) &&

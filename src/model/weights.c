@@ -332,20 +332,41 @@ static const dra_real *get_value(void *user, int i, dra_error *err)
     return values[i];
 }
 
-dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_extra,
-                                 const dra_tensor_item *extra, const char *path, dra_error *err)
+/* The same rules of names and places for other numbers than weights. `row` is to be freed. */
+static dra_status bare_rules(const dra_name_rules *from, dra_name_rules *out, dra_name_rule **row,
+                             dra_error *err)
+{
+    size_t n = 0;
+    while (from->row && from->row[n].ours) n++;
+    *out = *from;
+    out->constants = 0;
+    *row = calloc(n + 1, sizeof **row);
+    if (!*row) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+    for (size_t i = 0; i < n; i++) {
+        (*row)[i] = from->row[i];
+        (*row)[i].as = DRA_AS_IT_IS;
+        (*row)[i].halved_every = 0;
+    }
+    if (from->row) out->row = *row;
+    return DRA_OK;
+}
+
+dra_status dra_weights_save_like(const dra_weights *w, const dra_real *const *values,
+                                 size_t n_extra, const dra_tensor_item *extra, const char *path,
+                                 dra_error *err)
 {
     dra_name_rules           rules;
+    dra_name_rule           *row;
     const dra_weights_writer store = {.rules = &rules,
-                                      .params = dra_model_params(m),
+                                      .params = w->specs,
                                       .get = get_value,
                                       .user = (void *)(uintptr_t)values,
                                       .n_extra = n_extra,
-                                      .extra = extra};
-    dra_status st = dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER, &rules, err);
-    rules.constants = 0; /* they are no weights */
+                                      .extra = extra,
+                                      .like = w->file};
+    dra_status               st = bare_rules(w->file ? &w->reads : &w->rules, &rules, &row, err);
     if (st == DRA_OK) st = dra_weights_write(&store, path, err);
-    dra_name_rules_free(&rules);
+    free(row);
     return st;
 }
 

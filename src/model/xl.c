@@ -17,6 +17,8 @@ dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
     if (!c->xl.memory && c->xl.down)
         return dra_fail(err, DRA_ERR_VALUE, "model: xl.down without xl.memory");
     if (!c->xl.memory) return DRA_OK;
+    if (c->context_stack) /* later pieces would have to be read without it */
+        return dra_fail(err, DRA_ERR_VALUE, "model: xl.memory and a context exclude each other");
     if (c->visible == DRA_VISIBLE_WHOLE)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: xl.memory and visible whole exclude each "

@@ -130,6 +130,8 @@ void dra_xt_cross_dump(dra_json *j, const dra_xt *x, json_t *stack);
 
 /* What options may not be said together. options: without null, and without neutral ones. */
 dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *options, dra_error *err);
+/* The option that this one is about, without which it says nothing; NULL: it stands alone. */
+const char *dra_xt_need(const char *name);
 
 /* Why an option of the library is refused; NULL: it is none of those. *neutral: with this value it
  * asks for nothing. */

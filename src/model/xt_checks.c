@@ -54,6 +54,7 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"rotary_xpos", "attn_num_mem_kv"}, /* there scores of learned keys depend on what follows */
     {"attn_use_latent_kv", "attn_qk_norm"},
     {"attn_use_latent_kv", "attn_num_mem_kv"},
     {"attn_use_latent_kv", "add_value_residual"},
@@ -99,6 +100,13 @@ static const need needs[] = {
     {"only_cross", "cross_attend", 0},
     {"cross_residual_attn", "cross_attend", 0},
 };
+
+const char *dra_xt_need(const char *name)
+{
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (strcmp(needs[i].a, name) == 0) return needs[i].b;
+    return NULL;
+}
 
 static bool is_on(const checking *k, const char *name)
 {
@@ -310,6 +318,8 @@ static dra_status check_pool(const checking *k)
     const char   *pool = x->use_cls_token ? "use_cls_token" : "average_pool_embed";
     if (x->average_pool_embed && x->use_cls_token)
         return refuse(k, "average_pool_embed excludes use_cls_token");
+    if (x->num_cls_tokens > 1 && !x->use_cls_token)
+        return refuse(k, "num_cls_tokens needs use_cls_token");
     if (!x->average_pool_embed && !x->use_cls_token)
         return x->logits_dim && x->logits_dim != x->c.vocab
                    ? refuse(k,
@@ -340,6 +350,7 @@ static dra_status check_wrapper(const checking *k)
         return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                       (long long)x->emb_dim, (long long)x->c.dim);
     if (x->c.xl.down && !x->c.xl.memory) return refuse(k, "shift_mem_down needs max_mem_len");
+    if (x->c.xl.memory && x->cross_attend) return refuse(k, "max_mem_len excludes cross_attend");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

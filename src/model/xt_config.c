@@ -17,6 +17,8 @@ enum {
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
 
+static double given(double said, double otherwise) { return said > 0 ? said : otherwise; }
+
 /* ---- what follows from a config -------------------------------------------------------------- */
 
 dra_xt_sizes dra_xt_mixer_sizes(const dra_model_config *c, const dra_mixer_config *m)
@@ -199,7 +201,7 @@ static void settle_qk_norm(dra_xt *x, dra_mixer_config *m)
     if (newer) /* the product of both gains starts at sqrt(d), which 1 / sqrt(d) undoes */
         m->qk_gain_start = pow((double)x->attn_dim_head, 0.25);
     else
-        m->score_scale = x->attn_qk_norm_scale > 0 ? x->attn_qk_norm_scale : qk_scale;
+        m->score_scale = given(x->attn_qk_norm_scale, qk_scale);
     m->mem_whole = x->c.xt.release == DRA_XT_E && m->mem_kv && m->qk_groups;
 }
 
@@ -213,6 +215,8 @@ void dra_xt_settle_attention(dra_xt *x)
     if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
     if (x->attn_gate_values)
         m->gate_values = x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED : DRA_GATE_PLAIN;
+    m->softcap_late = x->attn_softclamp_logits;
+    if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
     settle_qk_norm(x, m);
 }
 
@@ -240,6 +244,10 @@ void dra_xt_tell_attention(dra_xt *x)
     if (m->qk_groups == 1) m->qk_groups = 0;
     x->attn_qk_norm_dim_scale = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
     if (m->qk_norm && m->score_scale != qk_scale) x->attn_qk_norm_scale = m->score_scale;
+    x->attn_softclamp_logits = m->softcap > 0;
+    if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
+    x->attn_use_latent_kv = m->latent_kv > 0;
+    x->attn_use_latent_q = m->latent_q > 0;
 }
 
 /* ---- positions (F49 to F57) ------------------------------------------------------------------ */
@@ -352,8 +360,6 @@ static void tell_layout(dra_xt *x)
 
 /* ---- beyond the README ----------------------------------------------------------------------- */
 
-static double given(double said, double otherwise) { return said > 0 ? said : otherwise; }
-
 static void settle_more(dra_xt *x)
 {
     dra_mixer_config *m = &x->c.mixer[0];
@@ -364,8 +370,6 @@ static void settle_more(dra_xt *x)
     else if (!x->c.condition.expand)
         x->c.condition.expand = CONDITION_EXPANSION;
     if (dra_condition_used(&x->c) && !x->c.condition.dim) x->c.condition.dim = x->c.dim;
-    m->softcap_late = x->attn_softclamp_logits;
-    if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
     if (x->add_value_residual)
         m->value_residual = x->learned_value_residual_mix == DRA_OFF ? DRA_VALUES_HALF
                                                                      : DRA_VALUES_LEARNED;
@@ -380,10 +384,6 @@ static void tell_more(dra_xt *x)
     x->adaptive_condition_mlp = x->c.condition.expand > 0;
     drop_default(&x->c.condition.expand, CONDITION_EXPANSION);
     drop_default(&x->c.condition.dim, x->c.dim);
-    x->attn_softclamp_logits = m->softcap > 0;
-    if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
-    x->attn_use_latent_kv = m->latent_kv > 0;
-    x->attn_use_latent_q = m->latent_q > 0;
     x->add_value_residual = m->value_residual != DRA_VALUES_OWN;
     if (m->value_residual == DRA_VALUES_HALF) x->learned_value_residual_mix = DRA_OFF;
     x->softclamp_output = x->c.output_softcap > 0;

@@ -48,6 +48,15 @@ static dra_status check_key(const char *place, const json_t *stack, const char *
     return DRA_OK;
 }
 
+/* Does cross-attention turn off what this option of the other attention is about? There the option
+ * says nothing then. */
+static bool is_idle(const json_t *cross, const char *key)
+{
+    const char   *need = dra_xt_need(key);
+    const json_t *v = need ? json_object_get(cross, need) : NULL;
+    return v && !json_is_true(v) && !(json_number_value(v) > 0);
+}
+
 /* Options of attention with those of `cross` in their place, as those of a stack that has nothing
  * else. */
 static json_t *merge(dra_json *j, const json_t *stack, const json_t *cross)
@@ -56,7 +65,7 @@ static json_t *merge(dra_json *j, const json_t *stack, const json_t *cross)
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)stack, key, v)
     {
-        if (begins(key, attn_prefix)) dra_json_set_shared(j, all, key, v);
+        if (begins(key, attn_prefix) && !is_idle(cross, key)) dra_json_set_shared(j, all, key, v);
     }
     json_object_foreach((json_t *)(uintptr_t)cross, key, v)
     {
@@ -108,6 +117,7 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
                              dra_xt *out, dra_error *err)
 {
     const bool  chain = out->c.cross.residual_scores;
+    const bool  values = out->cross_attend && out->add_value_residual;
     dra_json    j = {0};
     json_t     *own = dra_json_share(&j, cross), *v;
     const char *key;
@@ -120,6 +130,7 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
     if (st == DRA_OK) st = dra_json_check(&j, place, err);
     if (st == DRA_OK && all) st = read_attention(place, all, out, &out->c.cross, err);
     out->c.cross.residual_scores = chain;
+    if (values) out->c.cross.value_residual = DRA_VALUES_HALF; /* a mix is learned for the other */
     json_decref(all);
     json_decref(own);
     return st;
@@ -174,7 +185,9 @@ void dra_xt_cross_dump(dra_json *j, const dra_xt *x, json_t *stack)
     }
     json_object_foreach(own, key, v)
     {
-        if (begins(key, attn_prefix) && !json_object_get(cross, key))
+        const char *need = dra_xt_need(key);
+        const bool  idle = need && !json_object_get(cross, need);
+        if (begins(key, attn_prefix) && !json_object_get(cross, key) && !idle)
             put(j, stack, key, by_default(j, key, v, x->c.heads));
     }
     if (x->dim_context) put(j, stack, "attn_dim_context", dra_json_int(j, x->dim_context));

@@ -10,8 +10,8 @@ typedef struct group {
 } group;
 
 static const char *const cross[] = {"attn_dim_context", NULL};
-static const char *const losses[] = {"mask_prob",
-                                     "ignore_index",
+static const char *const forgetting[] = {"mask_prob", NULL};
+static const char *const losses[] = {"ignore_index",
                                      "pad_value",
                                      "equal_loss_weight_batch",
                                      "numerical_loss_weight",
@@ -121,6 +121,7 @@ static const char *const others[] = {"embed_num_tokens",
 
 static const group groups[] = {
     {"the width of a context is cross_attn_dim_context", cross},
+    {"it is an option of training, dra train --forget P", forgetting},
     {"it belongs to the loss around a model, not to the model", losses},
     {"it follows from type", types},
     {"it belongs to another wrapper", models},

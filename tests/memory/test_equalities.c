@@ -368,6 +368,57 @@ static void ends_of_a_blend_by_input(void **state)
     }
 }
 
+/* score_scale s is the same as queries that are s sqrt(D) times as large, whatever is read. */
+static void a_scale_is_one_of_queries(void **state)
+{
+    static const dra_memory_config memories[] = {{"append"},
+                                                 {"slots", .slots = 3},
+                                                 {"slots", .retrieval = "slots-all", .slots = 2},
+                                                 {"slots", .retrieval = "pooled", .slots = 2},
+                                                 {"slots", .slots = 2, .maps = true, .pi = true},
+                                                 {"slots", .slots = 2, .steps = true},
+                                                 {"gru", .retrieval = "slots-all"},
+                                                 {"gru", .retrieval = "joint"},
+                                                 {"slots", .retrieval = "joint", .slots = 2}};
+    const double                   scale = 1.7, D = C / 2;
+    for (size_t i = 0; i < COUNT(memories); i++) {
+        const dra_mixer_config plain = {SIZES, .a = memories[i]};
+        dra_mixer_config       scaled = plain;
+        scaled.score_scale = scale;
+        subject a = open_subject(&scaled, B, T), b = open_subject(&plain, B, T);
+        outcome of_a, of_b;
+        for (int64_t k = 0; k < C * C; k++) b.param[0][k] *= (dra_real)(scale * sqrt(D));
+        assert_string_equal(param_spec(&b, 0)->name, "W_q");
+        run(&a, &of_a);
+        run(&b, &of_b);
+        expect_near("y", B * T * C, of_a.y, of_b.y, 0);
+        expect_near("dx", B * T * C, of_a.dx, of_b.dx, 0);
+        outcome_free(&a.t, &of_a);
+        outcome_free(&b.t, &of_b);
+        close_subject(&a);
+        close_subject(&b);
+    }
+}
+
+/* In a blend, the memory that reads items is rotated, and the other is as it is alone. */
+static void one_part_of_a_blend_rotates(void **state)
+{
+    const dra_mixer_config rotated = {SIZES, .rotary = true};
+    dra_mixer_config       both = rotated;
+    both.blend = DRA_BLEND_NUMBER;
+    both.blend_value = 1;
+    both.b.memory = "delta";
+    subject a = open_subject(&both, B, T), b = open_subject(&rotated, B, T);
+    outcome of_a, of_b;
+    run(&a, &of_a);
+    run(&b, &of_b);
+    expect_near("y", B * T * C, of_a.y, of_b.y, 0);
+    outcome_free(&a.t, &of_a);
+    outcome_free(&b.t, &of_b);
+    close_subject(&a);
+    close_subject(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +432,8 @@ int main(void)
         cmocka_unit_test(favor_comes_to_attention),
         cmocka_unit_test(ends_of_a_blend_are_its_parts),
         cmocka_unit_test(ends_of_a_blend_by_input),
+        cmocka_unit_test(a_scale_is_one_of_queries),
+        cmocka_unit_test(one_part_of_a_blend_rotates),
     };
     return check_main("equalities", NULL, 0, tests, COUNT(tests));
 }

@@ -115,6 +115,45 @@ static void rwkv_with_and_without_a_config(void **unused)
     assert_int_equal(c.tied, DRA_OFF);
 }
 
+/* Here the weights stand for their gradients: tensors of the file, in their shapes. */
+static void expect_like(const char *model)
+{
+    static const dra_real *values[FIXTURE_MOST];
+    dra_model             *m;
+    dra_weights           *w;
+    dra_tensor_source     *file;
+    dra_tensors           *like;
+    dra_error              err = {0};
+    expect_ok(dra_folder_load(in_folder(model), &m, &w, &err), &err);
+    for (int i = 0; i < dra_specs_count(dra_model_params(m)); i++) values[i] = dra_weights_at(w, i);
+    expect_ok(dra_weights_save_like(w, values, 0, NULL, in_folder("like.safetensors"), &err), &err);
+    expect_ok(dra_tensors_open(in_folder("like.safetensors"), &like, &err), &err);
+    expect_ok(dra_tensor_source_open(in_folder(model), &file, &err), &err);
+    assert_true(dra_tensors_count(like) > 20);
+    for (size_t i = 0; i < dra_tensors_count(like); i++) {
+        const dra_tensor_info         *is = dra_tensors_at(like, i);
+        const dra_tensor_source_entry *e = dra_tensor_source_find(file, is->name);
+        if (!e) fail_msg("%s is not in the file", is->name);
+        assert_true(dra_shape_equal(&is->shape, &e->info->shape));
+    }
+    dra_tensor_source_close(file);
+    dra_tensors_close(like);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+}
+
+static void gradients_are_named_as_in_the_file(void **unused)
+{
+    take_file("rwkv.pth", "alone.pth");
+    expect_like("alone.pth");
+    fixture_folder("rwkv", rwkv_small);
+    take_file("rwkv.pth", "rwkv/pytorch_model.bin");
+    expect_like("rwkv");
+    fixture_folder("gpt2", gpt2_config);
+    take_file("old-gpt2.bin", "gpt2/pytorch_model.bin");
+    expect_like("gpt2");
+}
+
 /* safetensors first, then PyTorch's. */
 static void safetensors_come_first(void **unused)
 {
@@ -198,6 +237,7 @@ int main(void)
         cmocka_unit_test(gpt2_of_one_old_file),
         cmocka_unit_test(gpt2_of_shards),
         cmocka_unit_test(rwkv_with_and_without_a_config),
+        cmocka_unit_test(gradients_are_named_as_in_the_file),
         cmocka_unit_test(a_missing_tensor_is_named),
         cmocka_unit_test(files_of_no_format_are_named),
         cmocka_unit_test(safetensors_come_first),

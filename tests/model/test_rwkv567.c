@@ -459,6 +459,51 @@ static void older_folders_of_fla(void **unused)
     expect_logits(in_folder("older"), DATA "fla.expected.safetensors", "fla-rwkv7", LOGITS_TOL);
 }
 
+/* Version 5.0 and 5.1 have a decay for each head: as many as channels are heads of one channel. */
+static void heads_of_one_channel(void **unused)
+{
+    enum { WIDE = 4, TOKENS = 5 };
+    static const char *const vectors[] = {
+        "ln0.weight", "ln0.bias",        "ln1.weight",    "ln1.bias",       "ln2.weight",
+        "ln2.bias",   "att.ln_x.weight", "att.ln_x.bias", "att.time_decay", "att.time_first"};
+    static const char *const mixes[] = {"att.time_mix_k", "att.time_mix_v", "att.time_mix_r",
+                                        "ffn.time_mix_k", "ffn.time_mix_r"};
+    static const char *const squares[] = {"att.key",    "att.value", "att.receptance",
+                                          "att.output", "ffn.key",   "ffn.receptance",
+                                          "ffn.value"};
+    static const dra_real    numbers[TOKENS * WIDE] = {1, 0.5, -1, 2, 0, 1};
+    char                     name[30][40];
+    dra_tensor_item          item[30];
+    dra_model               *m;
+    dra_weights             *w;
+    dra_error                err = {0};
+    int                      n = 0;
+#define ADD(shape, ...)                                                                            \
+    snprintf(name[n], sizeof name[n], __VA_ARGS__);                                                \
+    item[n] = (dra_tensor_item){name[n], DRA_REAL, shape, numbers};                                \
+    n++
+    for (size_t i = 0; i < COUNT(vectors); i++) {
+        ADD(DRA_SHAPE(WIDE), "blocks.0.%s", vectors[i]);
+    }
+    for (size_t i = 0; i < COUNT(mixes); i++) {
+        ADD(DRA_SHAPE(1, 1, WIDE), "blocks.0.%s", mixes[i]);
+    }
+    for (size_t i = 0; i < COUNT(squares); i++) {
+        ADD(DRA_SHAPE(WIDE, WIDE), "blocks.0.%s.weight", squares[i]);
+    }
+    ADD(DRA_SHAPE(WIDE), "ln_out.weight");
+    ADD(DRA_SHAPE(WIDE), "ln_out.bias");
+    ADD(DRA_SHAPE(TOKENS, WIDE), "emb.weight");
+    ADD(DRA_SHAPE(TOKENS, WIDE), "head.weight");
+#undef ADD
+    expect_ok(dra_tensors_write(in_folder("scalars.pth"), item, (size_t)n, NULL, 0, &err), &err);
+    expect_ok(dra_folder_load(in_folder("scalars.pth"), &m, &w, &err), &err);
+    assert_int_equal(dra_model_config_of(m)->heads, WIDE);
+    assert_int_equal(dra_model_config_of(m)->key_dim, 1);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+}
+
 static int remove_all(void **unused)
 {
     fixture_remove();
@@ -490,6 +535,7 @@ int main(void)
         cmocka_unit_test(configs_that_are_refused),
         cmocka_unit_test(two_kinds_of_rwkv6),
         cmocka_unit_test(older_folders_of_fla),
+        cmocka_unit_test(heads_of_one_channel),
     };
     return cmocka_run_group_tests_name("rwkv567", tests, folder_make, remove_all);
 }

@@ -46,7 +46,7 @@ static const struct {
           "'dec_use_abs_pos_emb': false",
      "{'stacks': {'encoder': {'memory_tokens': 2, 'embed_dropout': 0.25}, 'decoder': {'positions': "
      "null, 'source': {'shared': true}}}}"},
-    {PAIR ", 'enc_rotary_pos_emb': true, 'dec_rotary_xpos': true, 'dec_attn_num_mem_kv': 2, "
+    {PAIR ", 'enc_rotary_pos_emb': true, 'dec_rotary_pos_emb': true, 'dec_attn_num_mem_kv': 2, "
           "'dec_attn_qk_norm': true, 'dec_cross_attn_qk_norm': false, 'dec_cross_residual_attn': "
           "true, 'enc_ff_glu': true, 'dec_macaron': true",
      "{'stacks': {'encoder': {'position': {'rotate': 'rotary'}, 'ff': {'gated': true}}, 'decoder': "
@@ -80,6 +80,20 @@ static const struct {
      "{'stacks': {'decoder': {'mixer': {'mem_kv': 2, 'kv_heads': 1, 'topk': 2, 'gate_values': "
      "'biased'}, 'cross': {'gate_values': 'biased', 'mem_kv': null, 'topk': null, 'kv_heads': "
      "null}}}}"},
+    {TOKENS("'depth': 2, 'cross_attend': true, 'attn_softclamp_logits': true, "
+            "'attn_logit_softclamp_value': 0.5, 'add_value_residual': true"),
+     "{'stacks': {'decoder': {'mixer': {'softcap': 0.5, 'softcap_late': true, 'value_residual': "
+     "'learned'}, 'cross': {'softcap': 0.5, 'softcap_late': true, 'value_residual': 'half'}}}}"},
+    {TOKENS(
+         "'depth': 2, 'cross_attend': true, 'attn_softclamp_logits': true, "
+         "'attn_logit_softclamp_value': 0.5, 'cross_attn_softclamp_logits': false, 'attn_qk_norm': "
+         "true, 'attn_qk_norm_scale': 4, 'attn_qk_norm_groups': 2, 'attn_sparse_topk': 2, "
+         "'attn_sparse_topk_straight_through': true, 'cross_attn_qk_norm': false, "
+         "'cross_attn_sparse_topk': null"),
+     "{'stacks': {'decoder': {'mixer': {'softcap': 0.5, 'score_scale': 4.0, 'topk_straight': true}, "
+     "'cross': {'softcap': null, 'qk_norm': null, 'score_scale': null, 'topk': null}}}}"},
+    {TOKENS("'depth': 2, 'cross_attend': true, 'cross_attn_softclamp_logits': true"),
+     "{'stacks': {'decoder': {'mixer': {'softcap': null}, 'cross': {'softcap': 50.0}}}}"},
     {TOKENS("'depth': 2, 'cross_attend': true, 'only_cross': true"),
      "{'stacks': {'decoder': {'layout': 'cf'}}}"},
     {TOKENS("'depth': 2, 'cross_attend': true, 'sandwich_coef': 1, 'shift_tokens': 1"),
@@ -414,6 +428,9 @@ static const struct {
     {PAIR ", 'dec_cross_attn_dim_context': 8", "dec_cross_attn_dim_context is 8, expected dim, 16"},
     {PAIR ", 'enc_scaled_sinu_pos_emb': true", "enc_scaled_sinu_pos_emb is not supported"},
     {PAIR ", 'tie_token_em': true", "tie_token_em is not a key; did you mean tie_token_emb?"},
+    {TOKENS("'depth': 2, 'cross_attend': true, 'attn_qk_norm': true, 'cross_attn_qk_norm': false, "
+            "'cross_attn_qk_norm_scale': 4"),
+     "attn_qk_norm_scale needs attn_qk_norm"},
     {PAIR ", 'ignore_index': 0", "ignore_index is not supported: it belongs to the loss"},
     {PAIR ", 'cross_attn_tokens_dropout': 0.1", "cross_attn_tokens_dropout is not supported"},
     {PAIR ", 'src_prepend': 0", "src_prepend: expected how many vectors, or their wrapper"},
@@ -451,7 +468,7 @@ static const struct {
      "net of ContinuousAutoregressiveWrapper: expected ContinuousTransformerWrapper with a "
      "Decoder"},
     {"'wrapper': 'AutoregressiveWrapper', 'mask_prob': 0.15, 'net': {" TOKENS("'depth': 1") "}",
-     "mask_prob is not supported: it belongs to the loss"},
+     "mask_prob is not supported: it is an option of training, dra train --forget P"},
     {"'wrapper': 'XValAutoregressiveWrapper', 'numerical_loss_weight': 2, 'net': {" XVAL "3}",
      "numerical_loss_weight is not supported: it belongs to the loss"},
     {"'wrapper': 'AutoregressiveWrapper', 'net': {" TOKENS("'depth': 1, 'ff_glue': true") "}",

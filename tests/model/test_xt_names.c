@@ -34,7 +34,7 @@ static void list_of(const dra_model *m, const char *like, char *text, size_t siz
     size_t           at = 0;
     expect_ok(dra_name_rules_create(dra_model_config_of(m), DRA_DIALECT_FOLDER, &rules, &err),
               &err);
-    const int n = dra_file_tensor_list(&rules, dra_model_params(m), &list);
+    const int n = dra_file_tensor_list(&rules, dra_model_params(m), NULL, &list);
     assert_true(n > 0);
     qsort(list, (size_t)n, sizeof *list, by_line);
     text[0] = '\0';

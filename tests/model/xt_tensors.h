@@ -363,7 +363,7 @@ static inline void xt_one(fixture *f, const json_t *config, const char *prefix, 
     xt_layout(o, letters);
     xt_add(f, o, xt_wrapper, prefix, 0);
     for (size_t i = 0; letters[i]; i++) {
-        const bool later = memchr(letters, 'a', i) != NULL; /* than the first attention */
+        const bool later = letters[i] == 'a' && memchr(letters, 'a', i); /* than the first one */
         const bool mixes = xt_on(o, "add_value_residual") &&
                            !json_is_false(json_object_get(o, "learned_value_residual_mix"));
         json_object_set_new(o, "value_mix", json_boolean(later && mixes));

@@ -93,6 +93,7 @@ python=$venv/bin/python
 "$python" tests/parity/hf.py build/dra
 "$python" tests/parity/rwkv_models.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
+"$python" tests/parity/x_options.py build/libdra.so build/double/dra
 "$python" tests/parity/optimizers.py build/double/dra
 "$python" tests/parity/train.py build/dra
 "$python" tests/parity/layer.py build/libdra.so

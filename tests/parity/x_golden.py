@@ -1,5 +1,5 @@
-"""Numbers of tests/data/golden-xt.json as x-transformers computes them, for rows of bare stacks and
-of wrappers of tokens without a loss.
+"""Numbers of tests/data/golden-xt.json as x-transformers computes them, for rows of bare stacks, of
+wrappers of tokens without a loss, read as a whole or in segments, and of stacks with a context.
 
     x_golden.py '{"type": "Decoder", "stack": {"ff_glu": true}}' ...    prints each with "should"
     x_golden.py tests/data/golden-xt.json                               checks all such rows
@@ -39,22 +39,46 @@ def fill(stack):
 IDS = [1, 5, 3, 9, 0, 7, 2, 4]
 
 
+def in_segments(model, row):
+    """Logits of the last of several texts of four tokens, each with memories of those before."""
+    mems = None
+    for k in range(row["segments"]):
+        ids = torch.tensor([[IDS[(t - k) % len(IDS)] for t in range(4)]])
+        logits, mems = model(ids, mems=mems, return_mems=True)
+    return logits
+
+
 def tokens(row):
     """Logits of a wrapper of tokens."""
     lib = x_models.library(row.get("release", "E"))
     layers = getattr(lib, row["type"])(**{"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8,
                                           **x_models.tuples(row.get("layers", {}))})
-    model = lib.TransformerWrapper(num_tokens=10, max_seq_len=8, attn_layers=layers,
-                                   **row["wrapper"]).eval()
+    model = lib.TransformerWrapper(**{"num_tokens": 10, "max_seq_len": 8, **row["wrapper"]},
+                                   attn_layers=layers).eval()
     fill(model)
     mask = row.get("mask")
     more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
     with torch.no_grad():
-        return model(torch.tensor([IDS]), **more).double().flatten()
+        out = in_segments(model, row) if "segments" in row else model(torch.tensor([IDS]), **more)
+        return out.double().flatten()
+
+
+def wave(n, phase):
+    t = torch.arange(n * 16, dtype=torch.float64)
+    return torch.sin(0.9 * t + 0.017 * t * t + phase).float().view(1, n, 16)
+
+
+def over_context(row):
+    """What a stack on 6 vectors puts out that sees 4 of 5 others."""
+    model = x_models.build(row["model"]).eval()
+    fill(model)
+    with torch.no_grad():
+        return model(wave(6, 0), context=wave(5, 0.4),
+                     context_mask=torch.arange(5)[None] < 4).double().flatten()
 
 
 def numbers(row):
-    y = tokens(row) if "wrapper" in row else vectors(row)
+    y = over_context(row) if "model" in row else tokens(row) if "wrapper" in row else vectors(row)
     cos = torch.cos(torch.arange(len(y), dtype=torch.float64))
     return [f"{v:.5f}" for v in (y[-2].item(), y.abs().sum().item(), (y * cos).sum().item())]
 
@@ -81,13 +105,18 @@ def vectors(row):
         return stack(x, **more).double().flatten()
 
 
+STACKS = ("Decoder", "Encoder", "CrossAttender")
+
+
 def main():
     if sys.argv[1].endswith(".json"):
         with open(sys.argv[1]) as f:
-            rows = [r for r in json.load(f)["rows"]
-                    if ("stack" in r or "wrapper" in r)
-                    and not {"loss", "mems", "segments", "keys"} & set(r)
-                    and not r.get("stack", r.get("layers", {})).get("resi_dual")]
+            file = json.load(f)
+        rows = [r for r in file["rows"]
+                if ("stack" in r or "wrapper" in r)
+                and not {"loss", "mems", "keys"} & set(r)
+                and not r.get("stack", r.get("layers", {})).get("resi_dual")]
+        rows += [r for r in file["models"] if r["model"]["wrapper"] in STACKS]
         bad = [r for r in rows
                if any(abs(float(a) - float(b)) > 1e-4 for a, b in zip(numbers(r), r["should"]))]
         for r in bad:
