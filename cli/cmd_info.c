@@ -189,7 +189,7 @@ static int run(const void *args)
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
     if (info_is_state(a->from.model))
-        return info_state(a->from.model, a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
+        return info_show_state(a->from.model, a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) st = outline_make(m.model, &o, &err);

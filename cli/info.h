@@ -22,6 +22,6 @@ void info_layers_json(const dra_model *m);
 
 /* A state file: what was read into it, whose it is, its tensors. */
 bool       info_is_state(const char *path); /* NULL is allowed */
-dra_status info_state(const char *path, bool json, dra_error *err);
+dra_status info_show_state(const char *path, bool json, dra_error *err);
 
 #endif

@@ -67,7 +67,7 @@ bool info_is_state(const char *path)
     return is;
 }
 
-dra_status info_state(const char *path, bool json, dra_error *err)
+dra_status info_show_state(const char *path, bool json, dra_error *err)
 {
     dra_tensors     *t = NULL;
     const dra_status st = dra_tensors_open(path, &t, err);
