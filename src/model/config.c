@@ -432,8 +432,6 @@ static const dra_field model_fields[] = {
 
 const dra_field *dra_model_fields(void) { return model_fields; }
 
-const dra_field *dra_model_config_fields(void) { return model_fields; }
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* The format that model_type names; NULL: none, see the error. */

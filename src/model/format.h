@@ -141,8 +141,6 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
 dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
                               const dra_model_config *can, dra_error *err);
 
-/* The table of its keys (config.c). */
-const struct dra_field *dra_model_config_fields(void);
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
 json_t *dra_model_config_object(const dra_model_config *c);
 /* The text of config.json: the config and the other keys of `object`; to be freed. NULL: err says

@@ -73,7 +73,7 @@ refuses() { # refuses TEXT FIELDS
 says_its_size() {
     printf '{"model_type": "gpt2", "n_layer": 1, "n_embd": 1024, "n_head": 1}' >c.json
     run 0 forward --config c.json --tokens 1 --out o.safetensors &&
-        has "$err" "draws    65.1 M parameters" || return 1
+        has "$err" "init     65.1 M parameters" || return 1
     printf '{"model_type": "rwkv", "hidden_size": 262144, "num_hidden_layers": 400}' >c.json
     failed "parameters need" init --config c.json --out other
 }

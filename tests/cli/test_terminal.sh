@@ -44,7 +44,7 @@ trains() { # trains WIDTH FIELD...: these are in the status line, and a curve is
 resumes_curve() {
     at 80 "'$dra'" train $tiny --out resumed --steps 40 --log-every 2 &&
         at 80 "'$dra'" train --out resumed --resume --steps 44 || { cat "$out"; return 1; }
-    sed '/step 41\/44/,$d' "$out" | grep -q '│'
+    sed '/step 41\/44  loss/,$d' "$out" | grep -q '│'
 }
 
 # The curve is as wide as the terminal is.

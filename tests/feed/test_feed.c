@@ -398,10 +398,10 @@ static void refuses_what_cannot_be_fed(void **state)
     check_no_feed((dra_feed_config){.corpus = c, .B = 1, .T = 1, .from = 0.6, .to = 0.7},
                   "feed: from 0.6 to 0.7 of 13 tokens in 3 documents there are none");
     check_no_feed((dra_feed_config){.corpus = c, .B = 1, .T = 14},
-                  "feed: 13 tokens, expected at least 14, a row of 14 (the context)");
+                  "data: 13 tokens to read, expected at least 14, a row of 14 (the context)");
     check_no_feed(
         (dra_feed_config){.corpus = c, .B = 7, .T = 2, .carry = true},
-        "feed: 13 tokens, expected at least 14, rows of a batch, each of 2 (the context)");
+        "data: 13 tokens to read, expected at least 14, rows of a batch, each of 2 (the context)");
     dra_corpus_close(c);
     dra_corpus_close(NULL);
     dra_feed_destroy(NULL);

@@ -7,6 +7,7 @@
 #include "effect.h"
 #include "file/fields.h"
 #include "model/format.h"
+#include "model/model.h"
 
 static json_t *file;
 
@@ -166,20 +167,15 @@ static bool is_of_reading(const char *name)
                 name);
 }
 
-static void try_table(subject *s, const char *prefix, const dra_field *table)
+static void try_all(subject *s)
 {
-    for (const dra_field *f = table; f->name; f++) {
-        char name[100];
-        snprintf(name, sizeof name, "%s%s", prefix, f->name);
-        if (fits("mixer.memory|mixer.retrieval|mixer.b*|cross*|vocab", name) &&
-            !fits("mixer.blend*|mixer.bonus*", name))
+    const dra_field *f;
+    char             name[100];
+    for (size_t i = 0; dra_fields_at(dra_model_fields(), i, name, sizeof name, &f); i++) {
+        if (f->fields || (fits("mixer.memory|mixer.retrieval|mixer.b*|cross*|vocab", name) &&
+                          !fits("mixer.blend*|mixer.bonus*", name)))
             continue;
-        if (f->fields) {
-            strncat(name, ".", 2);
-            try_table(s, name, f->fields);
-        } else if (s->first || is_of_reading(name)) {
-            try_key(s, name, f);
-        }
+        if (s->first || is_of_reading(name)) try_key(s, name, f);
     }
 }
 
@@ -190,7 +186,7 @@ static void keys_have_effects(void **state)
         for (const char *const *r = dra_memory_at(i)->retrievals; *r; r++) {
             subject s = {.first = i == 0 && r == dra_memory_at(i)->retrievals};
             open_subject(&s, dra_memory_at(i)->name, *r);
-            try_table(&s, "", dra_model_config_fields());
+            try_all(&s);
             effect_close(&s.without);
             print_message("# %-20s %3d accepted %3d refused\n", s.name, s.accepted, s.refused);
             accepted += s.accepted, refused += s.refused;
