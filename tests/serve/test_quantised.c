@@ -93,14 +93,16 @@ static void expect_scores(const scores *own)
              "{\"prompt\": \"%s\", \"max_tokens\": 1, \"echo\": true, \"logprobs\": 1,"
              " \"temperature\": 0}",
              text);
-    answer            a = client_ask(it.port, "POST", "/v1/completions", body);
-    const serve_json *each = answer_at(&a, "choices.0.logprobs.token_logprobs");
+    answer  a = client_ask(it.port, "POST", "/v1/completions", body);
+    json_t *each = answer_at(&a, "choices.0.logprobs.token_logprobs");
     assert_int_equal(a.status, 200);
-    assert_true(each && each->n == LETTERS + 1 && each->first->kind == SERVE_NULL);
-    const serve_json *x = each->first->next;
-    for (int i = 1; i < LETTERS; i++, x = x->next)
-        if (!(fabs(x->number - own->of[i]) <= 1e-6 * fmax(1, fabs(own->of[i]))))
-            fail_msg("letter %d: %.9g by the server, %.9g by dra eval", i, x->number, own->of[i]);
+    assert_int_equal(json_array_size(each), LETTERS + 1);
+    assert_true(json_is_null(json_array_get(each, 0)));
+    for (size_t i = 1; i < LETTERS; i++) {
+        const double x = json_number_value(json_array_get(each, i));
+        if (!(fabs(x - own->of[i]) <= 1e-6 * fmax(1, fabs(own->of[i]))))
+            fail_msg("letter %zu: %.9g by the server, %.9g by dra eval", i, x, own->of[i]);
+    }
     answer_free(&a);
 }
 
