@@ -18,7 +18,6 @@ typedef struct cli_source {
     int         activations; /* of cli_activations */
     bool        skip_hash;   /* of weights */
     bool        maps;        /* layers shall show what they attend to */
-    int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */
 } cli_source;
 
