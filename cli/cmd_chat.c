@@ -2,7 +2,6 @@
 #include "chat.h"
 #include "history.h"
 #include "lines.h"
-#include "remote.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +10,7 @@ struct args {
     cli_source    from;
     cli_sampling  how;
     cli_chat_form form;
-    const char   *state_in, *state_out, *history, *server;
+    const char   *state_in, *state_out, *history;
     bool          no_history;
 };
 
@@ -43,7 +42,6 @@ static const cli_option options[] = {
      "~/.local/state",
      "FILE", .group = "History"},
     {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "do not keep typed lines"},
-    CLI_SERVER_OPTION(struct args),
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_ACTIVATIONS_OPTION(struct args),
@@ -61,31 +59,6 @@ static int prepare(const void *args, void *own)
 static bool has_own_form(const struct args *a)
 {
     return a->form.plain || a->form.user != defaults.form.user || a->form.bot != defaults.form.bot;
-}
-
-/* What only a model that is here can do. */
-static int run_remote(const struct args *a)
-{
-    const struct {
-        bool        given;
-        const char *name;
-    } refused[] = {{a->from.model, "--model"},
-                   {a->from.preset, "--preset"},
-                   {a->from.config, "--config"},
-                   {a->from.tokenizer, "--tokenizer"},
-                   {a->state_in, "--state-in"},
-                   {a->state_out, "--state-out"},
-                   {has_own_form(a), "--plain, --user or --bot"},
-                   {a->history, "--history"},
-                   {a->form.from, "--chat-template"},
-                   {a->from.set.count, "--set"},
-                   {a->from.threads, "--threads"},
-                   {a->from.skip_hash, "--skip-hash"},
-                   {a->from.device, "--device"},
-                   {a->from.dtype, "--dtype"}};
-    for (size_t i = 0; i < COUNT(refused); i++)
-        if (refused[i].given) return cli_misused("chat", "%s: not with --server", refused[i].name);
-    return cli_remote_chat(a->server, &a->how, a->form.system);
 }
 
 static int check(const struct args *a)
@@ -171,8 +144,7 @@ static int run(const void *args)
     const struct args *a = args;
     char               path[4096];
     dra_error          err = {0};
-    if (a->server) return run_remote(a);
-    const int status = check(a);
+    const int          status = check(a);
     if (status != CLI_OK) return status;
     cli_chat c = {.form = a->form,
                   .how = a->how,

@@ -6,8 +6,6 @@
 
 static const forward_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}};
 
-static const char *const demos[] = {"none", "literal", "unmasked", NULL}; /* as dra_demo_kind */
-
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(forward_args),
     {"tokens", CLI_TEXT, offsetof(forward_args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
@@ -31,8 +29,6 @@ static const cli_option options[] = {
      "or from Hugging Face's state of RWKV: tensors state.0, state.1, ..., (B, channels, L)",
      "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
-    {"demo", CLI_CHOICE, offsetof(forward_args, from.demo), 0, 0,
-     "attend as a published demo does, to later tokens too", .choices = demos},
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_WRITES | CLI_REQUIRED, .group = "Output", .brief = 'o'},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
@@ -98,8 +94,7 @@ static int check_encoder(const forward_work *w)
         const char *name;
     } refused[] = {{a->chunks, "--chunks"},       {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"}, {a->rwkv_state, "--rwkv-state"},
-                   {w->state, "--outputs state"}, {w->rwkv_state, "--outputs rwkv-state"},
-                   {a->from.demo, "--demo"}};
+                   {w->state, "--outputs state"}, {w->rwkv_state, "--outputs rwkv-state"}};
     for (size_t i = 0; i < COUNT(refused); i++)
         if (refused[i].given && cli_is_encoder(&a->from))
             return cli_misused("forward",
@@ -120,12 +115,6 @@ static int check(forward_work *w)
         return cli_misused("forward", "expected only one of --keep and --positions");
     if (a->state_in && a->rwkv_state)
         return cli_misused("forward", "expected only one of --state-in and --rwkv-state");
-    if (a->from.demo && (a->chunks || a->resets || a->state_in || a->state_out))
-        return cli_misused("forward", "--demo reads one text from the start, expected no %s",
-                           a->chunks     ? "--chunks"
-                           : a->resets   ? "--resets"
-                           : a->state_in ? "--state-in"
-                                         : "--state-out");
     return read_outputs(w) == CLI_OK ? check_encoder(w) : CLI_USAGE;
 }
 
@@ -177,10 +166,6 @@ const cli_verb cmd_forward = {
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
         "An encoder reads all tokens at once: neither --chunks nor states.\n"
-        "--demo literal reproduces the demo of attention with differentiable recurrence (memory "
-        "gru, retrieval joint), --demo unmasked recurrent attention without a causal mask "
-        "(retrieval time). Their tokens see later ones, so there is nothing to train or generate "
-        "with.\n"
         "Reading the tokens whole, in --chunks, or in several calls through state files "
         "gives the same numbers. They have the same bits where all layers have an append, ema, "
         "ssm, gru, lstm, wkv or slots memory. Delta and moment memories, which retention is one "

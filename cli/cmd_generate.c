@@ -3,7 +3,6 @@
 #include "memory.h"
 #include "prompt_read.h"
 #include "prompts.h"
-#include "remote.h"
 #include "search.h"
 #include "units.h"
 #include "unmasking.h"
@@ -21,7 +20,7 @@ struct args {
     cli_unmasking  unmask;
     cli_list       prompt;
     const char    *prompt_file, *prompt_tokens, *prompts, *state_in, *state_out;
-    const char    *grammar, *schema, *server;
+    const char    *grammar, *schema;
     int64_t        count, batch, logprobs;
     bool           prefix, echo, json;
 };
@@ -63,7 +62,6 @@ static const cli_option options[] = {
     CLI_UNMASKING_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
-    CLI_SERVER_OPTION(struct args),
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_ACTIVATIONS_OPTION(struct args),
@@ -218,56 +216,6 @@ static int check(const struct args *a)
     if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
     if (status != CLI_OK) return status;
     return cli_search_check("generate", &a->search, &a->how, a->count);
-}
-
-/* A prompt that a server continues; what only a model that is here can do is refused. */
-static int run_remote(const struct args *a)
-{
-    const struct {
-        bool        given;
-        const char *name;
-    } refused[] = {{a->from.model, "--model"},
-                   {a->from.preset, "--preset"},
-                   {a->from.config, "--config"},
-                   {a->from.tokenizer, "--tokenizer"},
-                   {a->prompt_tokens, "--prompt-tokens"},
-                   {a->prompts, "--prompts"},
-                   {a->prompt.count > 1, "a second --prompt"},
-                   {a->batch, "--batch"},
-                   {a->state_in, "--state-in"},
-                   {a->state_out, "--state-out"},
-                   {a->grammar, "--grammar"},
-                   {a->schema, "--json-schema"},
-                   {a->count > 1, "--count"},
-                   {a->prefix, "--prefix"},
-                   {a->echo, "--echo"},
-                   {a->json, "--json"},
-                   {a->logprobs, "--logprobs"},
-                   {a->search.beam, "--beam"},
-                   {a->search.amateur.count, "--amateur"},
-                   {a->unmask.steps, "--unmask"},
-                   {a->other.inputs, "--inputs"},
-                   {a->from.device, "--device"},
-                   {a->from.dtype, "--dtype"},
-                   {a->from.threads, "--threads"},
-                   {a->from.set.count, "--set"},
-                   {a->from.skip_hash, "--skip-hash"},
-                   {a->other.source.count, "--source"}};
-    for (size_t i = 0; i < COUNT(refused); i++)
-        if (refused[i].given)
-            return cli_misused("generate", "%s: not with --server", refused[i].name);
-    if (!a->prompt.count == !a->prompt_file)
-        return cli_misused("generate", "expected one of --prompt and --prompt-file");
-    const char *given = a->prompt.count ? a->prompt.text[0] : a->prompt_file;
-    char       *read = NULL;
-    size_t      bytes = strlen(given);
-    dra_error   err = {0};
-    if ((a->prompt_file || strcmp(given, "-") == 0) &&
-        cli_input_read(given, &read, &bytes, &err) != DRA_OK)
-        return cli_fail(&err);
-    const int status = cli_remote_generate(a->server, &a->how, read ? read : given, bytes);
-    free(read);
-    return status;
 }
 
 static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
@@ -628,7 +576,6 @@ static int run(const void *args)
 {
     work      w = {.a = args};
     dra_error err = {0};
-    if (w.a->server) return run_remote(w.a);
     const int status = check(w.a);
     if (status != CLI_OK) return status;
     if (cli_continues(&w.a->other)) return run_other(w.a);

@@ -277,8 +277,6 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     dra_model_config config;
     dra_status       st = cli_source_config(s, &config, err);
     config.maps = s->maps;
-    for (int i = 0; i < DRA_MIXERS_MOST && s->demo; i++)
-        config.mixer[i].a.demo = (dra_demo_kind)s->demo;
     if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
     if (st == DRA_OK && !s->model) st = cli_draw_check(s, m->model, err);
     if (st != DRA_OK) return st;

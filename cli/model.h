@@ -19,7 +19,6 @@ typedef struct cli_source {
     bool        skip_hash;   /* of weights */
     bool        quiet;       /* nothing is said of what a preset has and another memory has not */
     bool        maps;        /* layers shall show what they attend to */
-    int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */
 } cli_source;
 

@@ -52,7 +52,7 @@ function check_library() {
 # JSON is made by file/json_make.c, which forgets no failure, and read by file/json.c, which tells
 # want of memory from wrong texts.
 function check_json() {
-    if (FILENAME ~ /file\/json(_make)?\.c$/) return
+    if (FILENAME ~ /(file\/json(_make)?|cli\/serve\/json)\.c$/) return
     if (calls("json_(object|array|stringn?(_nocheck)?|integer|real|v?pack(_ex)?|v?sprintf)") ||
         calls("json_(object_(set|update|del)|array_(set|append|insert|extend))[a-z_]*") ||
         calls("json_(string|integer|real)_set[a-z_]*|json_(deep_)?copy|json_dump[a-z]*"))

@@ -55,61 +55,72 @@ static const serve_field chat_fields[] = {
 
 /* ---- fields that are more than a number ------------------------------------------------------ */
 
-static bool add_stop(serve_ask *a, const serve_json *x, serve_error *e)
+static bool add_stop(serve_ask *a, json_t *x, serve_error *e)
 {
-    if (x->kind != SERVE_TEXT || !x->bytes || strlen(x->text) != x->bytes)
+    if (!serve_is_word(x) || !json_string_length(x))
         return serve_wrong(e, 400, "stop", "stop: expected texts that are not empty, found %s",
-                           x->kind == SERVE_TEXT ? "another" : serve_kind_name(x));
+                           json_is_string(x) ? "another" : serve_kind_name(x));
     if (a->n_stop == SERVE_STOPS)
         return serve_wrong(e, 400, "stop", "stop: expected at most %d", SERVE_STOPS);
-    a->stops[a->n_stop++] = x->text;
+    a->stops[a->n_stop++] = json_string_value(x);
     return true;
 }
 
 static bool read_stop(serve_ask *a, serve_error *e)
 {
+    size_t  i;
+    json_t *x;
     if (!a->stop) return true;
-    if (a->stop->kind != SERVE_LIST) return add_stop(a, a->stop, e);
-    for (const serve_json *x = a->stop->first; x; x = x->next)
-        if (!add_stop(a, x, e)) return false;
+    if (!json_is_array(a->stop)) return add_stop(a, a->stop, e);
+    json_array_foreach(a->stop, i, x) if (!add_stop(a, x, e)) return false;
     return true;
 }
 
 /* {"50256": -100}: ids as keys. */
 static bool read_bias(serve_ask *a, serve_error *e)
 {
-    const serve_json *map = a->logit_bias;
-    if (map && map->kind != SERVE_OBJECT)
+    json_t     *map = a->logit_bias, *x;
+    const char *key;
+    if (map && !json_is_object(map))
         return serve_wrong(e, 400, "logit_bias", "logit_bias: expected an object of ids, found %s",
                            serve_kind_name(map));
-    for (const serve_json *x = map ? map->first : NULL; x; x = x->next) {
+    if (json_object_size(map) > SERVE_BIASES)
+        return serve_wrong(e, 400, "logit_bias", "logit_bias: expected at most %d ids",
+                           SERVE_BIASES);
+    json_object_foreach(map, key, x)
+    {
         char      *end;
-        const long id = strtol(x->key, &end, 10);
-        if (*end || end == x->key || id < 0 || id > INT32_MAX)
+        const long id = strtol(key, &end, 10);
+        if (*end || end == key || id < 0 || id > INT32_MAX)
             return serve_wrong(e, 400, "logit_bias",
-                               "logit_bias: expected ids as keys, found %.40s", x->key);
-        if (x->kind != SERVE_NUMBER || x->number < -100 || x->number > 100)
+                               "logit_bias: expected ids as keys, found %.40s", key);
+        const double by = json_number_value(x);
+        if (!json_is_number(x) || by < -100 || by > 100)
             return serve_wrong(e, 400, "logit_bias", "logit_bias: expected -100 to 100 for %ld",
                                id);
-        a->bias[a->n_bias++] = (dra_token_bias){(int32_t)id, x->number};
+        a->bias[a->n_bias++] = (dra_token_bias){(int32_t)id, by};
     }
     return true;
+}
+
+static bool is_within(const json_t *x, int64_t least, int64_t most)
+{
+    return json_is_integer(x) && json_integer_value(x) >= least && json_integer_value(x) <= most;
 }
 
 /* A number in the older schema, true and top_logprobs in the newer. */
 static bool read_logprobs(serve_ask *a, serve_error *e)
 {
-    const serve_json *x = a->logprobs_json;
-    const serve_kind  kind = a->chat ? SERVE_BOOL : SERVE_NUMBER;
+    json_t *x = a->logprobs_json;
     a->logprobs = -1;
-    if (x && x->kind != kind)
+    if (x && !(a->chat ? json_is_boolean(x) : json_is_number(x)))
         return serve_wrong(e, 400, "logprobs", "logprobs: expected %s, found %s",
                            a->chat ? "a bool" : "a number", serve_kind_name(x));
-    if (x && !a->chat && (!x->whole || x->number < 0 || x->number > SERVE_TOP))
+    if (x && !a->chat && !is_within(x, 0, SERVE_TOP))
         return serve_wrong(e, 400, "logprobs", "logprobs: expected 0 to %d, found %g", SERVE_TOP,
-                           x->number);
-    if (x && !a->chat) a->logprobs = (int64_t)x->number;
-    if (x && a->chat && x->truth) a->logprobs = a->top_logprobs > 0 ? a->top_logprobs : 0;
+                           json_number_value(x));
+    if (x && !a->chat) a->logprobs = json_integer_value(x);
+    if (a->chat && json_is_true(x)) a->logprobs = a->top_logprobs > 0 ? a->top_logprobs : 0;
     if (a->top_logprobs >= 0 && a->chat && a->logprobs < 0)
         return serve_wrong(e, 400, "top_logprobs", "top_logprobs: expected logprobs: true with it");
     return true;
@@ -119,11 +130,11 @@ static bool read_stream(serve_ask *a, serve_error *e)
 {
     static const serve_field fields[] = {
         {"include_usage", SERVE_F_BOOL, offsetof(serve_ask, usage)}};
-    const serve_json *x = a->stream_options;
+    json_t *x = a->stream_options;
     if (a->look && !a->stream)
         return serve_wrong(e, 400, "dra_look", "dra_look: expected stream: true with it");
     if (!x) return true;
-    if (x->kind != SERVE_OBJECT || !a->stream)
+    if (!json_is_object(x) || !a->stream)
         return serve_wrong(e, 400, "stream_options",
                            "stream_options: expected an object, and stream: true");
     return serve_fields_read(fields, COUNT(fields), x, a, e);
@@ -131,22 +142,22 @@ static bool read_stream(serve_ask *a, serve_error *e)
 
 static bool read_seed(serve_ask *a, serve_error *e)
 {
-    const serve_json *x = a->seed_json;
+    json_t *x = a->seed_json;
     a->seed = serve_random();
     if (!x) return true;
-    if (x->kind != SERVE_NUMBER || !x->whole || x->number < -9007199254740992.0 ||
-        x->number > 9007199254740992.0)
+    if (!is_within(x, -((int64_t)1 << 53), (int64_t)1 << 53))
         return serve_wrong(e, 400, "seed", "seed: expected a whole number of at most 53 bits");
-    a->seed = (uint64_t)(int64_t)x->number;
+    a->seed = (uint64_t)json_integer_value(x);
     return true;
 }
 
 static bool read_format(serve_ask *a, serve_error *e)
 {
-    const serve_json *x = a->response_format;
-    const serve_json *type = x && x->kind == SERVE_OBJECT ? serve_json_get(x, "type") : NULL;
+    json_t *x = a->response_format;
+    json_t *type = json_object_get(x, "type");
     if (!x) return true;
-    if (!type || x->n != 1 || type->kind != SERVE_TEXT || strcmp(type->text, "text") != 0)
+    if (!json_is_string(type) || json_object_size(x) != 1 ||
+        strcmp(json_string_value(type), "text") != 0)
         return serve_wrong(e, 400, "response_format",
                            "response_format: this server has no other than {\"type\": \"text\"}");
     return true;
@@ -154,14 +165,14 @@ static bool read_format(serve_ask *a, serve_error *e)
 
 static bool read_length(const serve *s, serve_ask *a, serve_error *e)
 {
-    const int64_t     most = s->args->tokens;
-    const serve_json *x = a->max_completion;
-    const char       *name = x ? "max_completion_tokens" : "max_tokens";
+    const int64_t most = s->args->tokens;
+    json_t       *x = a->max_completion;
+    const char   *name = x ? "max_completion_tokens" : "max_tokens";
     if (x && a->max_tokens >= 0)
         return serve_wrong(e, 400, name, "%s: expected one of it and max_tokens", name);
-    if (x && (x->kind != SERVE_NUMBER || !x->whole || x->number < 0 || x->number > INT32_MAX))
+    if (x && !is_within(x, 0, INT32_MAX))
         return serve_wrong(e, 400, name, "%s: expected a whole number", name);
-    if (x) a->max_tokens = (int64_t)x->number;
+    if (x) a->max_tokens = json_integer_value(x);
     if (a->max_tokens < 0) a->max_tokens = a->chat || most < 16 ? most : 16;
     if (a->max_tokens > most)
         return serve_wrong(e, 400, name, "%s: expected at most %lld, found %lld", name,
@@ -184,7 +195,7 @@ static bool check_states(const serve_ask *a, serve_error *e)
 {
     if (a->state && a->state_data)
         return serve_wrong(e, 400, "dra_state", "expected one of dra_state and dra_state_data");
-    if (a->state_data && a->state_data->kind != SERVE_TEXT)
+    if (a->state_data && !json_is_string(a->state_data))
         return serve_wrong(e, 400, "dra_state_data", "dra_state_data: expected base64, found %s",
                            serve_kind_name(a->state_data));
     if ((a->save_state || a->return_state) && a->n > 1)
@@ -194,7 +205,7 @@ static bool check_states(const serve_ask *a, serve_error *e)
     return check_name("dra_state", a->state, e) && check_name("dra_save_state", a->save_state, e);
 }
 
-bool serve_ask_read(const serve *s, const serve_json *body, bool chat, serve_ask *a, serve_error *e)
+bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve_error *e)
 {
     const serve_field *table = chat ? chat_fields : completion_fields;
     const size_t       n = chat ? COUNT(chat_fields) : COUNT(completion_fields);
@@ -206,7 +217,7 @@ bool serve_ask_read(const serve *s, const serve_json *body, bool chat, serve_ask
                      .top_p = 1,
                      .repetition_penalty = 1};
     if (!serve_fields_read(table, n, body, a, e)) return false;
-    if (chat && (!a->messages || a->messages->kind != SERVE_LIST || !a->messages->n))
+    if (chat && !json_array_size(a->messages))
         return serve_wrong(e, 400, "messages", "messages: expected a list of messages");
     if (!chat && !a->prompt)
         return serve_wrong(e, 400, "prompt", "prompt: expected a text, ids, or lists of these");

@@ -28,7 +28,7 @@ static void release(serve_call *call)
     for (size_t i = 0; c->choices && i < c->n; i++) choice_free(&c->choices[i]);
     free(c->choices);
     serve_inputs_free(c->n_prompts, c->prompts);
-    serve_json_free(c->body);
+    json_decref(c->body);
     free(c->ask);
     serve_text_free(&c->state);
     if (c->temp_in[0]) serve_state_forget(c->model, c->temp_in);
@@ -183,11 +183,11 @@ static void on_received(serve_job *job, const dra_job_result *r)
 
 static void receive_state(serve_completion *c)
 {
-    const serve_json *x = c->ask->state_data;
-    serve_error       e = {0};
-    serve_text        data = {0};
-    char             *bytes = NULL;
-    bool              well = serve_base64_read(x->text, x->bytes, &bytes, &data.n);
+    json_t     *x = c->ask->state_data;
+    serve_error e = {0};
+    serve_text  data = {0};
+    char       *bytes = NULL;
+    bool well = serve_base64_read(json_string_value(x), json_string_length(x), &bytes, &data.n);
     data.data = bytes;
     if (!well) serve_wrong(&e, 400, "dra_state_data", "dra_state_data: expected base64");
     temp_name(c, c->temp_in);
@@ -299,10 +299,10 @@ static void describe(serve_completion *c)
 
 static bool prepare(serve_completion *c, const serve_request *r, bool chat, serve_error *e)
 {
-    const serve_json *body = serve_body(r, &c->body, e);
+    c->body = serve_body(r, e);
     c->ask = malloc(sizeof *c->ask);
     if (!c->ask) return serve_wrong(e, 503, NULL, "out of memory");
-    if (!body || !serve_ask_read(r->server, body, chat, c->ask, e)) return false;
+    if (!c->body || !serve_ask_read(r->server, c->body, chat, c->ask, e)) return false;
     c->model = serve_model_find(r->server, c->ask->model, e);
     if (!c->model) return false;
     describe(c);

@@ -21,22 +21,22 @@ typedef struct serve_choice {
 } serve_choice;
 
 typedef struct serve_completion {
-    serve_call       call;
-    serve_model     *model;
-    bool             chat, stream, usage, echo, return_state;
-    bool             logprobs;
-    char             id[40];
-    int64_t          created;
-    size_t           n, per_prompt, done; /* choices, those of one prompt, those that have ended */
-    serve_choice    *choices;
-    serve_json_file *body; /* what was asked points into it */
-    serve_ask       *ask;
-    size_t           n_prompts;
-    dra_ids         *prompts;
-    char             save[SERVE_NAME + 1]; /* the name the state is kept under; "": none */
-    char             temp_in[SERVE_NAME + 1], temp_out[SERVE_NAME + 1]; /* to be forgotten */
-    char             path[640];                                         /* to be removed */
-    serve_text       state;                                             /* as base64 */
+    serve_call    call;
+    serve_model  *model;
+    bool          chat, stream, usage, echo, return_state;
+    bool          logprobs;
+    char          id[40];
+    int64_t       created;
+    size_t        n, per_prompt, done; /* choices, those of one prompt, those that have ended */
+    serve_choice *choices;
+    json_t       *body; /* what was asked points into it */
+    serve_ask    *ask;
+    size_t        n_prompts;
+    dra_ids      *prompts;
+    char          save[SERVE_NAME + 1]; /* the name the state is kept under; "": none */
+    char          temp_in[SERVE_NAME + 1], temp_out[SERVE_NAME + 1]; /* to be forgotten */
+    char          path[640];                                         /* to be removed */
+    serve_text    state;                                             /* as base64 */
 } serve_completion;
 
 /* A token of a choice: adds to its text and log-probabilities. */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 typedef struct asked {
-    const char       *model, *format, *pool;
-    const serve_json *input;
+    const char *model, *format, *pool;
+    json_t     *input;
 } asked;
 
 static const serve_field fields[] = {
@@ -94,7 +94,7 @@ static int word_of(const char *word, const char *const *words, int n)
     return -1;
 }
 
-static bool read_asked(embedding *x, const serve_request *r, const serve_json *body, serve_error *e)
+static bool read_asked(embedding *x, const serve_request *r, json_t *body, serve_error *e)
 {
     static const char *const formats[] = {"float", "base64"}, *const pools[] = {"mean", "last",
                                                                                 "state"};
@@ -133,16 +133,15 @@ static bool start(embedding *x, serve_error *e)
 
 void serve_embeddings(const serve_request *r)
 {
-    serve_error      e = {0};
-    serve_json_file *file = NULL;
-    embedding       *x = calloc(1, sizeof *x);
+    serve_error e = {0};
+    embedding  *x = calloc(1, sizeof *x);
     if (!x) {
         serve_wrong(&e, 503, NULL, "out of memory");
         serve_fail(r->conn, &e);
         return;
     }
     serve_call_begin(r->server, &x->call, r->conn, release);
-    const serve_json *body = serve_body(r, &file, &e);
+    json_t *body = serve_body(r, &e);
     if (!body || !read_asked(x, r, body, &e) || !start(x, &e)) serve_call_fail(&x->call, &e);
-    serve_json_free(file);
+    json_decref(body);
 }

@@ -10,7 +10,7 @@ typedef enum serve_field_kind {
     SERVE_F_INT,    /* int64_t, min to max */
     SERVE_F_REAL,   /* double, min to max */
     SERVE_F_WORD,   /* const char *, without a zero in it */
-    SERVE_F_ANY,    /* const serve_json *, for the route to read */
+    SERVE_F_ANY,    /* json_t *, for the route to read */
     SERVE_F_REFUSED /* known, but not done; `why` says so */
 } serve_field_kind;
 
@@ -24,18 +24,20 @@ typedef struct serve_field {
 
 /* null is as if the field were not there, also of fields that the table does not have: clients send
  * messages back as they came, with "refusal": null in them. */
-bool serve_fields_read(const serve_field *table, size_t n, const serve_json *object, void *out,
+bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void *out,
                        serve_error *e);
-/* The body as an object; false: e says why. *file is to be freed. */
-const serve_json *serve_body(const serve_request *r, serve_json_file **file, serve_error *e);
+/* The body as an object, for json_decref(); NULL: e says why. */
+json_t *serve_body(const serve_request *r, serve_error *e);
+
+bool serve_is_word(const json_t *x); /* a text without a zero in it */
 
 /* Ids of a list of whole numbers; what they are an error of is `param`. */
-bool serve_ids_read(const serve_json *list, const char *param, dra_ids *out, serve_error *e);
+bool serve_ids_read(json_t *list, const char *param, dra_ids *out, serve_error *e);
 bool serve_ids_add(dra_ids *ids, int32_t id);
 /* A text, a list of texts, a list of ids or a list of lists of ids: *n lists of ids, to be freed by
  * serve_inputs_free(). Texts of `begins` start a sequence: an empty one is the end of text. */
-bool serve_inputs_read(const serve_model *m, const serve_json *x, const char *param, bool begins,
-                       size_t *n, dra_ids **out, serve_error *e);
+bool serve_inputs_read(const serve_model *m, json_t *x, const char *param, bool begins, size_t *n,
+                       dra_ids **out, serve_error *e);
 void serve_inputs_free(size_t n, dra_ids *ids);
 
 #endif

@@ -13,23 +13,22 @@ enum { MESSAGES = 4096, FILE_MOST = 1 << 20 };
 /* The text of chat_template in tokenizer_config.json, to be freed; NULL: there is none. */
 static char *text_of_config(const char *path)
 {
-    char             *data = NULL, why[160], *text = NULL;
-    size_t            bytes = 0;
-    dra_error         err = {0};
-    serve_json_file  *file = NULL;
-    const serve_json *top = NULL, *x = NULL;
+    char     *data = NULL, why[160], *text = NULL;
+    size_t    bytes = 0;
+    dra_error err = {0};
+    json_t   *top = NULL, *x, *y;
+    size_t    i;
     if (dra_file_read(path, FILE_MOST, &data, &bytes, &err) == DRA_OK)
-        top = serve_json_read(data, bytes, &file, why);
-    if (top && top->kind == SERVE_OBJECT) x = serve_json_get(top, "chat_template");
-    if (x && x->kind == SERVE_LIST)
-        for (const serve_json *y = x->first; y; y = y->next) {
-            const serve_json *name = y->kind == SERVE_OBJECT ? serve_json_get(y, "name") : NULL;
-            if (name && name->kind == SERVE_TEXT && strcmp(name->text, "default") == 0)
-                x = serve_json_get(y, "template");
-            if (x && x->kind == SERVE_TEXT) break;
-        }
-    if (x && x->kind == SERVE_TEXT) text = strdup(x->text);
-    serve_json_free(file);
+        top = serve_json_read(data, bytes, why);
+    x = json_object_get(top, "chat_template");
+    json_array_foreach(json_is_array(x) ? x : NULL, i, y)
+    {
+        const char *name = json_string_value(json_object_get(y, "name"));
+        if (name && strcmp(name, "default") == 0) x = json_object_get(y, "template");
+        if (json_is_string(x)) break;
+    }
+    if (json_is_string(x)) text = strdup(json_string_value(x));
+    json_decref(top);
     free(data);
     return text;
 }
@@ -77,8 +76,8 @@ dra_status serve_template_open(serve_model *m, dra_error *err)
 /* ---- messages -------------------------------------------------------------------------------- */
 
 typedef struct message {
-    const char       *role;
-    const serve_json *content;
+    const char *role;
+    json_t     *content;
 } message;
 
 static const serve_field message_fields[] = {
@@ -87,8 +86,8 @@ static const serve_field message_fields[] = {
 };
 
 typedef struct part {
-    const char       *type;
-    const serve_json *text;
+    const char *type;
+    json_t     *text;
 } part;
 
 static const serve_field part_fields[] = {
@@ -97,32 +96,35 @@ static const serve_field part_fields[] = {
 };
 
 /* A text, or a list of parts that are texts. */
-static bool put_content(const serve_json *x, serve_text *t, serve_error *e)
+static bool put_content(json_t *x, serve_text *t, serve_error *e)
 {
-    if (x && x->kind == SERVE_TEXT) {
-        serve_put(t, x->text, x->bytes);
+    size_t  i;
+    json_t *y;
+    if (json_is_string(x)) {
+        serve_put(t, json_string_value(x), json_string_length(x));
         return true;
     }
-    if (!x || x->kind != SERVE_LIST)
+    if (!json_is_array(x))
         return serve_wrong(e, 400, "messages", "messages: expected a text as content");
-    for (const serve_json *y = x->first; y; y = y->next) {
+    json_array_foreach(x, i, y)
+    {
         part p = {0};
-        if (y->kind != SERVE_OBJECT)
+        if (!json_is_object(y))
             return serve_wrong(e, 400, "messages", "messages: expected parts that are objects");
         if (!serve_fields_read(part_fields, COUNT(part_fields), y, &p, e)) return false;
-        if (!p.type || strcmp(p.type, "text") != 0 || !p.text || p.text->kind != SERVE_TEXT)
+        if (!p.type || strcmp(p.type, "text") != 0 || !json_is_string(p.text))
             return serve_wrong(e, 400, "messages", "messages: this server reads text only");
-        serve_put(t, p.text->text, p.text->bytes);
+        serve_put(t, json_string_value(p.text), json_string_length(p.text));
     }
     return true;
 }
 
-static bool read_message(const serve_json *x, dra_message *to, serve_error *e)
+static bool read_message(json_t *x, dra_message *to, serve_error *e)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant"};
     message                  m = {0};
     serve_text               t = {0};
-    if (x->kind != SERVE_OBJECT)
+    if (!json_is_object(x))
         return serve_wrong(e, 400, "messages", "messages: expected objects, found %s",
                            serve_kind_name(x));
     if (!serve_fields_read(message_fields, COUNT(message_fields), x, &m, e)) return false;
@@ -156,7 +158,7 @@ static bool encode(const serve_model *m, const serve_ask *a, const char *text, s
 
 bool serve_messages_read(const serve_model *m, const serve_ask *a, dra_ids *out, serve_error *e)
 {
-    const size_t n = a->messages->n;
+    const size_t n = json_array_size(a->messages);
     char        *text = NULL;
     size_t       bytes = 0, i = 0;
     dra_error    err = {0};
@@ -166,8 +168,7 @@ bool serve_messages_read(const serve_model *m, const serve_ask *a, dra_ids *out,
         return serve_wrong(e, 400, "messages", "messages: expected at most %d", MESSAGES);
     dra_message *list = calloc(n, sizeof *list);
     if (!list) return serve_wrong(e, 503, NULL, "out of memory");
-    for (const serve_json *x = a->messages->first; x && well; x = x->next)
-        well = read_message(x, &list[i++], e);
+    for (; i < n && well; i++) well = read_message(json_array_get(a->messages, i), &list[i], e);
     if (well && dra_template_chat(m->template, list, n, true, &text, &bytes, &err) != DRA_OK) {
         well = serve_wrong_status(e, &err);
         snprintf(e->param, sizeof e->param, "messages");

@@ -14,7 +14,14 @@
 
 #include <pthread.h>
 
-enum { SERVE_NAME = 64, SERVE_KEYS = 64, SERVE_BUCKETS = 12, SERVE_TOP = 20, SERVE_STOPS = 16 };
+enum {
+    SERVE_NAME = 64,
+    SERVE_KEYS = 64,
+    SERVE_BUCKETS = 12,
+    SERVE_TOP = 20,
+    SERVE_STOPS = 16,
+    SERVE_BIASES = 1024
+};
 
 #define SERVE_TEMP "..temp." /* names of states on their way begin like this */
 

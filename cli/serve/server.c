@@ -254,6 +254,7 @@ int serve_run(const serve_args *a)
     s->args = a;
     s->last_mail = &s->mail;
     pthread_mutex_init(&s->lock, NULL);
+    serve_json_begin();
     signal(SIGPIPE, SIG_IGN);
     raise_limits();
     int status = serve_safety(s);

@@ -161,8 +161,8 @@ static void submit(change *c, dra_job_config *config)
 /* ---- POST: reading a text into a state, forking ---------------------------------------------- */
 
 typedef struct asked {
-    const char       *model, *to, *state;
-    const serve_json *prompt;
+    const char *model, *to, *state;
+    json_t     *prompt;
 } asked;
 
 static const serve_field post_fields[] = {
@@ -214,13 +214,12 @@ static bool fork_state(const serve_request *r, const place *p, const asked *a, s
 
 void serve_states_post(const serve_request *r)
 {
-    serve_error       e = {0};
-    serve_json_file  *file = NULL;
-    place             p = {0};
-    asked             a = {0};
-    const serve_json *body = serve_body(r, &file, &e);
-    bool              well = body && read_place(r, &p, &e);
-    const bool        fork = well && strcmp(p.verb, "fork") == 0;
+    serve_error e = {0};
+    place       p = {0};
+    asked       a = {0};
+    json_t     *body = serve_body(r, &e);
+    bool        well = body && read_place(r, &p, &e);
+    const bool  fork = well && strcmp(p.verb, "fork") == 0;
     if (well && p.verb[0] && !fork) well = serve_wrong(&e, 404, NULL, "no %.40s here", p.verb);
     if (well)
         well = fork ? serve_fields_read(fork_fields, COUNT(fork_fields), body, &a, &e)
@@ -228,7 +227,7 @@ void serve_states_post(const serve_request *r)
     if (well && a.model) well = (p.model = serve_model_find(r->server, a.model, &e)) != NULL;
     if (well) well = (fork ? fork_state : create)(r, &p, &a, &e);
     if (!well) serve_fail(r->conn, &e);
-    serve_json_free(file);
+    json_decref(body);
 }
 
 /* ---- DELETE, PUT, GET ------------------------------------------------------------------------ */

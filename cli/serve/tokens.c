@@ -7,9 +7,9 @@
 /* `special` is read for the sake of clients: tokenizers that add tokens to texts are refused when
  * they are opened, so there are none to add. */
 typedef struct asked {
-    const char       *model;
-    const serve_json *prompt, *content, *tokens;
-    bool              special, pieces;
+    const char *model;
+    json_t     *prompt, *content, *tokens;
+    bool        special, pieces;
 } asked;
 
 static const serve_field tokenize_fields[] = {
@@ -47,14 +47,15 @@ static void put_ids(const dra_ids *ids, serve_text *t)
 
 static bool encode(const serve_model *m, const asked *a, dra_ids *ids, serve_error *e)
 {
-    const serve_json *x = a->prompt ? a->prompt : a->content;
-    dra_error         err = {0};
+    json_t     *x = a->prompt ? a->prompt : a->content;
+    const char *name = a->prompt ? "prompt" : "content";
+    dra_error   err = {0};
     if (!x || (a->prompt && a->content))
         return serve_wrong(e, 400, "prompt", "expected one of prompt and content");
-    if (x->kind != SERVE_TEXT)
-        return serve_wrong(e, 400, x->key, "%s: expected a text, found %s", x->key,
-                           serve_kind_name(x));
-    return dra_encode(m->m.tokenizer, x->text, x->bytes, ids, &err) == DRA_OK ||
+    if (!json_is_string(x))
+        return serve_wrong(e, 400, name, "%s: expected a text, found %s", name, serve_kind_name(x));
+    return dra_encode(m->m.tokenizer, json_string_value(x), json_string_length(x), ids, &err) ==
+               DRA_OK ||
            serve_wrong_status(e, &err);
 }
 
@@ -72,13 +73,12 @@ static void put_pieces(const serve_model *m, const dra_ids *ids, serve_text *t)
 
 void serve_tokenize(const serve_request *r)
 {
-    serve_error       e = {0};
-    serve_json_file  *file = NULL;
-    asked             a = {.special = true};
-    dra_ids           ids = {0};
-    serve_text        t = {0};
-    const serve_json *body = serve_body(r, &file, &e);
-    serve_model      *m = NULL;
+    serve_error  e = {0};
+    asked        a = {.special = true};
+    dra_ids      ids = {0};
+    serve_text   t = {0};
+    json_t      *body = serve_body(r, &e);
+    serve_model *m = NULL;
     if (body && serve_fields_read(tokenize_fields, COUNT(tokenize_fields), body, &a, &e))
         m = model_of(r, a.model, &e);
     if (m && encode(m, &a, &ids, &e)) {
@@ -93,7 +93,7 @@ void serve_tokenize(const serve_request *r)
         serve_fail(r->conn, &e);
     }
     dra_ids_free(&ids);
-    serve_json_free(file);
+    json_decref(body);
 }
 
 /* ---- ids to text ----------------------------------------------------------------------------- */
@@ -119,17 +119,16 @@ static bool decode(const serve_model *m, const dra_ids *ids, serve_text *out, se
 
 void serve_detokenize(const serve_request *r)
 {
-    serve_error       e = {0};
-    serve_json_file  *file = NULL;
-    asked             a = {0};
-    dra_ids           ids = {0};
-    serve_text        t = {0}, text = {0};
-    const serve_json *body = serve_body(r, &file, &e);
-    serve_model      *m = NULL;
+    serve_error  e = {0};
+    asked        a = {0};
+    dra_ids      ids = {0};
+    serve_text   t = {0}, text = {0};
+    json_t      *body = serve_body(r, &e);
+    serve_model *m = NULL;
     if (body && serve_fields_read(detokenize_fields, COUNT(detokenize_fields), body, &a, &e))
         m = model_of(r, a.model, &e);
     bool well = m != NULL;
-    if (well && (!a.tokens || a.tokens->kind != SERVE_LIST))
+    if (well && !json_is_array(a.tokens))
         well = serve_wrong(&e, 400, "tokens", "tokens: expected a list of ids");
     if (well && serve_ids_read(a.tokens, "tokens", &ids, &e) && decode(m, &ids, &text, &e)) {
         serve_puts(&t, "{\"prompt\": ");
@@ -144,7 +143,7 @@ void serve_detokenize(const serve_request *r)
     }
     serve_text_free(&text);
     dra_ids_free(&ids);
-    serve_json_free(file);
+    json_decref(body);
 }
 
 /* ---- about it -------------------------------------------------------------------------------- */

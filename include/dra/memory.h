@@ -80,17 +80,6 @@ typedef enum dra_item_norm {
     DRA_ITEM_LAYER /* (x - mean) / sqrt(variance + 1e-5) gain + bias      */
 } dra_item_norm;
 
-/* Attention as two published demos compute it, to reproduce their numbers. Tokens see what follows
- * them, so a call is one text, there are no marks, reading in parts is not reading whole, and
- * nothing can be learned: building it for gradients fails. */
-typedef enum dra_demo_kind {
-    DRA_DEMO_NONE,
-    DRA_DEMO_LITERAL, /* gru with joint, ADR's demo: all raw items of the call, and one state that
-                         the last token alone updates, in one head after the other; head h reads it
-                         as head h left it, and the next call continues with that of the last */
-    DRA_DEMO_UNMASKED /* retrieval time: every token sees all items, later ones too */
-} dra_demo_kind;
-
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
                                     "slots"; NULL: append                                   */
@@ -127,7 +116,6 @@ typedef struct dra_memory_config {
      * start as the identity. Not with dim, which brings its own. */
     bool          maps;
     dra_item_norm norm_kind; /* of norm */
-    dra_demo_kind demo;      /* for reading; not in files */
 
     /* ---- moment and delta, as RWKV 5 to 7 have them */
     dra_decay_form decay_form;

@@ -49,4 +49,13 @@ DRA_BOTH static inline uint64_t dra_philox_key(const int32_t seed_step[4], uint6
     return dra_philox_mix((h ^ path) + odd);
 }
 
+/* The path of a name, or of several one after the other (FNV-1a); h is DRA_NAME_START at first. All
+ * random numbers of a place depend on it. */
+#define DRA_NAME_START 0xcbf29ce484222325u
+static inline uint64_t dra_name_key(uint64_t h, const char *name)
+{
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+    return h;
+}
+
 #endif

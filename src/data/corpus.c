@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/hash_old.h"
 #include "base/shape.h"
 #include "data/sources.h"
 #include "file/fail.h"
@@ -62,21 +61,6 @@ static uint64_t finish_fingerprint(const dra_corpus *c, dra_hash *ids)
         dra_hash_add(ids, &start, sizeof start);
     }
     return dra_hash_end(ids);
-}
-
-uint64_t dra_corpus_fingerprint_old(const dra_corpus *c)
-{
-    enum { BLOCK = 4096 };
-    int32_t  id[BLOCK];
-    uint64_t h = 0;
-    for (int64_t at = 0; at < c->tokens; at += BLOCK) {
-        const int64_t n = dra_imin(BLOCK, c->tokens - at);
-        dra_corpus_read(c, at, n, id);
-        h = dra_old_ids(h, id, (size_t)n);
-    }
-    for (int64_t i = 0; i <= c->documents; i++)
-        h = dra_old_words(h, &(uint64_t){(uint64_t)dra_corpus_document(c, i)}, 1);
-    return h;
 }
 
 static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_corpus_config *config,

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/hash_old.h"
 #include "base/shape.h"
 #include "data/examples.h"
 #include "data/integers.h"
@@ -204,60 +203,12 @@ static void add_column(dra_hash *h, const dra_table *t, const dra_column *c)
     }
 }
 
-typedef struct order_facts {
-    uint64_t word[4];
-} order_facts;
-
-static order_facts order_of(const dra_examples *e)
-{
-    return (order_facts){{(uint64_t)e->begin, (uint64_t)e->end, e->c.seed, (uint64_t)e->c.B}};
-}
-
 uint64_t dra_examples_fingerprint(const dra_examples *e)
 {
-    const order_facts order = order_of(e);
-    dra_hash          h;
+    const uint64_t order[] = {(uint64_t)e->begin, (uint64_t)e->end, e->c.seed, (uint64_t)e->c.B};
+    dra_hash       h;
     dra_hash_begin(&h, 0);
-    dra_hash_add(&h, &order, sizeof order);
+    dra_hash_add(&h, order, sizeof order);
     for (size_t i = 0; i < e->table->n; i++) add_column(&h, e->table, &e->table->column[i]);
     return dra_hash_end(&h);
-}
-
-/* ---- as earlier releases made it ------------------------------------------------------------- */
-
-static uint64_t old_bytes(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    uint64_t             word[64];
-    for (size_t n; bytes; p += n, bytes -= n) {
-        n = bytes < sizeof word ? bytes : sizeof word;
-        memset(word + n / 8, 0, n < sizeof word ? 8 : 0);
-        memcpy(word, p, n);
-        h = dra_old_words(h, word, (n + 7) / 8);
-    }
-    return h;
-}
-
-static uint64_t old_column(uint64_t h, const dra_table *t, const dra_column *c)
-{
-    h = dra_old_text(h, c->shown.name);
-    h = dra_old_text(h, c->shown.dtype_name);
-    h = old_bytes(h, c->shown.shape.dim, sizeof *c->shown.shape.dim * (size_t)c->shown.shape.rank);
-    if (c->starts) {
-        h = dra_old_ids(h, c->ids, (size_t)c->starts[t->N]);
-        return old_bytes(h, c->starts, (size_t)(t->N + 1) * sizeof *c->starts);
-    }
-    for (int64_t row = 0; row < t->N; row++) { /* by rows: however they are cut into shards */
-        const char *path;
-        h = old_bytes(h, dra_table_row(t, c, row, &path), c->bytes);
-    }
-    return h;
-}
-
-uint64_t dra_examples_fingerprint_old(const dra_examples *e)
-{
-    const order_facts order = order_of(e);
-    uint64_t          h = dra_old_words(1, order.word, sizeof order / sizeof *order.word);
-    for (size_t i = 0; i < e->table->n; i++) h = old_column(h, e->table, &e->table->column[i]);
-    return h;
 }

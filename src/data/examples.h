@@ -44,7 +44,5 @@ const dra_column *dra_examples_column(const dra_examples *e, const char *name); 
 const unsigned char *dra_table_row(const dra_table *t, const dra_column *c, int64_t row,
                                    const char **path);
 int64_t              dra_column_integer(const dra_column *c, const unsigned char *row, int64_t i);
-/* The fingerprint as earlier releases made it, for checkpoints of theirs. */
-uint64_t dra_examples_fingerprint_old(const dra_examples *e);
 
 #endif

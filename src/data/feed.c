@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/hash_old.h"
 #include "base/shape.h"
 #include "data/corpus.h"
 #include "data/shuffle.h"
@@ -160,25 +159,16 @@ bool dra_feed_resets(const dra_feed *f)
     return !f->c.cross && dra_corpus_find(c, f->begin) != dra_corpus_find(c, f->end - 1);
 }
 
-typedef struct feed_facts { /* what a fingerprint is made of */
-    uint64_t word[7];
-} feed_facts;
-
-static feed_facts facts_of(const dra_feed *f, uint64_t corpus)
-{
-    return (feed_facts){{corpus, (uint64_t)f->begin, (uint64_t)f->end, (uint64_t)f->c.B,
-                         (uint64_t)f->c.T, f->c.carry ? 0 : f->c.seed,
-                         (uint64_t)(f->c.carry | f->c.cross << 1 | f->c.once << 2)}};
-}
-
 uint64_t dra_feed_fingerprint(const dra_feed *f)
 {
-    const feed_facts facts = facts_of(f, dra_corpus_fingerprint(f->c.corpus));
-    return dra_hash_of(0, &facts, sizeof facts);
-}
-
-uint64_t dra_feed_fingerprint_old(const dra_feed *f)
-{
-    const feed_facts facts = facts_of(f, dra_corpus_fingerprint_old(f->c.corpus));
-    return dra_old_words(0, facts.word, sizeof facts / sizeof *facts.word);
+    const uint64_t facts[] = {
+        dra_corpus_fingerprint(f->c.corpus),
+        (uint64_t)f->begin,
+        (uint64_t)f->end,
+        (uint64_t)f->c.B,
+        (uint64_t)f->c.T,
+        f->c.carry ? 0 : f->c.seed,
+        (uint64_t)(f->c.carry | f->c.cross << 1 | f->c.once << 2),
+    };
+    return dra_hash_of(0, facts, sizeof facts);
 }

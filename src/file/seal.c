@@ -60,17 +60,19 @@ dra_status dra_json_dump_sealed(dra_json *j, const json_t *members, const char *
 }
 
 dra_status dra_json_parse_sealed(const char *path, const char *text, size_t bytes, int depth,
-                                 json_t **out, bool *sealed, dra_error *err)
+                                 json_t **out, dra_error *err)
 {
     dra_status st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = depth}, out, err);
     if (st != DRA_OK) return st;
     const bool there = bytes > AT && memcmp(text, BEFORE, AT) == 0;
-    *sealed = there || json_object_get(*out, KEY);
-    if (*sealed && !(there && dra_seal_holds(text, bytes, AT))) {
-        json_decref(*out);
-        *out = NULL;
-        return dra_fail_damaged(err, path);
+    if (there && dra_seal_holds(text, bytes, AT)) {
+        dra_json_delete(*out, KEY);
+        return DRA_OK;
     }
-    dra_json_delete(*out, KEY);
-    return DRA_OK;
+    const bool none = !there && !json_object_get(*out, KEY);
+    json_decref(*out);
+    *out = NULL;
+    return none ? dra_fail_at(err, DRA_ERR_FORMAT, path,
+                              "has no hash: it is damaged, or another version of dra wrote it")
+                : dra_fail_damaged(err, path);
 }

@@ -41,8 +41,8 @@ dra_status dra_tensors_check(const dra_tensors *t, dra_error *err);
 /* The text of an object, sealed. The caller frees *out; `members` stays as it is. */
 dra_status dra_json_dump_sealed(dra_json *j, const json_t *members, const char *path, char **out,
                                 size_t *bytes, dra_error *err);
-/* Parses an object; its member "hash" is checked and taken out. *sealed: it had one. */
+/* Parses an object; its member "hash", without which it is refused, is checked and taken out. */
 dra_status dra_json_parse_sealed(const char *path, const char *text, size_t bytes, int depth,
-                                 json_t **out, bool *sealed, dra_error *err);
+                                 json_t **out, dra_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash_old.h"
+#include "base/philox.h"
 
 bool dra_list_push(dra_list *l, void *item)
 {
@@ -333,11 +333,10 @@ void dra_scope_pop(dra_graph *g)
     g->scope[n] = 0;
 }
 
-/* Random numbers of dropout are drawn from it, so it stays the hash it always was. */
+/* Random numbers of dropout are drawn from it. */
 uint64_t dra_scope_hash(const dra_graph *g, const char *name)
 {
-    const uint64_t scope = dra_old_bytes(DRA_OLD_START, g->scope, strlen(g->scope));
-    return dra_old_bytes(scope, name, strlen(name));
+    return dra_name_key(dra_name_key(DRA_NAME_START, g->scope), name);
 }
 
 /* ---- precision ------------------------------------------------------------------------------- */

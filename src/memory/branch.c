@@ -232,7 +232,6 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     dra_status st = find_memory(b, err);
     if (st == DRA_OK) st = find_retrieval(b, err);
     if (st == DRA_OK) st = check_numbers(b, err);
-    if (st == DRA_OK) st = dra_demo_check(b, mixer->blend != DRA_BLEND_NONE, err);
     if (st != DRA_OK) return st;
     /* A sum without a denominator grows with the length: its heads are normalised. */
     if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&

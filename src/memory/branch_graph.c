@@ -221,9 +221,7 @@ static void remember(const building *u, const dra_seen *seen, dra_value *room, d
     dra_seen all = *seen;
     all.k = c.x[0];
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, &all, c.code);
-    if (b->config.demo == DRA_DEMO_LITERAL)
-        dra_demo_remember(g, b, &c, &r);
-    else if (fuses(u))
+    if (fuses(u))
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
@@ -249,10 +247,7 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     const building    u = {g, b, call, qkv, options};
     dra_branch_result out = {0};
     dra_value        *room = calloc((size_t)(b->n_params + b->n_states) + 1, sizeof *room);
-    if (b->config.demo && (call->learning || call->tokens.mark.id))
-        dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "a demo is for reading, without %s",
-                       call->learning ? "gradients" : "pads and resets");
-    else if (b->sizes.context)
+    if (b->sizes.context)
         read_context(&u, state_out, &out);
     else if (room)
         remember(&u, seen, room, state_out, &out);

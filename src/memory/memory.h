@@ -144,15 +144,6 @@ double     dra_gamma_log(const dra_memory_config *c, int64_t j, int64_t n);
 double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);
 
-/* ---- demos (demo.c) -------------------------------------------------------------------------- */
-
-dra_status dra_demo_check(const dra_branch *b, bool blend, dra_error *err);
-/* What the literal demo remembers of a call, as items (B, T, H, width) and the new state. */
-void dra_demo_remember(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
-                       dra_memory_result *r);
-/* The rows that every query sees: all that are written, of the literal demo those of the call. */
-void dra_demo_rows(dra_graph *g, const dra_read_call *c, dra_value *lo, dra_value *hi);
-
 /* ---- recurrent matrices (recurrent.c) -------------------------------------------------------- */
 
 /* max(1, s) with s the largest singular value of each w (..., n, width): (..., 1, 1). */

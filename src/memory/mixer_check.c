@@ -311,20 +311,17 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
                             c->whole ? "whole" : "prefix", b->memory->name, how->name);
     }
     if (c->latent_kv &&
-        (strcmp(m->branch[0].memory->name, "append") != 0 || c->a.demo ||
-         !m->branch[0].retrieval->from_memory || !m->branch[0].retrieval->over_time))
+        (strcmp(m->branch[0].memory->name, "append") != 0 || !m->branch[0].retrieval->from_memory ||
+         !m->branch[0].retrieval->over_time))
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: latent_kv needs memory append with retrieval time or window");
     if (c->residual_scores && m->branches == 2)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
-    if (c->forget && (c->whole || c->prefix || c->a.demo))
+    if (c->forget && (c->whole || c->prefix))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
-                        c->whole    ? "whole"
-                        : c->prefix ? "prefix"
-                                    : "a demo");
-    if (c->prefix && (c->a.demo || c->xl_memory))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: prefix and %s exclude each other",
-                        c->a.demo ? "a demo" : "xl_memory");
+                        c->whole ? "whole" : "prefix");
+    if (c->prefix && c->xl_memory)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: prefix and xl_memory exclude each other");
     if (c->whole && c->shift != DRA_SHIFT_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
     return DRA_OK;
@@ -344,7 +341,6 @@ static dra_status check_plain(const dra_mixer *m, const char *who, dra_value_res
                                     : c->value_residual > most   ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
-                                    : b->config.demo             ? "demo"
                                                                  : NULL;
     if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
         return dra_fail(err, DRA_ERR_VALUE,

@@ -172,7 +172,6 @@ static void see(dra_graph *g, reading *r)
     if (in_pages(r->c)) r->config.pages = at->pages;
     r->config.lo = t->whole ? t->lo : at->lo;
     r->config.hi = t->whole ? t->hi : at->hi;
-    if (r->c->sizes->config->demo) dra_demo_rows(g, r->c, &r->config.lo, &r->config.hi);
     if (t->seen.id) r->config.mask = dra_reshape(g, t->seen, DRA_SHAPE(t->B, 1, 1, t->T));
 }
 

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/hash_old.h"
 #include "base/shape.h"
 #include "file/json_make.h"
 #include "graph/op.h"
@@ -181,23 +180,20 @@ static void declare(dra_model *m)
 /* ---- making one ------------------------------------------------------------------------------ */
 
 /* Of the tensors and the text of the config; a config that its format has no words for has none. */
-static dra_status make_fingerprints(dra_model *m, dra_error *err)
+static dra_status make_fingerprint(dra_model *m, dra_error *err)
 {
     dra_json       maker = {0};
     json_t        *object = dra_json_object(&maker);
     dra_error      why = {0};
     char          *text = dra_model_config_dump("model", &m->config, object, &why);
     const uint64_t specs[] = {dra_specs_fingerprint(m->params), dra_specs_fingerprint(m->state)};
-    const uint64_t old = dra_specs_fingerprint_old(m->params) * 0x9e3779b97f4a7c15u ^
-                         dra_specs_fingerprint_old(m->state);
-    dra_hash h;
+    dra_hash       h;
     json_decref(object);
     if (!text && why.code == DRA_ERR_MEMORY) return dra_fail(err, why.code, "%s", why.text);
     dra_hash_begin(&h, 0);
     dra_hash_add(&h, specs, sizeof specs);
     dra_hash_add_text(&h, text ? text : "");
     m->fingerprint = dra_hash_end(&h);
-    dra_specs_set_old(m->state, dra_old_bytes(old, text, text ? strlen(text) : 0));
     free(text);
     return DRA_OK;
 }
@@ -220,7 +216,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
-    if (st == DRA_OK) st = make_fingerprints(m, err);
+    if (st == DRA_OK) st = make_fingerprint(m, err);
     if (st == DRA_OK)
         *out = m;
     else
@@ -294,4 +290,3 @@ int64_t dra_model_param_count(const dra_model *m)
 }
 
 uint64_t dra_model_fingerprint(const dra_model *m) { return m->fingerprint; }
-uint64_t dra_model_fingerprint_old(const dra_model *m) { return dra_specs_old(m->state); }

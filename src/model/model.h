@@ -72,9 +72,6 @@ dra_status dra_compose_open(dra_model *m, dra_error *err);
 void       dra_compose_declare(dra_model *m);
 void       dra_compose_close(dra_model *m);
 
-/* The fingerprint as earlier releases made it, for files of theirs. */
-uint64_t dra_model_fingerprint_old(const dra_model *m);
-
 /* Of the values of all weights as they are used, dense and in the order of the parameters, and of
  * their names: however and wherever they are stored. Of weights that were loaded or drawn and not
  * edited since it is computed once; others are read each time. */

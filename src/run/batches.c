@@ -207,8 +207,3 @@ uint64_t dra_batches_fingerprint(const dra_batches *b)
 {
     return b->feed ? dra_feed_fingerprint(b->feed) : b->fingerprint;
 }
-
-uint64_t dra_batches_fingerprint_old(const dra_batches *b)
-{
-    return b->feed ? dra_feed_fingerprint_old(b->feed) : dra_examples_fingerprint_old(b->examples);
-}

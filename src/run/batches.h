@@ -48,9 +48,6 @@ struct dra_batches {
     const dra_real      *all_reference; /* (examples, 2), borrowed; NULL: zeros */
 };
 
-/* The fingerprint as earlier releases made it, for checkpoints of theirs. */
-uint64_t dra_batches_fingerprint_old(const dra_batches *b);
-
 /* Mean log probabilities of pairs of texts by weights as they are: (examples, 2), to be freed. */
 dra_status dra_reference_make(dra_device *device, const dra_weights *w, const dra_batches_config *c,
                               dra_real **out, dra_error *err);

@@ -28,7 +28,7 @@
 #include "sequence/module.h"
 
 enum { LEVEL_TEXT = sizeof((dra_checkpoint *)NULL)->level };
-enum { VERSION = 2, OLD = 1, JSON_MOST = 1 << 20 }; /* OLD: without hashes, with other sums */
+enum { VERSION = 2, JSON_MOST = 1 << 20 };
 
 static const char *const names[] = {"model.safetensors", "optimizer.safetensors",
                                     "states.safetensors"};
@@ -51,33 +51,14 @@ static dra_status file_path(const char *folder, const char *name, char path[DRA_
 
 typedef char hash_text[24];
 
-static uint64_t hash_of(const void *data, size_t bytes) { return dra_hash_of(0, data, bytes); }
-
-/* What earlier releases had in its place. */
-static uint64_t old_sum(const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    uint64_t             h = 0x9e3779b97f4a7c15u ^ bytes;
-    for (; bytes > 0; at += 8) {
-        const size_t n = bytes < 8 ? bytes : 8;
-        uint64_t     word = 0;
-        memcpy(&word, at, n);
-        h = (h ^ word) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
-        bytes -= n;
-    }
-    return h;
-}
-
-static dra_status hash_file(const char *folder, const char                   *name,
-                            uint64_t (*hash)(const void *, size_t), hash_text text, dra_error *err)
+static dra_status hash_file(const char *folder, const char *name, hash_text text, dra_error *err)
 {
     char         path[DRA_PATH];
     dra_file_map map = {0};
     dra_status   st = file_path(folder, name, path, err);
     if (st == DRA_OK) st = dra_file_map_open(path, &map, err);
     if (st != DRA_OK) return st;
-    snprintf(text, sizeof(hash_text), "%016" PRIx64, hash(map.data, map.bytes));
+    snprintf(text, sizeof(hash_text), "%016" PRIx64, dra_hash_of(0, map.data, map.bytes));
     dra_file_map_close(&map);
     return DRA_OK;
 }
@@ -149,7 +130,7 @@ static dra_status hash_files(dra_json *j, const char *folder, const dra_checkpoi
     dra_status st = DRA_OK;
     for (int i = 0; i < FILES && st == DRA_OK; i++) {
         if (i == STATES && !c->carried) continue;
-        st = hash_file(folder, names[i], hash_of, text, err);
+        st = hash_file(folder, names[i], text, err);
         if (st == DRA_OK) dra_json_set(j, files, names[i], dra_json_text(j, text));
     }
     dra_json_set(j, object, "files", files);
@@ -306,7 +287,6 @@ dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Members of train.json, whose sum has been checked: it has the form we gave it. */
-/* Checkpoints of earlier releases have none. */
 static void take_level(const json_t *o, char level[LEVEL_TEXT])
 {
     const char *text = json_string_value(json_object_get(o, "level"));
@@ -336,43 +316,22 @@ static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra
     return dra_train_config_read(path, train, &c->train, err);
 }
 
-/* The sum of all members but "sum", which train.json had in place of a hash of its bytes. */
-static dra_status check_old(const char *path, json_t *object, dra_error *err)
-{
-    const size_t flags = JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17);
-    hash_text    found, said = "";
-    char        *text = NULL;
-    size_t       bytes = 0;
-    dra_json     j = {0};
-    const char  *sum = json_string_value(json_object_get(object, "sum"));
-    snprintf(said, sizeof said, "%s", sum ? sum : "");
-    dra_json_delete(object, "sum");
-    const dra_status st = dra_json_dump(&j, object, flags, path, &text, &bytes, err);
-    if (st != DRA_OK) return st;
-    snprintf(found, sizeof found, "%016" PRIx64, old_sum(text, bytes));
-    free(text);
-    return strcmp(found, said) == 0 ? DRA_OK : dra_fail_damaged(err, path);
-}
-
-static dra_status read_json(const char *path, json_t **out, bool *old, dra_error *err)
+static dra_status read_json(const char *path, json_t **out, dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0;
-    bool       sealed = false;
     dra_status st = dra_file_read(path, JSON_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 8, out, &sealed, err);
+    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 8, out, err);
     free(text);
     if (st != DRA_OK) return st;
     const json_t *version = json_object_get(*out, "version");
-    if (json_is_integer(version) && json_integer_value(version) > VERSION)
-        return dra_fail_at(err, DRA_ERR_FORMAT, path, "version is %lld, expected at most %d",
+    if (json_is_integer(version) && json_integer_value(version) != VERSION)
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "version is %lld, expected %d",
                            (long long)json_integer_value(version), VERSION);
-    *old = json_is_integer(version) && json_integer_value(version) == OLD;
-    if (*old) return check_old(path, *out, err);
-    return sealed ? DRA_OK : dra_fail_damaged(err, path);
+    return DRA_OK;
 }
 
-static dra_status check_files(const char *folder, bool old, const json_t *files, dra_error *err)
+static dra_status check_files(const char *folder, const json_t *files, dra_error *err)
 {
     const char *name;
     json_t     *v;
@@ -380,7 +339,7 @@ static dra_status check_files(const char *folder, bool old, const json_t *files,
     {
         hash_text  text;
         char       path[DRA_PATH];
-        dra_status st = hash_file(folder, name, old ? old_sum : hash_of, text, err);
+        dra_status st = hash_file(folder, name, text, err);
         if (st == DRA_OK) st = file_path(folder, name, path, err);
         if (st == DRA_OK && (!json_is_string(v) || strcmp(json_string_value(v), text) != 0))
             st = dra_fail_damaged(err, path);
@@ -393,18 +352,16 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
 {
     char       folder[DRA_PATH], path[DRA_PATH];
     json_t    *object = NULL;
-    bool       old = false;
     dra_status st = dra_checkpoint_path(run, step, "", folder, err);
     *out = (dra_checkpoint){0}; /* also what is not stored */
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
-    if (st == DRA_OK) st = read_json(path, &object, &old, err);
+    if (st == DRA_OK) st = read_json(path, &object, err);
     if (st == DRA_OK) st = take(path, object, out, err);
-    if (st == DRA_OK) out->old = old;
     if (st == DRA_OK && out->step != step)
         st = dra_fail_at(err, DRA_ERR_FORMAT, path,
                          "is of step %lld, but is stored as that of step %lld",
                          (long long)out->step, (long long)step);
-    if (st == DRA_OK) st = check_files(folder, old, json_object_get(object, "files"), err);
+    if (st == DRA_OK) st = check_files(folder, json_object_get(object, "files"), err);
     json_decref(object);
     return st;
 }
@@ -454,10 +411,9 @@ bool dra_run_level(const char *folder, char *level, size_t size)
     char    path[DRA_PATH], found[LEVEL_TEXT] = "";
     json_t *object = NULL;
     int64_t step = 0;
-    bool    old = false;
     if (dra_checkpoint_list(folder, 1, &step) > 0 &&
         dra_checkpoint_path(folder, step, "/train.json", path, NULL) == DRA_OK &&
-        read_json(path, &object, &old, NULL) == DRA_OK)
+        read_json(path, &object, NULL) == DRA_OK)
         take_level(object, found);
     json_decref(object);
     snprintf(level, size, "%s", found);

@@ -4,7 +4,6 @@
  *   weights  (2) i32: dra_weights_fingerprint(), low half first
  *   expert   (2) i32, of an amateur's state: the hash of the logits of its expert
  * A state means nothing to other weights, even of the same shapes, so these numbers are compared.
- * Files of earlier releases (version 1) have other numbers in their place, drawn from some weights.
  * The states of amateurs are files of their own, so that the expert's is the same file it would be
  * without them. */
 #include <inttypes.h>
@@ -14,28 +13,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/hash_old.h"
 #include "base/shape.h"
 #include "file/fail.h"
 #include "model/model.h"
 #include "run/generator.h"
 
 enum { PATH_TEXT = 4096 };
-
-/* What earlier releases compared: some numbers of every tensor, wherever it is stored. */
-static uint64_t old_sample(const dra_model *model, const dra_weights *weights)
-{
-    const dra_specs *specs = dra_model_params(model);
-    uint64_t         h = DRA_OLD_START;
-    for (int i = 0; i < dra_specs_count(specs); i++) {
-        const size_t n = (size_t)dra_shape_count(&dra_specs_at(specs, i)->shape);
-        for (size_t k = 0; k < n; k += n / 64 + 1) {
-            const dra_real x = dra_weights_number(weights, i, k);
-            h = dra_old_bytes(h, &x, sizeof x);
-        }
-    }
-    return h;
-}
 
 typedef struct expert { /* what an amateur's state belongs to */
     const dra_real *logits;
@@ -47,11 +30,7 @@ static expert expert_of(int64_t B, int64_t V, const dra_real *logits)
     return (expert){logits, (size_t)B * (size_t)V * sizeof *logits};
 }
 
-static uint64_t expert_number(const expert *e, bool old)
-{
-    return old ? dra_old_bytes(DRA_OLD_START, e->logits, e->bytes)
-               : dra_hash_of(0, e->logits, e->bytes);
-}
+static uint64_t expert_number(const expert *e) { return dra_hash_of(0, e->logits, e->bytes); }
 
 typedef struct halves {
     int32_t x[2];
@@ -73,7 +52,7 @@ static dra_status save(const dra_model *model, const dra_weights *weights,
     const dra_status st = dra_weights_fingerprint(weights, &number, err);
     if (st != DRA_OK) return st;
     const halves          own = halves_of(number);
-    const halves          other = halves_of(of ? expert_number(of, false) : 0);
+    const halves          other = halves_of(of ? expert_number(of) : 0);
     const dra_tensor_item extra[] = {
         {DRA_BESIDE "logits", DRA_REAL, DRA_SHAPE(B, V), context->logits},
         {DRA_BESIDE "seen", DRA_BOOL, DRA_SHAPE(B, V), context->seen},
@@ -136,17 +115,12 @@ static dra_status check_owner(const dra_tensors *file, const dra_model *model,
                               const dra_weights *weights, const expert *of, const char *path,
                               dra_error *err)
 {
-    const bool old = strcmp(dra_tensors_metadata(file, "version"), "1") == 0;
     uint64_t   number = 0;
-    dra_status st = DRA_OK;
-    if (old)
-        number = old_sample(model, weights);
-    else
-        st = dra_weights_fingerprint(weights, &number, err);
+    dra_status st = dra_weights_fingerprint(weights, &number, err);
     if (st == DRA_OK)
         st = check_number(file, DRA_BESIDE "weights", number, path, "other weights", err);
     if (st != DRA_OK || !of) return st;
-    return check_number(file, DRA_BESIDE "expert", expert_number(of, old), path,
+    return check_number(file, DRA_BESIDE "expert", expert_number(of), path,
                         "an amateur next to another state", err);
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash_old.h"
 #include "base/philox.h"
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -95,14 +94,23 @@ int32_t dra_probe_below(dra_probe_line *r, int64_t n)
     return (int32_t)((uint64_t)r->bits[--r->left] * (uint64_t)n >> 32);
 }
 
-/* The split that a row's tokens name, without filler. Rows and splits are drawn from the hash they
- * always had, so that they stay the same. */
+/* Rows and splits are drawn from this: sum_i x_i P^(n-1-i)  mod 2^64, P odd. */
+static uint64_t add_number(uint64_t h, uint64_t x) { return h * 0x9E3779B97F4A7C15u + x; }
+
+static uint64_t key_of_task(const char *task)
+{
+    uint64_t h = 0;
+    for (; *task; task++) h = add_number(h, (unsigned char)*task + 1u);
+    return add_number(h, 0);
+}
+
+/* The split that a row's tokens name, without filler. */
 static dra_split split_of(const dra_probe_line *r)
 {
     static const int32_t none[4];
-    uint64_t             h = dra_old_text(0, r->p->task);
+    uint64_t             h = key_of_task(r->p->task);
     for (int64_t t = 0; t < r->p->length; t++)
-        if (r->ids[t] >= DRA_PROBE_FILLERS) h = dra_old_ids(h, &r->ids[t], 1);
+        if (r->ids[t] >= DRA_PROBE_FILLERS) h = add_number(h, (uint32_t)r->ids[t] + UINT64_C(1));
     return dra_philox_key(none, h) % 8 == 0 ? DRA_SPLIT_TEST : DRA_SPLIT_TRAIN;
 }
 
@@ -112,7 +120,7 @@ dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, in
     enum { ATTEMPTS = 256 }; /* all miss the test split with probability (7/8)^256 = 1e-15 */
     const dra_probe_maker *m = find(p->task);
     const int32_t seed[4] = {(int32_t)(uint32_t)p->seed, (int32_t)(uint32_t)(p->seed >> 32), split};
-    const uint64_t key = dra_philox_key(seed, dra_old_text(0, p->task)), n = (uint64_t)number;
+    const uint64_t key = dra_philox_key(seed, key_of_task(p->task)), n = (uint64_t)number;
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
         dra_probe_line r = {.p = p,
                             .key = key,

@@ -111,10 +111,9 @@ static dra_status read_settings(const char *folder, dra_train_config *out, dra_e
     char       path[DRA_PATH], *text = NULL;
     size_t     bytes = 0;
     json_t    *object = NULL;
-    bool       sealed; /* earlier releases did not */
     dra_status st = dra_path(path, err, "%s/train/config.json", folder);
     if (st == DRA_OK) st = dra_file_read(path, SETTINGS_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 4, &object, &sealed, err);
+    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 4, &object, err);
     if (st == DRA_OK) st = dra_train_config_read(path, object, out, err);
     json_decref(object);
     free(text);

@@ -69,7 +69,6 @@ typedef struct dra_checkpoint { /* train.json: where a run stands */
     bool             carried;     /* there are states */
     char             level[16];   /* of micro-kernels, which decides about last bits; "": unknown */
     bool             other;       /* not stored: the optimizer is another one now */
-    bool             old; /* not stored: of an earlier release, whose fingerprints were others */
     dra_train_config train;
 } dra_checkpoint;
 

@@ -96,9 +96,7 @@ dra_status dra_trainer_open_data(dra_trainer *t, dra_error *err)
         st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
     if (st != DRA_OK) return st;
     if (reads_all(t)) t->at.train.stage[0].context = dra_batches_longest(t->batches);
-    const uint64_t found = t->at.old ? dra_batches_fingerprint_old(t->batches)
-                                     : dra_batches_fingerprint(t->batches);
-    if (t->saved >= 0 && found != t->at.data && !t->c.force)
+    if (t->saved >= 0 && dra_batches_fingerprint(t->batches) != t->at.data && !t->c.force)
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
                            "was trained on other data (or by another tokenizer); force continues");
     return DRA_OK;

@@ -88,13 +88,11 @@ static int64_t end_of(const dra_train_config *c)
 
 static dra_status resume(dra_trainer *t, dra_error *err)
 {
-    const uint64_t model = dra_model_fingerprint(t->c.model);
-    if (t->at.model != (t->at.old ? dra_model_fingerprint_old(t->c.model) : model))
+    if (t->at.model != dra_model_fingerprint(t->c.model))
         return dra_fail_at(
             err, DRA_ERR_VALUE, t->c.folder,
             "is a run of another model: its tensors have other names or shapes, or its "
             "config.json has changed");
-    t->at.model = model;
     dra_status             st = take_extension(t, err);
     const dra_train_config was = t->at.train;
     if (st == DRA_OK) st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);

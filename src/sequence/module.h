@@ -22,12 +22,6 @@ size_t    dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s);
 size_t    dra_param_layout_place(const dra_param_layout *f, const dra_shape *s, size_t k);
 bool      dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b);
 
-/* Fingerprints as earlier releases made them. dra_specs_old() is the one that their state files may
- * have in place of the caller's, where what owns the specs has said so; 0: none. */
-uint64_t dra_specs_fingerprint_old(const dra_specs *s);
-void     dra_specs_set_old(dra_specs *s, uint64_t fingerprint);
-uint64_t dra_specs_old(const dra_specs *s);
-
 typedef struct dra_lend { /* a parameter, see dra_reader_borrow() */
     const char      *name;
     dra_param_layout form;

@@ -6,7 +6,6 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/hash_old.h"
 #include "base/names.h"
 #include "base/philox.h"
 #include "base/shape.h"
@@ -17,7 +16,6 @@ struct dra_specs {
     dra_spec *at;
     int       n, room;
     dra_names names;
-    uint64_t  old; /* of dra_specs_old() */
     dra_error error;
 };
 
@@ -138,22 +136,6 @@ uint64_t dra_specs_fingerprint(const dra_specs *s)
     return dra_hash_end(&h);
 }
 
-uint64_t dra_specs_fingerprint_old(const dra_specs *s)
-{
-    uint64_t h = DRA_OLD_START;
-    for (int i = 0; i < s->n; i++) {
-        const dra_spec  *p = &s->at[i];
-        const spec_facts facts = facts_of(p);
-        h = dra_old_bytes(h, p->name, strlen(p->name) + 1);
-        h = dra_old_bytes(h, &facts, sizeof facts);
-        h = dra_old_bytes(h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);
-    }
-    return h;
-}
-
-void     dra_specs_set_old(dra_specs *s, uint64_t fingerprint) { s->old = fingerprint; }
-uint64_t dra_specs_old(const dra_specs *s) { return s->old; }
-
 /* ---- first values ---------------------------------------------------------------------------- */
 
 /* Two numbers in (0, 1): blocks of random bits are numbered, so element i never moves. */
@@ -211,8 +193,7 @@ void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to)
     const dra_spec *p = &s->at[i];
     const int64_t   n = dra_shape_count(&p->shape);
     const int32_t   words[4] = {(int32_t)seed, (int32_t)(seed >> 32)};
-    const uint64_t  path = dra_old_bytes(DRA_OLD_START, p->name, strlen(p->name));
-    const uint64_t  key = dra_philox_key(words, path); /* first values stay what they were */
+    const uint64_t  key = dra_philox_key(words, dra_name_key(DRA_NAME_START, p->name));
     if (p->fill == DRA_FILL_FAVOR) {
         fill_favor(p, key, to);
         return;

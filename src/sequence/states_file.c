@@ -6,7 +6,7 @@
  *             by blanks: tokens, and the numbers of its items since the last reset, begin and end;
  *             context, the items of its context or -1, where a state holds some. Their tensors are
  *             (B, n, ...) like those of items
- * The file is sealed (file/seal.h); version "1" was not, and had fingerprints of another hash.
+ * The file is sealed (file/seal.h).
  * The numbers are kept as they are, so that a resumed sequence continues with the same bits. */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 #include "file/seal.h"
 #include "sequence/module.h"
 
-static const char FORMAT[] = "dra-state", VERSION[] = "2", OLD[] = "1";
+static const char FORMAT[] = "dra-state", VERSION[] = "2";
 
 static bool has_context(const dra_specs *specs)
 {
@@ -136,25 +136,18 @@ static dra_status expect_text(const source *f, const char *key, const char *expe
 }
 
 /* The seal is checked first, so what is said of the rest is said of what was written. */
-static dra_status expect_version(const source *f, bool *old, dra_error *err)
+static dra_status expect_version(const source *f, dra_error *err)
 {
-    const char *found = dra_tensors_metadata(f->file, "version");
-    dra_status  st = dra_tensors_check(f->file, err);
-    *old = found && strcmp(found, OLD) == 0;
-    if (st == DRA_OK && !*old) st = expect_text(f, "version", VERSION, err);
-    if (st == DRA_OK && !*old && !dra_tensors_sealed(f->file)) st = dra_fail_damaged(err, f->path);
+    dra_status st = dra_tensors_check(f->file, err);
+    if (st == DRA_OK) st = expect_text(f, "version", VERSION, err);
+    if (st == DRA_OK && !dra_tensors_sealed(f->file)) st = dra_fail_damaged(err, f->path);
     return st;
 }
 
-/* `other` is the fingerprint that earlier releases gave the same model; NULL: none. */
-static dra_status expect_model(const source *f, const char *fingerprint, const char *other,
-                               dra_error *err)
+static dra_status expect_model(const source *f, const char *fingerprint, dra_error *err)
 {
     dra_error        why;
-    const char      *found = dra_tensors_metadata(f->file, "fingerprint");
-    const dra_status st = found && other && strcmp(found, other) == 0
-                              ? DRA_OK
-                              : expect_text(f, "fingerprint", fingerprint, &why);
+    const dra_status st = expect_text(f, "fingerprint", fingerprint, &why);
     return st == DRA_OK ? st : dra_fail(err, st, "%s: it is of another model", why.text);
 }
 
@@ -295,14 +288,12 @@ static dra_status read_states(const source *f, dra_states *s, int64_t *numbers, 
 static dra_status load(const source *f, dra_device *device, const dra_specs *specs,
                        uint64_t fingerprint, dra_states **out, dra_error *err)
 {
-    char    finger[24], other[24];
+    char    finger[24];
     int64_t B = 0;
-    bool    old = false;
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
-    snprintf(other, sizeof other, "%016" PRIx64, dra_specs_old(specs));
     dra_status st = expect_text(f, "format", FORMAT, err);
-    if (st == DRA_OK) st = expect_version(f, &old, err);
-    if (st == DRA_OK) st = expect_model(f, finger, old && dra_specs_old(specs) ? other : NULL, err);
+    if (st == DRA_OK) st = expect_version(f, err);
+    if (st == DRA_OK) st = expect_model(f, finger, err);
     if (st == DRA_OK) st = read_batch(f, &B, err);
     if (st == DRA_OK) st = check_tensors(f, specs, B, err);
     if (st == DRA_OK) st = dra_states_create(device, specs, B, out, err);

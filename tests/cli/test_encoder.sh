@@ -133,7 +133,6 @@ check "forward: a state to start from" refused --state-in "--state-in none"
 check "forward: a state to save" refused --state-out "--state-out none"
 check "forward: RWKV's state" refused --rwkv-state "--rwkv-state none"
 check "forward: its state" refused "--outputs state" "--outputs logits,state"
-check "forward: demos" refused --demo "--demo literal"
 check "grad: no targets" misused \
     "dra grad: --tokens: the model is an encoder, whose tokens see the next one; expected --inputs \
 with targets" grad --model m --tokens 1,2,3 --out never

@@ -291,39 +291,6 @@ grad_with_resets() {
             'BEGIN { d = (4 * a + 5 * b) / 9 - c; exit !(d * d < 1e-10) }'
 }
 
-# Tokens see later ones: the last token sees what it always sees, the first one more.
-demo_sees_later_tokens() {
-    one="--preset dra-gru-tiny --set dim=24 --set heads=2 --set depth=1"
-    # shellcheck disable=SC2086 # lists of options
-    {
-        run 0 forward $one --tokens $list --keep 1 --out a &&
-            run 0 forward $one --tokens $list --keep 1 --demo unmasked --out b && same a b &&
-            run 0 forward $one --tokens $list --positions 0 --out a &&
-            run 0 forward $one --tokens $list --positions 0 --demo unmasked --out b &&
-            ! cmp -s a b && run 0 forward $one --tokens 5 --demo unmasked --out c && same a c ||
-            return 1
-        one="--preset adr-tiny --set dim=24 --set heads=2 --set depth=1"
-        run 0 forward $one --tokens $list --demo literal --outputs logits,attentions --out a &&
-            run 0 forward $one --tokens $list --demo none --outputs logits,attentions --out b &&
-            ! cmp -s a b
-    }
-}
-
-refuses_demos() {
-    failed "layer 0: gru: demo literal is gru with retrieval joint, but retrieval is not joint" \
-        forward --model m --tokens 1,2 --demo literal --out never &&
-        failed "layer 0: delta: demo unmasked needs retrieval time, found formula" \
-            forward --preset dra-delta-tiny --tokens 1,2 --demo unmasked --out never &&
-        tensors ids:2,3 mask:2,3 >in && failed "a demo is for reading, without pads and resets" \
-        forward --model m --inputs in --demo unmasked --out never || return 1
-    for option in chunks resets state-in state-out; do
-        misused "dra forward: --demo reads one text from the start, expected no --$option" \
-            forward --model m --tokens 1,2 --demo unmasked --$option 1 --out never || return 1
-    done
-    misused "dra grad: no such option: '--demo'; 'dra grad --help' lists them" \
-        grad --model m --tokens 1,2 --demo literal --out never && [ ! -e never ]
-}
-
 # A model that is cut off behind its back: one line, not a crash.
 cut_off() {
     cp -r m cut && mkfifo pipe && exec 3<>pipe || return 1
@@ -577,8 +544,6 @@ check "forward: segments have positions of their own" resets_start_positions
 check "forward: no such reset" failed "--resets: 11, expected 0 to 10" \
     forward --model m --tokens $list --resets 3,11 --out never
 check "grad: segments" grad_with_resets
-check "forward: demos" demo_sees_later_tokens
-check "forward: no demo" refuses_demos
 check "forward: chunks too long" failed "--chunks: length 9 with 3 of 11 tokens left" \
     forward --model m --tokens $list --chunks 8,9 --out never
 check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 255" \

@@ -147,7 +147,7 @@ all() {
     faults bench none $quiet bench --list
 }
 
-# A server with faults, and a client with faults of one without.
+# A server with faults.
 served() {
     mkdir -p serving && cp -r in/m serving/m || return 1
     said=$(cd serving && "$faults/served" alloc "$runs" "$faults/alloc.so" "$dra" m)
@@ -157,29 +157,9 @@ served() {
     return $status
 }
 
-asks_a_server() {
-    "$dra" serve --model "$in/m" --port 0 --threads 1 2>serve.log &
-    server=$!
-    i=0
-    until "$dra" generate --server "$url" --prompt a --tokens 1 >said 2>&1 || [ $i -gt 400 ]; do
-        url=$(sed -n 's/.*\(http:.*\)/\1/p' serve.log)
-        i=$((i + 1))
-        sleep 0.05
-    done
-    faults generate-server none /dev/null generate --server "$url" --prompt ab --tokens 4 --seed 1
-    printf 'hi\n/reset\nagain\n/quit\n' >in/asked
-    faults chat-server none "$in/asked" chat --server "$url" --tokens 4 --seed 2
-    kill -TERM "$server"
-    wait "$server"
-}
-
 all
-url=http://127.0.0.1:1
-if [ -x "$faults/served" ]; then
-    if echo serve | grep -Eq "${DRA_FAULT_ONLY:-.}"; then check serve served; fi
-    if printf 'generate-server\nchat-server\n' | grep -Eq "${DRA_FAULT_ONLY:-.}"; then
-        asks_a_server
-    fi
+if [ -x "$faults/served" ] && echo serve | grep -Eq "${DRA_FAULT_ONLY:-.}"; then
+    check serve served
 fi
 sed 's/^/# /' counts
 tap_end

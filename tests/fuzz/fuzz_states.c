@@ -1,7 +1,8 @@
 /* Files of states. The first byte of an input says of which states, the rest is the file. What must
  * hold:
  *   - a file as saved gives the same state;
- *   - any other is refused by one line and gives no state, or accepted and fit for use.
+ *   - any other is refused by one line and gives no state, or accepted and fit for use; so is it
+ *     with a hash that fits.
  * The rules of safetensors have a fuzzer of their own. */
 #include "dra/file.h"
 #include "file/fail.h"
@@ -115,14 +116,13 @@ static void use(dra_states *s)
     dra_states_destroy(copy);
 }
 
-int harness(const uint8_t *data, size_t bytes)
+static bool try_file(const dra_specs *specs, const void *data, size_t bytes)
 {
     char        shown[DRA_BRIEF];
     dra_states *s = (dra_states *)shown; /* must be cleared */
     dra_error   err = {0};
-    if (bytes == 0) return 0;
-    put_file(path, data + 1, bytes - 1);
-    const dra_status st = dra_states_load(device, kinds[data[0] % KINDS], FINGER, path, &s, &err);
+    put_file(path, data, bytes);
+    const dra_status st = dra_states_load(device, specs, FINGER, path, &s, &err);
     if (st == DRA_OK) {
         use(s);
     } else {
@@ -131,6 +131,20 @@ int harness(const uint8_t *data, size_t bytes)
     }
     dra_states_destroy(s);
     return st == DRA_OK;
+}
+
+int harness(const uint8_t *data, size_t bytes)
+{
+    static uint8_t   sealed[FUZZ_MOST];
+    dra_seal_text    digits;
+    const dra_specs *specs = bytes ? kinds[data[0] % KINDS] : NULL;
+    if (bytes == 0) return 0;
+    if (try_file(specs, data + 1, bytes - 1)) return 1;
+    if (--bytes < DRA_SEAL_AT + DRA_SEAL_DIGITS || bytes > sizeof sealed) return 0;
+    memcpy(sealed, data + 1, bytes);
+    dra_seal_of(sealed, bytes, DRA_SEAL_AT, digits);
+    memcpy(sealed + DRA_SEAL_AT, digits, DRA_SEAL_DIGITS);
+    return try_file(specs, sealed, bytes);
 }
 
 static void made(const fuzz_bytes *b)

@@ -1,195 +1,180 @@
-/* Attention as two demos compute it, against plain loops, and where it is refused. */
+/* The two demos of examples/08_gpt2_adr.c, which see what follows, against plain loops in double;
+ * `make parity` compares the first one with PyTorch. */
 #include "plain.h"
-#include "subject.h"
 
-enum { B = 2, T = 9, C = 12, H = 3, D = 4, CALLS = 2 };
+#define main example_main
+#include "../../examples/08_gpt2_adr.c"
+#undef main
 
-#define SIZES .dim = C, .heads = H, .bias = true
+#ifdef DRA_REAL_DOUBLE
+#define EQUAL 1e-12
+#else
+#define EQUAL 2e-5 /* two layers */
+#endif
+
+enum { T = 8, V = 13, C = 16, H = 2, D = 8, L = 2, F = 4 * C };
 
 /* ---- by loops -------------------------------------------------------------------------------- */
 
-typedef struct shared { /* what the literal demo keeps from call to call */
-    double m[2][D];
-} shared;
+typedef struct loops {
+    const demo *d;
+    double     *w[WEIGHTS];
+    int         l;               /* the block */
+    double      memory[L][2][D]; /* what the first demo keeps from call to call */
+} loops;
 
-static void attend_to_all(const plain *p, const double *q, int64_t n, const double *K,
-                          const double *V)
+static const double *find_weight(const loops *s, const char *name)
 {
-    double *y = plain_zeros(T * C);
-    for (int64_t t = 0; t < T; t++) plain_attend(p, q + t * C, n, K, V, y + t * C);
-    plain_output(p, y);
-    free(y);
+    for (int i = 0; i < s->d->n; i++)
+        if (strcmp(s->d->w[i].name, name) == 0) return s->w[i];
+    fail_msg("no weight is called %s", name);
+    return NULL;
 }
 
-static void unmasked(const plain *p, bool gru)
+/* Of the block at hand; "which" is nothing or k or v, before the rest of the name. */
+static const double *block_weight(const loops *s, const char *format, char which)
 {
-    double *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
-    double *v = plain_project(p, "W_v", "b_v");
-    double *K = gru ? plain_states(p, "k", k) : k, *V = gru ? plain_states(p, "v", v) : v;
-    attend_to_all(p, q, T, K, V);
-    if (gru) free(K), free(V);
-    free(q), free(k), free(v);
+    char part[40], name[64];
+    snprintf(part, sizeof part, format, which);
+    snprintf(name, sizeof name, "blocks.%d.%s", s->l, part);
+    return find_weight(s, name);
 }
 
-/* One state for all heads, updated by the last token in head after head; it is one more item. */
-static void literal(const plain *p, shared *s)
+static void normalise(const double *w, const double *b, const double *x, double *y)
 {
-    double *q = plain_project(p, "W_q", "b_q"), *kv[2];
-    for (int i = 0; i < 2; i++) {
-        double *x = plain_project(p, i ? "W_v" : "W_k", i ? "b_v" : "b_k");
-        kv[i] = plain_zeros((T + 1) * C);
-        memcpy(kv[i], x, sizeof(double) * T * C);
-        for (int64_t h = 0; h < H; h++) {
-            plain_cell(p, i ? "v" : "k", plain_param(p, "beta")[h], x + (T - 1) * C + h * D,
-                       s->m[i]);
-            memcpy(kv[i] + T * C + h * D, s->m[i], sizeof s->m[i]);
+    for (int t = 0; t < T; t++) {
+        double mean = 0, square = 0;
+        for (int c = 0; c < C; c++) mean += x[t * C + c] / C;
+        for (int c = 0; c < C; c++) square += pow(x[t * C + c] - mean, 2) / C;
+        for (int c = 0; c < C; c++)
+            y[t * C + c] = (x[t * C + c] - mean) / sqrt(square + 1e-5) * w[c] + b[c];
+    }
+}
+
+/* m = decay m + (1 - decay) GRU(x, m) */
+static void step_cell(const loops *s, char which, const double *x, double *m)
+{
+    const double *w[] = {block_weight(s, "attn.%c_mem.gru.weight_ih", which),
+                         block_weight(s, "attn.%c_mem.gru.weight_hh", which),
+                         block_weight(s, "attn.%c_mem.gru.bias_ih", which),
+                         block_weight(s, "attn.%c_mem.gru.bias_hh", which)};
+    double        a[3 * D], u[3 * D];
+    plain_linear(1, D, 3 * D, w[0], w[2], x, a);
+    plain_linear(1, D, 3 * D, w[1], w[3], m, u);
+    for (int i = 0; i < D; i++) {
+        const double r = plain_sigmoid(a[i] + u[i]), z = plain_sigmoid(a[D + i] + u[D + i]);
+        const double n = tanh(a[2 * D + i] + r * u[2 * D + i]);
+        m[i] = s->d->decay * m[i] + (1 - s->d->decay) * ((1 - z) * n + z * m[i]);
+    }
+}
+
+/* What tokens attend to, of the keys or values x (T, C); returns how many. */
+static int items_of(loops *s, char which, const double *x, double items[(T + 1) * C])
+{
+    double *m = s->memory[s->l][which == 'v'], each[C] = {0};
+    if (s->d->unmasked) {
+        for (int t = 0; t < T; t++) {
+            for (int h = 0; h < H; h++) step_cell(s, which, x + t * C + h * D, each + h * D);
+            memcpy(items + t * C, each, sizeof each);
         }
-        free(x);
+        return T;
     }
-    attend_to_all(p, q, T + 1, kv[0], kv[1]);
-    free(q), free(kv[0]), free(kv[1]);
-}
-
-/* ---- readings of a demo ---------------------------------------------------------------------- */
-
-static plain open_plain(const subject *s)
-{
-    plain p = {.specs = s->t.module->params, .T = T, .C = C, .H = H, .D = D};
-    for (int i = 0; i < params_of(s); i++) {
-        const int64_t n = dra_shape_count(&param_spec(s, i)->shape);
-        p.param[i] = plain_zeros(n);
-        for (int64_t k = 0; k < n; k++) p.param[i][k] = (double)s->param[i][k];
+    memcpy(items, x, T * C * sizeof *x);
+    for (int h = 0; h < H; h++) {
+        step_cell(s, which, x + (T - 1) * C + h * D, m);
+        memcpy(items + T * C + h * D, m, D * sizeof *m);
     }
-    return p;
+    return T + 1;
 }
 
-/* The same tokens in every call; the literal demo differs from call to call. */
-static void expect_loops(const dra_mixer_config *config)
+static void attend(loops *s, const double *x, double *y)
 {
-    subject     s = open_subject(config, B, T);
-    plain       p = open_plain(&s);
-    dra_reader *r = open_reader(&s);
-    shared      memory[B] = {0};
-    dra_error   err = {0};
-    double      x[B * T * C], y[B * T * C];
-    const bool  is_literal = config->a.demo == DRA_DEMO_LITERAL;
-    for (int i = 0; i < B * T * C; i++) x[i] = (double)s.x[i];
-    for (int call = 0; call < (is_literal ? CALLS : 1); call++) {
-        const dra_named in = {"x", s.x, sizeof(dra_real) * B * T * C};
-        expect_ok(dra_reader_read(r, s.start, T, NULL, 1, &in, &err), &err);
-        for (int b = 0; b < B; b++) {
-            p.x = x + b * T * C, p.y = y + b * T * C;
-            if (is_literal)
-                literal(&p, &memory[b]);
-            else
-                unmasked(&p, config->a.memory != NULL);
-        }
-        check_close("y", B * T * C, dra_reader_result(r, "y"), y, EQUAL);
+    const plain heads = {.H = H, .D = D};
+    double      qkv[3][T * C], items[2][(T + 1) * C], all[T * C];
+    int         n = 0;
+    for (int i = 0; i < 3; i++)
+        plain_linear(T, C, C, block_weight(s, "attn.%c_proj.weight", "qkv"[i]),
+                     block_weight(s, "attn.%c_proj.bias", "qkv"[i]), x, qkv[i]);
+    for (int i = 0; i < 2; i++) n = items_of(s, "kv"[i], qkv[1 + i], items[i]);
+    for (int t = 0; t < T; t++)
+        plain_attend(&heads, qkv[0] + t * C, n, items[0], items[1], all + t * C);
+    plain_linear(T, C, C, block_weight(s, "attn.out_proj.weight", 0),
+                 block_weight(s, "attn.out_proj.bias", 0), all, y);
+}
+
+static void add_block(loops *s, double *x)
+{
+    double h[T * C], y[T * C], wide[T * F];
+    normalise(block_weight(s, "ln_1.weight", 0), block_weight(s, "ln_1.bias", 0), x, h);
+    attend(s, h, y);
+    for (int i = 0; i < T * C; i++) x[i] += y[i];
+    normalise(block_weight(s, "ln_2.weight", 0), block_weight(s, "ln_2.bias", 0), x, h);
+    plain_linear(T, C, F, block_weight(s, "mlp.0.weight", 0), block_weight(s, "mlp.0.bias", 0), h,
+                 wide);
+    for (int i = 0; i < T * F; i++) wide[i] *= 0.5 * (1 + erf(wide[i] / sqrt(2)));
+    plain_linear(T, F, C, block_weight(s, "mlp.2.weight", 0), block_weight(s, "mlp.2.bias", 0),
+                 wide, y);
+    for (int i = 0; i < T * C; i++) x[i] += y[i];
+}
+
+static void call_loops(loops *s, const int32_t *ids, double *logits)
+{
+    const double *table = find_weight(s, "embed.weight"), *at = find_weight(s, "pos_embed.weight");
+    double        x[T * C], h[T * C];
+    for (int i = 0; i < T * C; i++) x[i] = table[ids[i / C] * C + i % C] + at[i];
+    for (s->l = 0; s->l < L; s->l++) add_block(s, x);
+    normalise(find_weight(s, "ln_f.weight"), find_weight(s, "ln_f.bias"), x, h);
+    plain_linear(T, C, V, find_weight(s, "lm_head.weight"), NULL, h, logits);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Two calls of the example give what the loops give. */
+static void expect_loops(demo *d, const int32_t *ids)
+{
+    loops    s = {.d = d};
+    dra_real found[2 * T * V];
+    double   expected[2 * T * V];
+    must(dra_graph_create(&d->g, &err));
+    build(d);
+    call_twice(d, ids, found);
+    for (int i = 0; i < d->n; i++) {
+        s.w[i] = plain_zeros((int64_t)d->w[i].count);
+        for (size_t k = 0; k < d->w[i].count; k++) s.w[i][k] = (double)d->w[i].data[k];
     }
-    for (int i = 0; i < params_of(&s); i++) free(p.param[i]);
-    dra_reader_destroy(r);
-    close_subject(&s);
+    for (int call = 0; call < 2; call++) call_loops(&s, ids + call * T, expected + call * T * V);
+    check_close("logits", 2 * T * V, found, expected, EQUAL);
+    for (int i = 0; i < d->n; i++) free(s.w[i]), free(d->w[i].data);
+    dra_graph_destroy(d->g);
 }
 
-static const dra_mixer_config literal_demo = {
-    SIZES, .a = {"gru", .retrieval = "joint", .demo = DRA_DEMO_LITERAL}};
-static const dra_mixer_config unmasked_demo = {SIZES, .a = {"gru", .demo = DRA_DEMO_UNMASKED}};
+/* The last token of the second call is another one. */
+static const int32_t text[2 * T] = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5, 9, 2, 7};
 
-static void demos_are_their_loops(void **state)
+static void literal_is_its_loops(void **state)
 {
-    expect_loops(&literal_demo);
-    expect_loops(&unmasked_demo);
-    expect_loops(&(dra_mixer_config){SIZES, .a = {.demo = DRA_DEMO_UNMASKED}});
+    static demo d = {.T = T, .V = V, .C = C, .D = D, .H = H, .L = L, .decay = 0.97};
+    expect_loops(&d, text);
 }
 
-/* ---- where there are none -------------------------------------------------------------------- */
-
-static void refuses_other_memories(void **state)
+static void unmasked_is_its_loops(void **state)
 {
-    static const char need[] = "demo literal is gru with retrieval joint, but";
-    const struct {
-        dra_mixer_config config;
-        const char      *memory, *text;
-    } cases[] = {
-        {{SIZES, .a = {"lstm", .retrieval = "joint"}}, "lstm", "memory is not gru"},
-        {{SIZES, .a = {"gru"}}, "gru", "retrieval is not joint"},
-        {{SIZES, .a = {"gru", .retrieval = "joint", .window = 3}}, "gru", "window is not 0"},
-        {{SIZES, .a = {"gru", .retrieval = "joint", .joint = DRA_SLOTS_ALL}},
-         "gru",
-         "joint is not own"},
-        {{SIZES, .a = {"gru", .retrieval = "joint", .joined = true}}, "gru", "the state is joined"},
-        {{SIZES, .a = {"gru", .retrieval = "joint", .per_head = true}}, "gru", "per_head is set"},
-    };
-    dra_mixer *m = NULL;
-    dra_error  err = {0};
-    char       text[160];
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        dra_mixer_config c = cases[i].config;
-        c.a.demo = DRA_DEMO_LITERAL;
-        snprintf(text, sizeof text, "%s: %s %s", cases[i].memory, need, cases[i].text);
-        expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_VALUE, text);
-    }
-    dra_mixer_config c = unmasked_demo;
-    c.a.retrieval = "joint";
-    expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_VALUE,
-                   "gru: demo unmasked needs retrieval time, found joint");
-    c = unmasked_demo;
-    c.a.demo = (dra_demo_kind)3;
-    expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_VALUE,
-                   "gru: demo is 3, expected 0 to 2");
-    c = unmasked_demo;
-    c.aux = 1u << DRA_AUX_SIZE;
-    expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_VALUE,
-                   "gru: demo unmasked is for reading, found add-ons of a loss");
-    c = unmasked_demo;
-    c.blend = DRA_BLEND_LEARNED, c.b = (dra_memory_config){"ema"};
-    expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_VALUE,
-                   "gru: demo unmasked has one memory, found a blend");
+    static demo d = {
+        .T = T, .V = V, .C = C, .D = D, .H = H, .L = L, .decay = 0.9, .unmasked = true};
+    expect_loops(&d, text);
 }
 
-static void build_learning(dra_graph *g, const void *self, const dra_module_call *call,
-                           dra_value *state_out)
+static void runs(void **state)
 {
-    dra_module_call learning = *call;
-    const dra_value x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(B, T, C));
-    dra_channels    channels = {0};
-    learning.learning = true;
-    dra_output(g, "y", dra_mixer_build(g, self, &learning, x, &channels, state_out).y);
-}
-
-static void refuses_gradients_and_marks(void **state)
-{
-    const dra_mixer_config *demos[] = {&literal_demo, &unmasked_demo};
-    for (size_t i = 0; i < COUNT(demos); i++) {
-        subject         s = open_subject(demos[i], B, T);
-        dra_reader     *r = open_reader(&s);
-        dra_error       err = {0};
-        const int32_t   marks[B * T] = {0, 0, DRA_MARK_RESET};
-        const dra_named in = {"x", s.x, sizeof(dra_real) * B * T * C};
-        dra_graph      *g = NULL;
-        expect_refused(dra_reader_read(r, s.start, T, marks, 1, &in, &err), &err, DRA_ERR_VALUE,
-                       "gru: a demo is for reading, without pads and resets");
-        dra_module learning = *s.t.module;
-        learning.build = build_learning, learning.self = dra_sublayer_mixer(s.sublayer);
-        expect_ok(dra_graph_create(&g, &err), &err);
-        dra_module_graph(g, &learning, &(dra_module_shape){.B = B, .T = T, .fresh = true}, NULL,
-                         NULL, NULL);
-        assert_non_null(dra_graph_error(g));
-        err = *dra_graph_error(g);
-        expect_refused(err.code, &err, DRA_ERR_VALUE,
-                       "gru: a demo is for reading, without gradients");
-        dra_graph_destroy(g);
-        dra_reader_destroy(r);
-        close_subject(&s);
-    }
+    assert_int_equal(example_main(1, (char *[]){"08_gpt2_adr", NULL}), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(demos_are_their_loops),
-        cmocka_unit_test(refuses_other_memories),
-        cmocka_unit_test(refuses_gradients_and_marks),
+        cmocka_unit_test(literal_is_its_loops),
+        cmocka_unit_test(unmasked_is_its_loops),
+        cmocka_unit_test(runs),
     };
     return check_main("demo", NULL, 0, tests, COUNT(tests));
 }

@@ -20,7 +20,7 @@ Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, win
                 steps=c_bool, norm=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool,
                 recurrent=c_int, phi=c_int, features=c_int64, normalise=c_int, decay=c_int,
                 slots=c_int64, gate=c_int, candidate=c_int, tau=c_double, tau_learned=c_bool,
-                slot_decay=c_bool, pi=c_bool, maps=c_bool, norm_kind=c_int, demo=c_int)
+                slot_decay=c_bool, pi=c_bool, maps=c_bool, norm_kind=c_int)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
                 bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool,
                 score_scale=c_double, a=Memory,

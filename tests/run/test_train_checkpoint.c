@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "file/seal.h"
 #include "fixture.h"
 
 static const char *const story = "a small text of several documents,\nwith lines of its own\n--\n"
@@ -166,6 +167,42 @@ static void every_flipped_bit_of_settings_is_found(void **state)
     close_fixture(&f);
 }
 
+static void expect_refused(const char *run, const char *text)
+{
+    dra_checkpoint at;
+    dra_error      err = {0};
+    assert_int_equal(dra_checkpoint_read(run, 6, &at, &err), DRA_ERR_FORMAT);
+    if (!strstr(err.text, "train.json: ") || !strstr(err.text, text)) fail_msg("%s", err.text);
+}
+
+static void refuses_other_versions(void **state)
+{
+    const char *run = in_scratch("versions");
+    fixture     f;
+    json_t     *object = NULL;
+    dra_json    j = {0};
+    dra_error   err = {0};
+    char       *text = NULL, path[800];
+    size_t      bytes = 0;
+    open_small(&f);
+    run_until(&f, run, &config, 6);
+    snprintf(path, sizeof path, "%s/train/step-00000006/train.json", run);
+    const size_t n = read_file(run, "train/step-00000006/train.json", &text);
+    expect_ok(dra_json_parse_sealed(path, text, n, 8, &object, &err), &err);
+    free(text);
+    json_object_set_new(object, "version", json_integer(1));
+    expect_ok(dra_json_dump_sealed(&j, object, path, &text, &bytes, &err), &err);
+    put_bytes(path, text, bytes);
+    expect_refused(run, "version is 1, expected 2");
+    free(text);
+    text = json_dumps(object, 0);
+    put_bytes(path, text, strlen(text));
+    expect_refused(run, "has no hash");
+    free(text);
+    json_decref(object);
+    close_fixture(&f);
+}
+
 /* With it removed, as the line says, the run resumes from the older one, to the same bits. */
 static void goes_on_from_an_older_one(void **state)
 {
@@ -296,6 +333,7 @@ int main(void)
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(every_flipped_bit_is_found),
         cmocka_unit_test(every_flipped_bit_of_settings_is_found),
+        cmocka_unit_test(refuses_other_versions),
         cmocka_unit_test(goes_on_from_an_older_one),
         cmocka_unit_test(full_disk_leaves_the_old_checkpoint),
         cmocka_unit_test(killed_at_any_moment_loses_nothing),

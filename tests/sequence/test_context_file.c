@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "file/folder.h"
+#include "file/seal.h"
 #include "reading.h"
 #include "sequence/states.h"
 
@@ -16,7 +17,7 @@ static const dra_real file_numbers[24] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 static void write_file(const char *context, int64_t items)
 {
     const dra_metadata_item meta[] = {
-        {"format", "dra-state"}, {"version", "1"},   {"fingerprint", "0000000000000077"},
+        {"format", "dra-state"}, {"version", "2"},   {"fingerprint", "0000000000000077"},
         {"tokens", "1 1 0"},     {"begin", "0 0 0"}, {"end", "0 0 0"},
         {"context", context},
     };
@@ -25,8 +26,9 @@ static void write_file(const char *context, int64_t items)
         {"h", DRA_REAL, DRA_SHAPE(3, 2), file_numbers},
     };
     dra_error err = {0};
-    expect_ok(dra_tensors_write(in_folder("s"), tensors, 2, meta, COUNT(meta) - !context, &err),
-              &err);
+    expect_ok(
+        dra_tensors_write_sealed(in_folder("s"), tensors, 2, meta, COUNT(meta) - !context, &err),
+        &err);
 }
 
 static dra_specs *file_specs(void)
@@ -117,22 +119,34 @@ static image good_image(void)
     return m;
 }
 
+/* With a hash that fits, so that what it says is looked at. */
+static void put_image(int fd, image *m)
+{
+    dra_seal_text digits;
+    dra_seal_of(m->at, m->n, DRA_SEAL_AT, digits);
+    memcpy(m->at + DRA_SEAL_AT, digits, DRA_SEAL_DIGITS);
+    assert_int_equal(pwrite(fd, m->at, m->n, 0), m->n);
+}
+
 static void survives_damaged_files(void **state)
 {
-    dra_specs  *specs = file_specs();
-    const image m = good_image();
-    const int   fd = open(in_folder("s"), O_WRONLY);
-    int         accepted = 0;
+    dra_specs *specs = file_specs();
+    image      m = good_image();
+    const int  fd = open(in_folder("s"), O_WRONLY);
+    int        accepted = 0;
     assert_true(fd >= 0);
     for (size_t i = 0; i < m.header; i++) {
+        if (i >= DRA_SEAL_AT && i < DRA_SEAL_AT + DRA_SEAL_DIGITS) continue;
+        const unsigned char was = m.at[i];
         for (int k = 0; k < 20; k++) { /* every bit, then what numbers are made of */
-            const int           flipped = m.at[i] ^ 1 << k % 8, digit = "0123456789- "[k % 12];
-            const unsigned char other = (unsigned char)(k < 8 ? flipped : digit);
-            assert_int_equal(pwrite(fd, &other, 1, (off_t)i), 1);
-            accepted += survives(specs) && other != m.at[i];
+            const int flipped = was ^ 1 << k % 8, digit = "0123456789- "[k % 12];
+            m.at[i] = (unsigned char)(k < 8 ? flipped : digit);
+            put_image(fd, &m);
+            accepted += survives(specs) && m.at[i] != was;
         }
-        assert_int_equal(pwrite(fd, &m.at[i], 1, (off_t)i), 1);
+        m.at[i] = was;
     }
+    put_image(fd, &m);
     assert_in_range(accepted, 1, 20 * 16); /* numbers that fit as well */
     assert_true(survives(specs));
     for (size_t n = m.n; n-- > 0;) {

@@ -89,7 +89,7 @@ static void open_specs(void)
 static const dra_real numbers[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 static const dra_metadata_item good_metadata[] = {
-    {"format", "dra-state"}, {"version", "1"}, {"fingerprint", "0000000000001234"},
+    {"format", "dra-state"}, {"version", "2"}, {"fingerprint", "0000000000001234"},
     {"tokens", "3 1"},       {"begin", "0 5"}, {"end", "3 6"},
 };
 static const dra_tensor_item good_tensors[] = {
@@ -111,7 +111,7 @@ static void expect_file(const dra_metadata_item *meta, size_t n_meta, const dra_
                         size_t n, dra_status code, const char *text)
 {
     dra_error err = {0};
-    expect_ok(dra_tensors_write(in_folder("s"), items, n, meta, n_meta, &err), &err);
+    expect_ok(dra_tensors_write_sealed(in_folder("s"), items, n, meta, n_meta, &err), &err);
     const dra_status st = load(&err);
     if (code == DRA_OK)
         expect_ok(st, &err);
@@ -143,7 +143,7 @@ static const struct {
     {"format", "other\nlines", ": format is other?lines, expected dra-state"},
     {"version", NULL, ": version is missing, expected 2"},
     {"version", "3", ": version is 3, expected 2"},
-    {"version", "2", ": is damaged: its bytes are not those that were written"}, /* has no hash */
+    {"version", "1", ": version is 1, expected 2"},
     {"fingerprint", NULL,
      ": fingerprint is missing, expected 0000000000001234: it is of another model"},
     {"fingerprint", "0000000000001235",
@@ -189,6 +189,17 @@ static void refuses_wrong_metadata(void **state)
 }
 
 /* Numbers of items far up are no mistake: a long text has them. */
+static void refuses_a_file_without_a_hash(void **state)
+{
+    dra_error err = {0};
+    expect_ok(dra_tensors_write(in_folder("s"), good_tensors, COUNT(good_tensors), good_metadata,
+                                COUNT(good_metadata), &err),
+              &err);
+    load(&err);
+    check_error(&err, DRA_ERR_FORMAT, "s",
+                ": is damaged: its bytes are not those that were written");
+}
+
 static void accepts_large_numbers(void **state)
 {
     dra_metadata_item meta[COUNT(good_metadata)];
@@ -296,24 +307,11 @@ typedef struct image {
 
 static image image_of_file(void);
 
-static image sealed_image(void)
-{
-    dra_metadata_item meta[COUNT(good_metadata)];
-    dra_error         err = {0};
-    memcpy(meta, good_metadata, sizeof meta);
-    meta[1].value = "2";
-    expect_ok(dra_tensors_write_sealed(in_folder("s"), good_tensors, COUNT(good_tensors), meta,
-                                       COUNT(meta), &err),
-              &err);
-    return image_of_file();
-}
-
-/* As earlier releases wrote it. */
 static image good_image(void)
 {
     dra_error err = {0};
-    expect_ok(dra_tensors_write(in_folder("s"), good_tensors, COUNT(good_tensors), good_metadata,
-                                COUNT(good_metadata), &err),
+    expect_ok(dra_tensors_write_sealed(in_folder("s"), good_tensors, COUNT(good_tensors),
+                                       good_metadata, COUNT(good_metadata), &err),
               &err);
     return image_of_file();
 }
@@ -345,9 +343,20 @@ static void put_bytes(int fd, size_t at, const unsigned char *bytes, size_t n)
     assert_int_equal(pwrite(fd, bytes, n, (off_t)at), n);
 }
 
+/* With a hash that fits, so that what it says is looked at. */
+static void put_image(int fd, image *m)
+{
+    dra_seal_text digits;
+    if (m->n >= DRA_SEAL_AT + DRA_SEAL_DIGITS) {
+        dra_seal_of(m->at, m->n, DRA_SEAL_AT, digits);
+        memcpy(m->at + DRA_SEAL_AT, digits, DRA_SEAL_DIGITS);
+    }
+    put_bytes(fd, 0, m->at, m->n);
+}
+
 static void finds_every_flipped_bit_and_cut(void **state)
 {
-    const image m = sealed_image();
+    const image m = good_image();
     const int   fd = open_image();
     assert_true(survives());
     for (size_t i = 0; i < 8 * m.n; i++) {
@@ -365,11 +374,12 @@ static void finds_every_flipped_bit_and_cut(void **state)
 
 static void survives_being_cut_short(void **state)
 {
-    const image m = good_image();
-    const int   fd = open_image();
+    image     m = good_image();
+    const int fd = open_image();
     assert_true(survives());
-    for (size_t n = m.n; n-- > 0;) {
-        assert_int_equal(ftruncate(fd, (off_t)n), 0);
+    while (m.n-- > 0) {
+        assert_int_equal(ftruncate(fd, (off_t)m.n), 0);
+        put_image(fd, &m);
         assert_false(survives());
     }
     close(fd);
@@ -378,17 +388,21 @@ static void survives_being_cut_short(void **state)
 /* Every other value of every byte of the header, one at a time. */
 static void survives_every_changed_byte(void **state)
 {
-    const image m = good_image();
-    const int   fd = open_image();
-    int         accepted = 0;
+    image     m = good_image();
+    const int fd = open_image();
+    int       accepted = 0;
     for (size_t i = 0; i < m.header; i++) {
+        if (i >= DRA_SEAL_AT && i < DRA_SEAL_AT + DRA_SEAL_DIGITS) continue;
+        const unsigned char was = m.at[i];
         for (int byte = 0; byte < 256; byte++) {
-            if (byte == m.at[i]) continue;
-            put_bytes(fd, i, &(unsigned char){(unsigned char)byte}, 1);
+            if (byte == was) continue;
+            m.at[i] = (unsigned char)byte;
+            put_image(fd, &m);
             accepted += survives();
         }
-        put_bytes(fd, i, &m.at[i], 1);
+        m.at[i] = was;
     }
+    put_image(fd, &m);
     close(fd);
     assert_in_range(accepted, 1, 255 * 16); /* numbers that fit as well */
     assert_true(survives());
@@ -405,7 +419,7 @@ static void survives_random_changes(void **state)
             const size_t at = (size_t)(check_random(&seed) * (double)m.n);
             bad.at[at] = (unsigned char)(256 * check_random(&seed));
         }
-        put_bytes(fd, 0, bad.at, bad.n);
+        put_image(fd, &bad);
         survives();
     }
     close(fd);
@@ -418,6 +432,7 @@ int main(void)
         cmocka_unit_test(holds_no_sequence),
         cmocka_unit_test(reads_what_is_live),
         cmocka_unit_test(refuses_wrong_metadata),
+        cmocka_unit_test(refuses_a_file_without_a_hash),
         cmocka_unit_test(accepts_large_numbers),
         cmocka_unit_test(refuses_wrong_tensors),
         cmocka_unit_test(refuses_no_file),

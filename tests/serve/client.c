@@ -178,13 +178,13 @@ answer client_read(int fd)
     const char *end = strstr(a.text, "\r\n\r\n");
     a.body = end ? end + 4 : "";
     char why[160];
-    if (end) a.json = serve_json_read(a.body, strlen(a.body), &a.file, why);
+    if (end) a.json = serve_json_read(a.body, strlen(a.body), why);
     return a;
 }
 
 void answer_free(answer *a)
 {
-    serve_json_free(a->file);
+    json_decref(a->json);
     free(a->text);
     *a = (answer){0};
 }
@@ -210,47 +210,41 @@ answer client_ask(int port, const char *method, const char *path, const char *bo
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static const serve_json *at_path(const serve_json *x, const char *path)
+static json_t *at_path(json_t *x, const char *path)
 {
     char key[64];
     while (x && *path) {
         const size_t n = strcspn(path, ".");
         snprintf(key, sizeof key, "%.*s", (int)n, path);
         path += n + (path[n] == '.');
-        if (x->kind == SERVE_LIST) {
-            long i = strtol(key, NULL, 10);
-            for (x = x->first; x && i > 0; i--) x = x->next;
-        } else {
-            x = serve_json_get(x, key);
-        }
+        x = json_is_array(x) ? json_array_get(x, strtoul(key, NULL, 10)) : json_object_get(x, key);
     }
     return x;
 }
 
-const serve_json *answer_at(const answer *a, const char *path) { return at_path(a->json, path); }
+json_t *answer_at(const answer *a, const char *path) { return at_path(a->json, path); }
 
 const char *answer_text(const answer *a, const char *path)
 {
-    const serve_json *x = answer_at(a, path);
-    return x && x->kind == SERVE_TEXT ? x->text : "";
+    json_t *x = answer_at(a, path);
+    return json_is_string(x) ? json_string_value(x) : "";
 }
 
 double answer_number(const answer *a, const char *path)
 {
-    const serve_json *x = answer_at(a, path);
-    return x && x->kind == SERVE_NUMBER ? x->number : NAN;
+    json_t *x = answer_at(a, path);
+    return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
 char *answer_stream(const answer *a, bool chat)
 {
     char *out = calloc(1, a->bytes + 1), why[160];
     for (const char *at = a->text; (at = strstr(at, "data: {")); at++) {
-        serve_json_file  *file = NULL;
-        const serve_json *x = serve_json_read(at + 6, strcspn(at, "\n") - 6, &file, why);
-        const serve_json *text = x ? at_path(x, chat ? "choices.0.delta.content" : "choices.0.text")
-                                   : NULL;
-        if (text) snprintf(out + strlen(out), a->bytes - strlen(out), "%s", text->text);
-        serve_json_free(file);
+        json_t *x = serve_json_read(at + 6, strcspn(at, "\n") - 6, why);
+        json_t *text = x ? at_path(x, chat ? "choices.0.delta.content" : "choices.0.text") : NULL;
+        if (json_is_string(text))
+            snprintf(out + strlen(out), a->bytes - strlen(out), "%s", json_string_value(text));
+        json_decref(x);
     }
     return out;
 }

@@ -28,12 +28,11 @@ struct cli_verb;
 int client_verb(const struct cli_verb *verb, const char *out, const char *const *words);
 
 typedef struct answer {
-    int               status; /* 0: there was none */
-    char             *text;   /* all of it, head included */
-    size_t            bytes;
-    const char       *body;
-    serve_json_file  *file;
-    const serve_json *json; /* NULL: it is none */
+    int         status; /* 0: there was none */
+    char       *text;   /* all of it, head included */
+    size_t      bytes;
+    const char *body;
+    json_t     *json; /* NULL: it is none */
 } answer;
 
 int    client_open(int port);
@@ -46,9 +45,9 @@ answer client_ask(int port, const char *method, const char *path, const char *bo
 answer client_ask_with(int port, const char *method, const char *path, const char *headers,
                        const char *body, size_t bytes);
 /* A value by its path, "choices.0.text"; NULL: it is not there. */
-const serve_json *answer_at(const answer *a, const char *path);
-const char       *answer_text(const answer *a, const char *path); /* "" where it is none */
-double            answer_number(const answer *a, const char *path);
+json_t     *answer_at(const answer *a, const char *path);
+const char *answer_text(const answer *a, const char *path); /* "" where it is none */
+double      answer_number(const answer *a, const char *path);
 /* The texts of all parts of a stream, joined; to be freed. */
 char *answer_stream(const answer *a, bool chat);
 

@@ -98,10 +98,10 @@ static void tells_logprobs_with_echo(void **state)
                                        "\"logprobs\": 1, \"echo\": true, \"temperature\": 0, "
                                        "\"seed\": 1234}");
     assert_string_equal(answer_text(&a, "choices.0.text"), "abca");
-    assert_int_equal(answer_at(&a, "choices.0.logprobs.tokens")->n, 4);
-    assert_int_equal(answer_at(&a, "choices.0.logprobs.token_logprobs")->n, 4);
-    assert_int_equal(answer_at(&a, "choices.0.logprobs.token_logprobs.0")->kind, SERVE_NULL);
-    assert_int_equal(answer_at(&a, "choices.0.logprobs.top_logprobs.0")->kind, SERVE_NULL);
+    assert_int_equal(json_array_size(answer_at(&a, "choices.0.logprobs.tokens")), 4);
+    assert_int_equal(json_array_size(answer_at(&a, "choices.0.logprobs.token_logprobs")), 4);
+    assert_true(json_is_null(answer_at(&a, "choices.0.logprobs.token_logprobs.0")));
+    assert_true(json_is_null(answer_at(&a, "choices.0.logprobs.top_logprobs.0")));
     assert_true(answer_number(&a, "choices.0.logprobs.token_logprobs.1") == -0.25);
     assert_true(answer_number(&a, "choices.0.logprobs.top_logprobs.1.b") == -0.25);
     assert_int_equal(answer_number(&a, "choices.0.logprobs.text_offset.3"), 3);
@@ -126,7 +126,8 @@ static void chats(void **state)
     assert_string_equal(answer_text(&a, "choices.0.message.content"), "User"); /* the template's */
     assert_string_equal(answer_text(&a, "choices.0.logprobs.content.1.token"), "s");
     assert_int_equal(answer_number(&a, "choices.0.logprobs.content.1.bytes.0"), 's');
-    assert_int_equal(answer_at(&a, "choices.0.logprobs.content.1.top_logprobs")->n, 2);
+    assert_int_equal(json_array_size(answer_at(&a, "choices.0.logprobs.content.1.top_logprobs")),
+                     2);
     answer_free(&a);
 }
 
