@@ -1,10 +1,10 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
-#include "manual.h"
-#include "outputs.h"
-#include "memory.h"
-#include "term.h"
-#include "verbs.h"
+#include "options/manual.h"
+#include "io/outputs.h"
+#include "io/memory.h"
+#include "options/term.h"
+#include "verbs/verbs.h"
 
 #include "dra/abi.h"
 

@@ -20,7 +20,7 @@ foreach(source ${fuzz_sources})
     set_target_properties(${stem} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fuzz)
     if(name STREQUAL "log") # what reads logs is a part of the command line
-        target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/jsonl.c)
+        target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/report/jsonl.c)
         target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})
     endif()
     if(name STREQUAL "request") # so is what reads requests

@@ -1,15 +1,15 @@
 #!/bin/sh
 # Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
 # nobody wrote, barriers that not all threads reach.
-#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. ... build ops/test_wkv
+#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. ... build ops/recurrent/test_wkv
 # TOOLS="memcheck racecheck" picks tools, DRA_TEST_CASE='*wide*' tests of each program by name:
 # racecheck takes minutes for whole ones. Exit status 1: something was found.
 set -u
 folder=$1
 shift
-[ $# -gt 0 ] || set -- ops/test_softmax ops/test_norm ops/test_reduce ops/test_matmul \
-    ops/test_embedding ops/test_gather ops/test_write_rows ops/test_attend ops/test_ema \
-    ops/test_wkv ops/test_gru ops/test_moment ops/test_delta ops/test_slots ops/test_sample
+[ $# -gt 0 ] || set -- ops/reduce/test_softmax ops/norm/test_norm ops/reduce/test_reduce ops/products/test_matmul \
+    ops/movement/test_embedding ops/movement/test_gather ops/movement/test_write_rows ops/attention/test_attend ops/recurrent/test_ema \
+    ops/recurrent/test_wkv ops/recurrent/test_gru ops/chunked/test_moment ops/chunked/test_delta ops/chunked/test_slots ops/sampling/test_sample
 export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder" CMOCKA_MESSAGE_OUTPUT=TAP
 bad=0
 for tool in ${TOOLS:-memcheck racecheck initcheck synccheck}; do

@@ -2,7 +2,7 @@
 #ifndef DRA_CLI_SERVE_ARGS_H
 #define DRA_CLI_SERVE_ARGS_H
 
-#include "model.h"
+#include "io/model.h"
 
 typedef struct serve_args {
     cli_source  from; /* of all models: device, threads, dtype, tokenizer */

@@ -1,7 +1,7 @@
 /* Fields of a request's body. */
 #include "fields.h"
 
-#include "prompt_record.h"
+#include "verbs/generate/prompt_record.h"
 
 #include <math.h>
 #include <stdlib.h>

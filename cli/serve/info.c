@@ -1,7 +1,7 @@
 /* Routes that tell about the server: health, models, the page. */
 #include "serve.h"
 
-#include "decays.h"
+#include "report/decays.h"
 
 #include <math.h>
 #include <stdlib.h>

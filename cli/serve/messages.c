@@ -1,7 +1,7 @@
 /* Messages of a chat, written down by the model's template. */
 #include "ask.h"
 
-#include "talk.h"
+#include "verbs/chat/talk.h"
 
 #include <stdlib.h>
 #include <string.h>

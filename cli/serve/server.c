@@ -2,7 +2,7 @@
 #include "serve.h"
 
 #include "reserve.h"
-#include "units.h"
+#include "options/units.h"
 
 #include <errno.h>
 #include <fcntl.h>

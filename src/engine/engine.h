@@ -17,8 +17,8 @@
 
 #include "base/arena.h"
 #include "dra/engine.h"
-#include "run/grammar.h"
-#include "run/text_stream.h"
+#include "generate/grammar/grammar.h"
+#include "generate/text_stream.h"
 
 enum { DRA_STATE_NAME = 64, DRA_PREFIX_BUCKETS = 4096 };
 

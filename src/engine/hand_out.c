@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "run/generator.h"
+#include "generate/generator.h"
 
 /* ---- lists that grow ------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
-#include "run/sample.h"
+#include "generate/sample.h"
 
 enum { LOGPROBS_MOST = 1 << 16, STOPS_MOST = 1 << 10 };
 

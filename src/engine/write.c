@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
-#include "run/sample.h"
+#include "generate/sample.h"
 
 /* ---- which tokens may follow ----------------------------------------------------------------- */
 

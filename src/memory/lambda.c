@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ops/chunk.h" /* DRA_STRONG_DECAY */
+#include "ops/chunked/chunk.h" /* DRA_STRONG_DECAY */
 
 static const double ROOT = 16; /* of the data's sigmoid: starts slow, moves gently */
 static const double BOUND = 0.60653065971263342360; /* e^(-1/2) */

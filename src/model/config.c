@@ -9,7 +9,7 @@
 #include "file/fail.h"
 #include "file/fields.h"
 #include "model/compose.h"
-#include "model/format.h"
+#include "formats/format.h"
 #include "model/model.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */

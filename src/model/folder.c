@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "dra/file.h"
 #include "file/parent.h"
-#include "model/format.h"
+#include "formats/format.h"
 #include "model/model.h"
 #include "file/system.h"
 

@@ -9,7 +9,7 @@
 #include "base/shape.h"
 #include "file/json_make.h"
 #include "graph/op.h"
-#include "model/format.h"
+#include "formats/format.h"
 #include "model/model.h"
 #include "sequence/module.h"
 #include "model/xl.h"

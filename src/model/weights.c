@@ -11,7 +11,7 @@
 #include "device/array.h"
 #include "device/device.h"
 #include "dra/file.h"
-#include "model/format.h"
+#include "formats/format.h"
 #include "model/model.h"
 #include "model/weights_cache.h"
 #include "model/weights_finite.h"

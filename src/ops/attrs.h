@@ -235,7 +235,7 @@ enum {
     DRA_CELL_DSTART  /* each state */
 };
 
-/* Tokens of a chunk of moment, delta and slots (ops/chunk.h), and of dplr, where pairs of tokens
+/* Tokens of a chunk of moment, delta and slots (ops/chunked/chunk.h), and of dplr, where pairs of tokens
  * cost more: they give the state before each chunk, for their gradients. */
 enum { DRA_CHUNK = 64, DRA_SLOTS_CHUNK = 64, DRA_DPLR_CHUNK = 32 };
 
@@ -290,7 +290,7 @@ enum {
     DRA_DELTA_BACK_OUTPUTS
 };
 
-/* dplr and its gradient: moments and delta rules that fade by channel (ops/dplr.h). */
+/* dplr and its gradient: moments and delta rules that fade by channel (ops/chunked/dplr.h). */
 enum { DRA_DPLR_Q, DRA_DPLR_K, DRA_DPLR_V, DRA_DPLR_OPTIONS };
 /* Outputs, and those of the gradient. */
 enum { DRA_DPLR_Y, DRA_DPLR_LAST, DRA_DPLR_RECALLED, DRA_DPLR_BORDERS, DRA_DPLR_OUTPUTS };

@@ -1,5 +1,5 @@
 /* Lines that were typed, in a file: where it is, what is added and read, when it is cut. */
-#include "history.h"
+#include "verbs/chat/history.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "jsonl.h"
+#include "report/jsonl.h"
 
 static int read_line(const char *text, cli_member m[CLI_MEMBERS])
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "layer_maps.h"
+#include "report/layer_maps.h"
 
 enum { T = 13 };
 

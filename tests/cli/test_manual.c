@@ -1,5 +1,5 @@
 /* Pages of the manual in each form: what is special in roff and Markdown comes out as it is. */
-#include "manual.h"
+#include "options/manual.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Options: what is accepted, what is refused and in which words, what help shows. */
-#include "manual.h"
-#include "value.h"
-#include "verbs.h"
+#include "options/manual.h"
+#include "options/value.h"
+#include "verbs/verbs.h"
 
 #include "dra/base.h"
 

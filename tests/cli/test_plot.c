@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "plot.h"
+#include "report/plot.h"
 
 enum { N = 500 };
 

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "status.h"
-#include "term.h"
-#include "train_progress.h"
+#include "options/status.h"
+#include "options/term.h"
+#include "verbs/train/progress.h"
 
 typedef struct screen { /* a pseudo terminal: what was written to it */
     int   master;

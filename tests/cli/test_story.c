@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "story.h"
+#include "demo/story.h"
 
 static story_config config_of(uint64_t seed)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "svg.h"
+#include "report/svg.h"
 
 /* What a function writes; to be freed. */
 static char *written(void (*fn)(FILE *out, const void *user), const void *user)

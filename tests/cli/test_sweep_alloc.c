@@ -8,10 +8,10 @@
 #include "failing.h"
 #include "file/folder.h"
 #undef COUNT /* the command line has its own */
-#include "append.h"
-#include "memory.h"
-#include "sweep_command.h"
-#include "sweep_results.h"
+#include "io/append.h"
+#include "io/memory.h"
+#include "verbs/sweep/command.h"
+#include "verbs/sweep/results.h"
 
 static char         *rates[] = {"0.001", "0.002"};
 static cli_sweep     sweep = {.n = 1, .axis = {{.name = "lr", .count = 2, .value = rates}}};

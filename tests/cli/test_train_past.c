@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "train_progress.h"
+#include "verbs/train/progress.h"
 
 /* The curve of a log up to a step; `lines`: how many, one for `every` steps from the first on. */
 static cli_train_progress past_of(int64_t first, int64_t every, int lines, int64_t until)

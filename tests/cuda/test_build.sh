@@ -12,7 +12,7 @@ cd "$root" || exit 1
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 
 sed -n 's/^DRA_OP(\(.*\))$/\1/p' src/ops/ops.def | sort >"$scratch/ops"
-sed -n 's/^DRA_CUDA(\(.*\))$/\1/p' src/cuda/kernels.def | sort >"$scratch/claimed"
+sed -n 's/^DRA_CUDA(\(.*\))$/\1/p' src/device/cuda/kernels.def | sort >"$scratch/claimed"
 
 every_op_has_a_kernel() {
     [ -s "$scratch/ops" ] && diff "$scratch/ops" "$scratch/claimed"

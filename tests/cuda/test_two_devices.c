@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../run/fixture.h"
+#include "generate/fixture.h"
 #include "presets.h"
 
 /* As between levels of the CPU: of a whole model's logits, and of gradients of the loss. */

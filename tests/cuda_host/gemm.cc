@@ -1,8 +1,8 @@
-/* Products as plain loops, instead of src/cuda/gemm.cu. */
+/* Products as plain loops, instead of src/ops/products/gemm.cu. */
 #include <cstdio>
 #include <cstdlib>
 
-#include "cuda/gemm.h"
+#include "ops/products/gemm.cuh"
 
 struct dra_cuda_gemm_state {
     int none;

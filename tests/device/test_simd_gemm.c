@@ -7,7 +7,7 @@
 #include "base/quant.h"
 #include "base/shape.h"
 #include "ops/common.h"
-#include "ops/matmul.h"
+#include "ops/products/matmul.h"
 
 /* ---- levels ---------------------------------------------------------------------------------- */
 

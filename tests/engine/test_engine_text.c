@@ -1,5 +1,5 @@
 /* What jobs hand out: stop strings, log-probabilities, echoes, penalties, bias, grammars. */
-#include "run/sample.h"
+#include "generate/sample.h"
 #include "serving.h"
 
 enum { PROMPT = 70, WRITTEN = 30 };

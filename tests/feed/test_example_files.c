@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "dra/data.h"
-#include "feed/arrays.h"
+#include "arrays.h"
 
 static dra_examples *opened(dra_examples_config c)
 {

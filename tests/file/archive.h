@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "file/pth.h"
-#include "file/refusal.h"
+#include "refusal.h"
 
 enum { ARCHIVE_ROOM = 1 << 15, ARCHIVE_ENTRIES = 40 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "file/refusal.h"
+#include "refusal.h"
 
 typedef struct sample {
     unsigned char *at;

@@ -5,7 +5,7 @@
 #include "dra/data.h"
 #include "dra/sequence.h"
 #include "file/fail.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 static dra_tokenizer *corpus_tokenizer; /* of bytes; a harness makes it by corpora_begin() */
 

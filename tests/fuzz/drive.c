@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "fuzz/mutate.h"
+#include "mutate.h"
 
 enum { DAMAGES = 24, SLOW = 20 /* seconds; a sanitizer on a busy machine is slow, too */ };
 

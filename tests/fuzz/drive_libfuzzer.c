@@ -1,5 +1,5 @@
 /* The driver for libFuzzer, which searches by coverage: clang's -fsanitize=fuzzer has main(). */
-#include "fuzz/mutate.h"
+#include "mutate.h"
 
 uint64_t fuzz_seed;
 uint32_t fuzz_drawn;

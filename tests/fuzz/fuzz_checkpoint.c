@@ -7,8 +7,8 @@
 #include "file/fail.h"
 #include "file/json.h"
 #include "file/seal.h"
-#include "fuzz/mutate.h"
-#include "run/train.h"
+#include "mutate.h"
+#include "train/train.h"
 
 enum { STEP = 7, ROWS = 2, DAMAGES = 8 };
 

@@ -3,7 +3,7 @@
  *   - any other is accepted, can be written and, where it is small, made into a model; or it is
  *     refused by one line. */
 #include "dra/model.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 #include "model/presets.h"
 
 enum { DEPTH = 16, SIZE = 512 }; /* of models that are made */

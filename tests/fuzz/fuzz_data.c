@@ -8,7 +8,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "fuzz/corpora.h"
+#include "corpora.h"
 
 enum { IDS = 300 };
 

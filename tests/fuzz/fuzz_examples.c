@@ -5,7 +5,7 @@
 #include "feed/arrays.h"
 #include "file/fail.h"
 #include "file/zip.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 static char    path[2][FUZZ_PATH + 8]; /* of an array, of an archive */
 static int64_t examples;               /* of the file that was made */

@@ -4,7 +4,7 @@
 
 #include "dra/generate.h"
 #include "file/fail.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 static const char *const names[] = {"config.json", "generation_config.json"};
 

@@ -4,7 +4,7 @@
  *     config and its tokenizer. */
 #include "dra/text.h"
 #include "file/gguf.h"
-#include "fuzz/tensor_files.h"
+#include "tensor_files.h"
 
 static char path[FUZZ_PATH];
 

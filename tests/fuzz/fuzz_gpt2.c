@@ -3,8 +3,8 @@
  *   - files as made are accepted;
  *   - any others as well, and the tokenizer is sound (tokenizers.h), or they are refused by one
  *     line that names one of them. */
-#include "fuzz/tokenizers.h"
-#include "fuzz/vocabularies.h"
+#include "tokenizers.h"
+#include "vocabularies.h"
 
 static char path[FUZZ_PATH], vocab[FUZZ_PATH + 8], merges[FUZZ_PATH + 8];
 

@@ -1,6 +1,6 @@
 /* Grammars. What must hold: a grammar as made is accepted; any other text as well, and the grammar
  * is sound (grammars.h), or it is refused by one line that names it. */
-#include "fuzz/grammars.h"
+#include "grammars.h"
 
 enum { RULES = 5 };
 

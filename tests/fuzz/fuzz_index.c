@@ -3,7 +3,7 @@
  *   - any other is accepted and all its tensors can be touched, or refused by one line. */
 #include <sys/stat.h>
 
-#include "fuzz/tensor_files.h"
+#include "tensor_files.h"
 
 static const char *const names[] = {"model.safetensors.index.json", "one.safetensors",
                                     "two.safetensors"};

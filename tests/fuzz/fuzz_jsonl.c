@@ -1,7 +1,7 @@
 /* Lines of JSON as training data: a corpus of them, and examples of two texts. What must hold:
  *   - a file as made is accepted, with all its tokens and documents;
  *   - any other is refused by one line that names it, or accepted and fit to be fed. */
-#include "fuzz/corpora.h"
+#include "corpora.h"
 
 enum { DOCUMENTS = 12 };
 

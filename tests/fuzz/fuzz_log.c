@@ -2,9 +2,9 @@
  * hold:
  *   - keys and texts of a line that was taken apart are inside of it;
  *   - a log is opened whatever it holds; what is no line of it is cut off. */
-#include "cli/jsonl.h"
-#include "fuzz/harness.h"
-#include "run/train.h"
+#include "report/jsonl.h"
+#include "harness.h"
+#include "train/train.h"
 
 enum { LIST = 8, STEP = 5 };
 

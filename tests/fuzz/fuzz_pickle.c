@@ -3,7 +3,7 @@
  *   - any other is read into values that can be walked, or refused by one line. */
 #include "file/archive.h"
 #include "file/pickle.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 enum { DEPTH = 6, WALKED = 10000 };
 

@@ -2,7 +2,7 @@
  *   - a file as made is accepted, with all its tensors;
  *   - any other is accepted and its tensors can be touched, or refused by one line. */
 #include "file/archive.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 enum { TENSORS = 6, STORAGES = 4, HELD = 24 };
 

@@ -8,7 +8,7 @@
 #include "base/quant.h"
 #include "device/array.h"
 #include "dra/dra.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 enum { LINES = 3, K = 256, N = LINES * K, ROWS = 3, BLOCK = 32 };
 

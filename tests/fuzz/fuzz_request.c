@@ -2,9 +2,9 @@
  * the first empty line, then a body. */
 #include "harness.h"
 
-#include "cli/serve/http_head.h"
-#include "cli/serve/json.h"
-#include "cli/serve/text.h"
+#include "serve/http_head.h"
+#include "serve/json.h"
+#include "serve/text.h"
 
 static const char *const words[] = {FUZZ_JSON,
                                     "GET /",

@@ -1,7 +1,7 @@
 /* Files of rwkv.cpp. What must hold:
  *   - a file as made is accepted;
  *   - any other is accepted and all its tensors can be touched, or refused by one line. */
-#include "fuzz/tensor_files.h"
+#include "tensor_files.h"
 
 static char path[FUZZ_PATH];
 

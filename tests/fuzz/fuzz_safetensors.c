@@ -3,7 +3,7 @@
  *   - any other is accepted and its tensors stay inside it, or refused by one line. */
 #include "file/format.h"
 #include "file/sample.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 enum { TENSORS = 12 };
 

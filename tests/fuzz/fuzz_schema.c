@@ -1,6 +1,6 @@
 /* JSON schemas as grammars. What must hold: a schema as made is accepted; any other text as well,
  * and the grammar is sound (grammars.h), or it is refused by one line that names it. */
-#include "fuzz/grammars.h"
+#include "grammars.h"
 
 static void say_schema(fuzz_bytes *t, int depth);
 

@@ -7,7 +7,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/seal.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 #include "sequence/states.h"
 
 enum { KINDS = 16, SPECS = 5, ROWS = 4, META = 16 };

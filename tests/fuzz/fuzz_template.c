@@ -2,7 +2,7 @@
  * refused by one line that names it. Rendering gives a text or one such line, within its budgets,
  * and the same a second time. */
 #include "dra/template.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 #define NAME "any.jinja: line "
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 #include "data/token_cache.h"
-#include "fuzz/corpora.h"
-#include "fuzz/mutate.h"
+#include "corpora.h"
+#include "mutate.h"
 
 enum { DAMAGES = 24 };
 

@@ -2,8 +2,8 @@
  *   - a file as made is accepted;
  *   - any other as well, and the tokenizer is sound (tokenizers.h), or it is refused by one
  *     line. */
-#include "fuzz/tokenizers.h"
-#include "fuzz/vocabularies.h"
+#include "tokenizers.h"
+#include "vocabularies.h"
 #include "text/literal.h"
 #include "text/world.h"
 

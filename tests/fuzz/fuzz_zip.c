@@ -3,7 +3,7 @@
  *   - any other is accepted and its entries stay inside it, or refused by one line. */
 #include "file/archive.h"
 #include "file/zip.h"
-#include "fuzz/harness.h"
+#include "harness.h"
 
 static void make(fuzz_bytes *b)
 {

@@ -4,8 +4,8 @@
 #ifndef DRA_TESTS_FUZZ_GRAMMARS_H
 #define DRA_TESTS_FUZZ_GRAMMARS_H
 
-#include "fuzz/harness.h"
-#include "run/grammar.h"
+#include "harness.h"
+#include "generate/grammar/grammar.h"
 
 enum { BYTES = 60 };
 

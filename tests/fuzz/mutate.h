@@ -3,7 +3,7 @@
 #ifndef DRA_TESTS_FUZZ_MUTATE_H
 #define DRA_TESTS_FUZZ_MUTATE_H
 
-#include "fuzz/harness.h"
+#include "harness.h"
 
 /* Puts n bytes in the place of those from..to. */
 static inline void mutate_replace(fuzz_bytes *b, size_t from, size_t to, const void *with, size_t n)

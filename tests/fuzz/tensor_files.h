@@ -3,8 +3,8 @@
 #define DRA_TESTS_FUZZ_TENSOR_FILES_H
 
 #include "dra/model.h"
-#include "fuzz/harness.h"
-#include "model/tensor_source.h"
+#include "harness.h"
+#include "formats/tensor_source.h"
 
 /* Opens what is at `path`, touches all of it, and tries to read a model from it. Refusals begin
  * with `folder`, where it is. */

@@ -3,7 +3,7 @@
 #ifndef DRA_TESTS_FUZZ_TOKENIZERS_H
 #define DRA_TESTS_FUZZ_TOKENIZERS_H
 
-#include "fuzz/harness.h"
+#include "harness.h"
 #include "text/letters.h"
 #include "text/split.h"
 #include "text/tokenizer.h"

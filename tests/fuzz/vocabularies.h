@@ -2,7 +2,7 @@
 #ifndef DRA_TESTS_FUZZ_VOCABULARIES_H
 #define DRA_TESTS_FUZZ_VOCABULARIES_H
 
-#include "fuzz/harness.h"
+#include "harness.h"
 #include "text/letters.h"
 
 enum { TOKENS = 300, TOKEN = 16 };

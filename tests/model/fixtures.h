@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "../file/folder.h"
+#include "file/folder.h"
 #include "dra/model.h"
 #include "dra/train.h"
 

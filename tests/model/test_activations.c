@@ -1,7 +1,7 @@
 /* Activations rounded to blocks of 8 bits: models read as one piece, in parts, token by token and
  * side by side with others have the same bits; they are near the logits of full activations; what
  * has nothing to round is refused. */
-#include "rwkv567.h"
+#include "formats/rwkv/rwkv567.h"
 
 #define GGUF_DATA "tests/data/gguf/"
 

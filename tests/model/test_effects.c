@@ -6,7 +6,7 @@
 #include "dra/memory.h"
 #include "effect.h"
 #include "file/fields.h"
-#include "model/format.h"
+#include "formats/format.h"
 #include "model/model.h"
 
 static json_t *file;

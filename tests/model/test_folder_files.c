@@ -1,5 +1,5 @@
 /* What a model's folder holds by name: all of it goes, nothing else does. */
-#include "../file/folder.h"
+#include "file/folder.h"
 #include "model/folder_files.h"
 
 static const char *const model[] = {"config.json",

@@ -1,6 +1,6 @@
 /* What views show of sublayers as they are executed: hidden states, what each adds, attention maps
  * and scores; with tied layers and custom orders, one of each for every execution. */
-#include "xt_recipe.h"
+#include "formats/xt/xt_recipe.h"
 
 enum { T = RECIPE_T, D = RECIPE_D, H = RECIPE_H };
 

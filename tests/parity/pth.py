@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch for tests/file/test_pth.c and tests/model/test_pth.c.
+"""Checkpoints of PyTorch for tests/file/test_pth.c and tests/formats/test_pth.c.
 
     pth.py FOLDER
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Chat templates by Jinja itself: makes tests/data/chat-templates.json, which
-tests/text/test_template.c compares with, or compares random expressions with a library.
+tests/jinja/test_template.c compares with, or compares random expressions with a library.
 
     python3 tests/parity/templates.py --fixture
     python3 tests/parity/templates.py build/libdra.so [--random 5000] [--seed 1]

@@ -4,7 +4,7 @@ wrappers of tokens without a loss, read as a whole or in segments, and of stacks
     x_golden.py '{"type": "Decoder", "stack": {"ff_glu": true}}' ...    prints each with "should"
     x_golden.py tests/data/golden-xt.json                               checks all such rows
 
-Parameters and inputs are those of tests/model/xt_tensors.h; needs the environment of run.sh.
+Parameters and inputs are those of tests/formats/xt/xt_tensors.h; needs the environment of run.sh.
 """
 import json
 import sys

@@ -15,7 +15,7 @@ that is the same for all keys) to the largest of all. Combinations are redrawn w
 own float32 loses more than a quarter of the tolerance. Where the library is wrong nothing is
 compared: pads of decoders, cached generation with shifted tokens (it generates without a cache
 here). Dropouts (F71-F74) drop nothing in these rows; F76 has none, because the command line has no
-input for it: see model/test_xt_golden. Rows of other wrappers and of Transformer-XL are in
+input for it: see formats/xt/test_xt_golden. Rows of other wrappers and of Transformer-XL are in
 x_wrappers.py.
 """
 import glob

@@ -3,7 +3,7 @@ gradient of every parameter, by x-transformers 2.1.37 in float64.
 
     xl.py FILE
 
-Parameters are those of tests/model/xt_tensors.h, by their names inside the wrapper; ids 1 5 3 9 0 7
+Parameters are those of tests/formats/xt/xt_tensors.h, by their names inside the wrapper; ids 1 5 3 9 0 7
 2 4. A gradient is written as its sum of absolute values and its sum of g_t cos(t).
 """
 import json

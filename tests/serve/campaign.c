@@ -4,7 +4,7 @@
  * no more memory. Then come the requests, in tenths, a line of a table for each. Fails where an
  * answer differs from that of a lonely run on the fresh server, where the server does not end well,
  * or where its memory after any tenth is GROWTH more than after warming up. */
-#include "serve/mixed.h"
+#include "mixed.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* A server as a process of its own, and requests to it over sockets. */
-#include "serve/client.h"
+#include "client.h"
 
 #undef COUNT
-#include "options.h"
+#include "options/options.h"
 
 #include <arpa/inet.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * Prints tokens per second, seconds of requests, and the time between two tokens of a stream, which
  * is that between two events as they arrive; before it, tokens per second of DRA generate, by the
  * difference of a short and a long text. Judges nothing. */
-#include "serve/client.h"
+#include "client.h"
 #include "timing.h"
 
 #include <pthread.h>

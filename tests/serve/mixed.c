@@ -1,7 +1,7 @@
 /* Many requests of all kinds at a time. Good ones come from a small table, so that the answer of
  * each is known from a run of it alone; between them clients leave, send nonsense, and make, fork,
  * read from and delete states. */
-#include "serve/mixed.h"
+#include "mixed.h"
 #include "timing.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #ifndef DRA_TESTS_SERVE_MIXED_H
 #define DRA_TESTS_SERVE_MIXED_H
 
-#include "serve/client.h"
+#include "client.h"
 
 typedef struct mixed_report {
     long   good, cancelled, bad, states, busy; /* requests by kind */

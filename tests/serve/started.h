@@ -2,7 +2,7 @@
 #ifndef DRA_TESTS_SERVE_STARTED_H
 #define DRA_TESTS_SERVE_STARTED_H
 
-#include "serve/client.h"
+#include "client.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* Too much of everything: connections far beyond the limit, a state directory that takes nothing
  * more; and nothing at all, which costs nothing. With the library's engine. */
-#include "serve/client.h"
+#include "client.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The server's limits, states, figures, keys and end, with the engine of fake_engine.c. */
-#include "serve/started.h"
+#include "started.h"
 
 #include <math.h>
 #include <signal.h>

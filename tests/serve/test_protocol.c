@@ -1,6 +1,6 @@
 /* The server's protocol over sockets, with an engine whose answers are known: the letters of the
  * prompt, see fake_engine.c. */
-#include "serve/started.h"
+#include "started.h"
 
 #include <math.h>
 #include <signal.h>

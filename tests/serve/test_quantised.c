@@ -1,10 +1,10 @@
 /* Quantised models behind the server: the log-likelihoods of /v1/completions with echo are those of
  * dra eval, and dra generate writes the same text with and without the server. From folders and
  * from GGUF, which hold the same numbers. */
-#include "serve/client.h"
+#include "client.h"
 
 #undef COUNT
-#include "options.h"
+#include "options/options.h"
 
 #include <math.h>
 #include <stdio.h>

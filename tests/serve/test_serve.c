@@ -1,6 +1,6 @@
 /* The server with the library's engine: answers in company are those of lonely runs, states carry
  * conversations exactly, prompts that begin alike are read once. */
-#include "serve/mixed.h"
+#include "mixed.h"
 
 #include <math.h>
 #include <signal.h>

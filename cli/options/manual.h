@@ -1,0 +1,30 @@
+/* The manual: a page for each verb and one for all, from the tables that parse. A page is described
+ * once, to a format that writes it: for a terminal, as a man page, or as Markdown. */
+#ifndef DRA_CLI_OPTIONS_MANUAL_H
+#define DRA_CLI_OPTIONS_MANUAL_H
+
+#include "options.h"
+
+/* Parts of a page, in the order they come. Texts are ASCII, without newlines. */
+typedef struct cli_format {
+    void (*begin)(const char *name, const char *summary, const char *usage, FILE *out);
+    void (*heading)(const char *text, FILE *out);
+    void (*paragraph)(const char *text, size_t length, FILE *out);
+    void (*item)(const char *term, const char *text, FILE *out);
+    void (*example)(const char *command, const char *shows, FILE *out);
+    const char *before, *after; /* of a verb's name where a page refers to it */
+} cli_format;
+
+extern const cli_format cli_as_text, cli_as_man, cli_as_markdown;
+
+void cli_manual(const cli_verb *verb, const cli_format *format, FILE *out);
+void cli_manual_overview(const cli_format *format, FILE *out);
+void cli_manual_keys(const cli_format *format, FILE *out); /* of a model's config */
+
+/* Lines of a text, each a paragraph. */
+void cli_write_paragraphs(const cli_format *format, const char *text, FILE *out);
+
+/* Whether an option is a flag that is on unless --no-NAME is given. */
+bool cli_starts_on(const cli_verb *verb, const cli_option *option);
+
+#endif

@@ -1,0 +1,137 @@
+/* Ranges of charts of lines, and their numbers for the script. */
+#include "svg.h"
+#include "io/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+static void widen(svg_scale *s, double x)
+{
+    if (!isfinite(x)) return;
+    if (!(x >= s->lo)) s->lo = x;
+    if (!(x <= s->hi)) s->hi = x;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The number below which a part of a line's numbers are; NaN: it has none. */
+static double quantile(const svg_line *l, double part)
+{
+    double *y = cli_room(l->n + 1, sizeof *y), found = NAN;
+    size_t  n = 0;
+    for (size_t i = 0; y && i < l->n; i++)
+        if (isfinite(l->y[i])) y[n++] = l->y[i];
+    if (n) {
+        qsort(y, n, sizeof *y, by_value);
+        found = y[(size_t)(part * (double)(n - 1) + 0.5)];
+    }
+    free(y);
+    return found;
+}
+
+/* The first part of training is far above the rest, which it would press flat: the range is that of
+ * the lower 93 % of each line, unless this is most of it anyway. */
+static bool cut_range(const svg_chart *c, svg_scale *y)
+{
+    enum { FEW = 20 }; /* of these every point counts */
+    svg_scale most = {y->lo, NAN, 0, 0, false};
+    for (size_t i = 0; i < c->n; i++) {
+        const svg_line *l = &c->lines[i];
+        if (!l->faint) widen(&most, quantile(l, l->n < FEW && !l->dots ? 1 : 0.93));
+    }
+    if (!(most.hi - most.lo < 0.6 * (y->hi - y->lo)) || !(most.hi > most.lo)) return false;
+    y->hi = most.hi + 0.05 * (most.hi - most.lo);
+    return true;
+}
+
+/* Numbers that are all positive and far apart are seen better by their logarithms. */
+bool svg_lines_fit(const svg_chart *c, svg_scale *x, svg_scale *y)
+{
+    enum { FAR = 50 };
+    *x = (svg_scale){NAN, NAN, SVG_LEFT, SVG_RIGHT, false};
+    *y = (svg_scale){NAN, NAN, SVG_BOTTOM, SVG_TOP, false};
+    for (size_t i = 0; i < c->n; i++)
+        for (size_t k = 0; k < c->lines[i].n; k++)
+            if (isfinite(c->lines[i].y[k])) {
+                widen(x, c->lines[i].x[k]);
+                widen(y, c->lines[i].y[k]);
+            }
+    const bool cut = c->robust && cut_range(c, y);
+    y->log = !c->from_zero && !c->robust && y->lo > 0 && y->hi > FAR * y->lo;
+    if (c->from_zero) widen(y, 0);
+    if (x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
+    svg_scale_fit(x, false);
+    svg_scale_fit(y, true);
+    return cut;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+enum { GROUPS = 240 };
+
+typedef enum measure { AT, MEAN, LEAST, MOST } measure;
+
+/* One number of the points of a group; NaN: a gap. */
+static double measured(const svg_line *l, size_t begin, size_t end, measure what)
+{
+    double sum = 0, least = NAN, most = NAN;
+    size_t n = 0;
+    for (size_t i = begin; i < end; i++) {
+        if (!isfinite(l->y[i])) continue;
+        sum += l->y[i];
+        least = fmin(least, l->y[i]);
+        most = fmax(most, l->y[i]);
+        n++;
+    }
+    if (what == AT) return l->x[begin + (end - begin) / 2];
+    return what == LEAST ? least : what == MOST ? most : n ? sum / (double)n : NAN;
+}
+
+static void write_measure(FILE *out, const svg_line *l, const char *name, measure what)
+{
+    const size_t groups = l->n < GROUPS ? l->n : GROUPS;
+    fprintf(out, " data-%s=\"", name);
+    for (size_t g = 0; g < groups; g++) {
+        const double v = measured(l, g * l->n / groups, (g + 1) * l->n / groups, what);
+        if (isfinite(v))
+            fprintf(out, what == AT ? "%s%.9g" : "%s%.5g", g ? " " : "", v);
+        else
+            fputs(g ? " -" : "-", out);
+    }
+    fputs("\"", out);
+}
+
+/* Whether some group has more than one number. */
+static bool is_spread(const svg_line *l)
+{
+    for (size_t i = 1; i < l->n; i++) {
+        const bool same_group = i * GROUPS / l->n == (i - 1) * GROUPS / l->n;
+        if (same_group && isfinite(l->y[i]) && l->y[i] != l->y[i - 1]) return true;
+    }
+    return false;
+}
+
+void svg_lines_data(FILE *out, const svg_line *l)
+{
+    char colour[32];
+    fprintf(out, "<metadata class=\"%s\" data-run=\"%zu\" data-kind=\"%s\" data-name=\"",
+            svg_colour(l->colour, colour), l->colour,
+            l->dots    ? "dots"
+            : l->faint ? "mean"
+                       : "line");
+    svg_text(out, l->name);
+    fputs("\"", out);
+    write_measure(out, l, "at", AT);
+    write_measure(out, l, "y", MEAN);
+    if (l->n > GROUPS && is_spread(l)) {
+        write_measure(out, l, "lo", LEAST);
+        write_measure(out, l, "hi", MOST);
+    }
+    fputs("/>\n", out);
+}

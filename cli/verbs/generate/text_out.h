@@ -1,0 +1,27 @@
+/* Text that a model wrote, on its way to people or files. */
+#ifndef DRA_CLI_VERBS_GENERATE_TEXT_OUT_H
+#define DRA_CLI_VERBS_GENERATE_TEXT_OUT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* At a terminal, what it would obey is made visible, newline and tab excepted: ^[ is ESC and ^? is
+ * DEL, as `cat -v` writes them, <U+009B> another control character, as `less` does; bytes that are
+ * no UTF-8 become U+FFFD. With `raw`, and in files and pipes, all bytes stay as they are. */
+typedef struct cli_text_out {
+    FILE  *to;
+    bool   shows;   /* at a terminal and not raw */
+    char   held[4]; /* the start of a letter whose rest has not come yet */
+    size_t n;
+} cli_text_out;
+
+void cli_text_out_begin(cli_text_out *x, FILE *to, bool raw);
+void cli_text_out_put(cli_text_out *x, const char *text,
+                      size_t bytes);    /* may end inside a letter */
+void cli_text_out_end(cli_text_out *x); /* shows what is held */
+
+/* The help of --raw. */
+#define CLI_RAW_HELP                                                                               \
+    "write control characters to a terminal as they are; otherwise they are shown as ^[ or <U+009B>"
+
+#endif

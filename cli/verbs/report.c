@@ -1,0 +1,102 @@
+/* dra report: a page about training runs. */
+#include "report/page.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    cli_source  from; /* for its threads: every verb takes them */
+    cli_list    runs;
+    const char *out, *title;
+    bool        json;
+};
+
+static const struct args defaults = {0};
+
+static const cli_option options[] = {
+    {"run", CLI_LIST, offsetof(struct args, runs), 0, 0,
+     "folders of runs, or files of JSON lines: logs, probe results", "RUN",
+     .flags = CLI_POSITIONAL | CLI_REQUIRED},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "file to write", "FILE",
+     .unset = "report.html in the first run", .brief = 'o', .flags = CLI_WRITES},
+    {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "title of the page",
+     .unset = "the runs' names"},
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
+};
+
+enum { PATH_TEXT = 4096 };
+
+/* report.html in the folder, or next to the file. */
+static bool default_path(const char *first, char path[PATH_TEXT])
+{
+    struct stat  s;
+    const char  *slash = strrchr(first, '/');
+    const size_t n = slash ? (size_t)(slash - first) + 1 : 0;
+    if (cli_stat(first, &s) == 0 && S_ISDIR(s.st_mode))
+        return cli_path(first, "report.html", path, PATH_TEXT);
+    return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
+}
+
+static void print_json(const struct args *a, const char *page)
+{
+    fputs("{\"page\": ", stdout);
+    cli_json_text(page, stdout);
+    fputs(", \"runs\": [", stdout);
+    for (size_t i = 0; i < a->runs.count; i++) {
+        if (i) fputs(", ", stdout);
+        cli_json_text(a->runs.text[i], stdout);
+    }
+    puts("]}");
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    char               path[PATH_TEXT];
+    const char        *page = a->out ? a->out : path;
+    dra_error          err = {0};
+    dra_status         st = DRA_OK;
+    if (!a->out && !default_path(a->runs.text[0], path))
+        st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
+    if (st == DRA_OK) st = page_report(a->runs.count, a->runs.text, page, a->title, NULL, &err);
+    if (st != DRA_OK) return cli_fail(&err);
+    if (a->json)
+        print_json(a, page);
+    else if (isatty(STDOUT_FILENO))
+        cli_line(stdout, "%s", page);
+    else
+        printf("%s\n", page);
+    return CLI_OK;
+}
+
+static const cli_note files[] = {
+    {"RUN/report.html", "the page, unless --out names another file"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra report run-a", "writes run-a/report.html"},
+    {"dra report run-a run-b --out page.html --title \"Two memories\"", "two runs on one page"},
+    {0},
+};
+
+const cli_verb cmd_report = {
+    .name = "report",
+    .summary = "write a page about training runs",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+    .group = "Look",
+    .about = "Writes one HTML page about runs: which ended best, curves of everything in their "
+             "logs, bar charts of probes, half-lives of memories, what a sample attends to, "
+             "samples, and all settings. The page is self-contained: no network, no other files. "
+             "The same input gives the same bytes.\n"
+             "A RUN is the folder of a run, even one still in progress, or a file of JSON lines: "
+             "a log or the output of 'dra probe --json'.",
+    .files = files,
+    .examples = examples,
+    .also = "train probe",
+};

@@ -1,0 +1,743 @@
+/* dra train: a model from texts or examples. */
+#include "io/corpus.h"
+#include "io/examples.h"
+#include "report/started.h"
+#include "verbs/train/disk.h"
+#include "verbs/train/end.h"
+#include "verbs/train/read.h"
+#include "verbs/train/sources.h"
+#include "verbs/train/steps.h"
+#include "verbs/generate/unmasking.h"
+#include "options/value.h"
+
+#include "dra/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    cli_source       from;
+    const char      *out, *context, *log, *prompt;
+    const char      *text_key, *separator, *cache;
+    cli_pairs        pairs;
+    cli_list         data, eval_data, add;
+    dra_train_config train;
+    double           dropout, epochs;
+    int64_t          sample_tokens;
+    int              format;
+    bool             resume, force, tensorboard, yes, raw, json;
+};
+
+static const struct args defaults = {.prompt = "", .sample_tokens = 100};
+
+static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
+static const char *const anneals[] = {"linear", "cosine", NULL};
+static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
+                                         "gaussian", "xval", "dpo",    NULL}; /* their kinds */
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
+static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; /* their kinds */
+
+#define AT(f) offsetof(struct args, f)
+#define TRAIN(f) offsetof(struct args, train.f)
+
+/* What is not given is 0, as in dra_train_config, so that a resumed run knows what it was told; a 0
+ * that is given is kept as -1. */
+static const cli_option options[] = {
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
+     "PATH", .flags = CLI_A_MODEL, .group = "Model", .brief = 'm'},
+    CLI_CONFIG_OPTIONS(struct args),
+    CLI_SKIP_HASH_OPTION(struct args),
+    {"data", CLI_LIST, AT(data), 0, 0,
+     "texts, .jsonl, tokens (.safetensors, .npy, .bin of nanoGPT or llm.c), plain or compressed by "
+     "gzip or zstd, or folders of these; or examples: .safetensors, .npz, .npy, or a folder of "
+     "these",
+     "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on", .brief = 'd'},
+    CLI_FORMAT_OPTION(struct args),
+    {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
+     "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
+     "or bytes if it has 256 tokens or is a preset",
+     "PATH|bytes|none"},
+    {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
+    {"split", CLI_REAL, TRAIN(split), 0, 0.9,
+     "or evaluate on this last part of the data, such as 0.1", .unset = "none", .flags = CLI_ZERO},
+    {"text-key", CLI_TEXT, AT(text_key), 0, 0, "key of the text in a line of .jsonl", "KEY",
+     .unset = "text"},
+    {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that separates the documents of a text",
+     "LINE"},
+    CLI_PAIRS_OPTIONS(struct args),
+    {"cache", CLI_TEXT, AT(cache), 0, 0, "folder that keeps the encoded tokens for the next run",
+     "DIR"},
+    {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read across the ends of documents"},
+    {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED,
+     .group = "Run", .brief = 'o'},
+    {"resume", CLI_FLAG, AT(resume), 0, 0,
+     "continue from the last checkpoint in --out; with a model given, start if there is none"},
+    {"force", CLI_FLAG, AT(force), 0, 0,
+     "replace another run or model; or continue with other data or settings"},
+    {"yes", CLI_FLAG, AT(yes), 0, 0,
+     "do not ask; at a terminal, a run of more than an hour asks whether to go on"},
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12,
+     "optimizer steps; with --resume a run can be made longer", .unset = "1000", .brief = 'n'},
+    {"epochs", CLI_REAL, AT(epochs), 1e-6, 1e9, "passes over the data, instead of --steps",
+     .unset = "as many as the steps make"},
+    {"early-stop", CLI_INT, TRAIN(early_stop), -1, 1e12,
+     "end after N evaluations without a better one; 0: do not", .unset = "do not",
+     .flags = CLI_ZERO},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout",
+     .brief = 's', .flags = CLI_ZERO},
+    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
+     "steps between checkpoints; 0: only at the end", .unset = "500", .flags = CLI_ZERO},
+    {"keep", CLI_INT, TRAIN(keep), 1, 1 << 20, "checkpoints to keep", .unset = "2"},
+    {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows per step", .group = "Batch", .unset = "8"},
+    {"context", CLI_TEXT, AT(context), 0, 0,
+     "tokens per row, or stages 128:0,256:1000: 256 after the first 1000 steps", "T",
+     .unset = "the model's"},
+    {"accumulate", CLI_INT, TRAIN(accumulate), 1, 1 << 20,
+     "microbatches a batch is read in, for less memory", .unset = "1"},
+    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0,
+     "recompute activations for the gradient instead of keeping them"},
+    {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
+     "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows",
+     .flags = CLI_ZERO},
+    {"carry", CLI_FLAG, TRAIN(carry), 0, 0,
+     "rows continue where the previous ones stopped, with their state"},
+    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
+     .choices = precisions},
+    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate", .group = "Optimizer", .unset = "0.001",
+     .flags = CLI_ZERO},
+    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "learning rate at the last step",
+     .unset = "lr / 10", .flags = CLI_ZERO},
+    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
+     .unset = "4 % of the steps", .flags = CLI_ZERO},
+    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
+     .choices = schedules},
+    {"schedule-end", CLI_INT, TRAIN(schedule_end), 1, 1e12,
+     "step from which on lr stays at --min-lr", .unset = "the last step"},
+    {"optimizer", CLI_CHOICE, TRAIN(optimizer), 0, 0,
+     "muon: for matrices of hidden layers, adamw for the rest", .choices = optimizers},
+    {"momentum", CLI_REAL, TRAIN(momentum), -1, 0.999999, "momentum of sgd and muon",
+     .unset = "0.9; muon: 0.95", .flags = CLI_ZERO},
+    {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0,
+     "sgd looks ahead by its momentum; muon always does"},
+    {"muon-rate", CLI_REAL, TRAIN(muon_rate), 0, 1e6,
+     "muon: learning rate of its matrices, as a multiple of lr", .unset = "20", .flags = CLI_ZERO},
+    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100, "weight decay of projections",
+     .unset = "0.01", .flags = CLI_ZERO},
+    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999,
+     "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9",
+     .flags = CLI_ZERO},
+    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999,
+     "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99",
+     .flags = CLI_ZERO},
+    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8", .flags = CLI_ZERO},
+    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; 0: no clipping",
+     .unset = "1", .flags = CLI_ZERO},
+    {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
+     "RWKV's time_decay learns twice as fast, its time_first three times, as in its own trainers"},
+    {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 1, 2,
+     "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
+    {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
+     "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label "
+     "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer "
+     "one of two texts; own: what the model is for",
+     "NAME", .choices = objectives, .group = "Loss and state"},
+    {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 1e-6, 1,
+     "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
+     "one",
+     .unset = "0.15"},
+    {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
+     "masked: id of the mask token", .unset = "the last of the vocabulary", .flags = CLI_ZERO},
+    {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
+     "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
+     "unmasked step by step has it (generate --unmask)",
+     "NAME", .choices = cli_mask_schedules},
+    {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
+     "squared: every row counts alike, however long it is"},
+    {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
+     "xval: weight of squared errors of numbers", .unset = "1", .flags = CLI_ZERO},
+    {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
+     "dpo: how much a preference counts against the start", .unset = "0.1", .flags = CLI_ZERO},
+    {"add", CLI_LIST, AT(add), 0, 0,
+     "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
+     "entropy or spectral",
+     "NAME=X"},
+    {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "clamp carried states to bounds in all steps"},
+    {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
+     "clamp them in the first N steps only; 0: never", .unset = "2000", .flags = CLI_ZERO},
+    {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
+     "state dropout: share of tokens that are read but not written", .unset = "none",
+     .flags = CLI_ZERO},
+    {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
+     "the same with an exact count in each row, never of the first token: keys that nobody sees, "
+     "as in a forgetful causal mask",
+     .unset = "none", .flags = CLI_ZERO},
+    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing", .unset = "none",
+     .flags = CLI_ZERO},
+    {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
+     "pull the largest logits towards 0: minimise X/2 of their mean square too", .unset = "off",
+     .flags = CLI_ZERO},
+    {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
+     "dropout of what layers add; 0: no dropout at all", .unset = "the config's",
+     .flags = CLI_ZERO},
+    {"blend-steps", CLI_INT, TRAIN(blend_steps), 1, 1e12, "steps until a scheduled blend reaches 0",
+     .unset = "half of the steps"},
+    {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "shape of that schedule",
+     .choices = anneals},
+    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps between evaluations; 0: never",
+     .group = "Log", .unset = "a tenth of the steps", .flags = CLI_ZERO},
+    {"log-every", CLI_INT, TRAIN(log_every), 1, 1e12, "steps between lines of the log",
+     .unset = "10"},
+    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out",
+     .flags = CLI_WRITES},
+    {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0,
+     "also write the log as an event file in --out"},
+    {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12,
+     "steps between samples of text; 0: never",
+     .unset = "a quarter of the steps, where the model writes text", .flags = CLI_ZERO},
+    {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "prompt for samples", "TEXT"},
+    {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
+    {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
+    CLI_DEVICE_OPTIONS(struct args),
+    {"json", CLI_FLAG, AT(json), 0, 0, "print one JSON object at the end", .brief = 'j'},
+};
+
+/* ---- what is read again when a run is resumed ------------------------------------------------ */
+
+static cli_train_sources sources_of(const struct args *a)
+{
+    return (cli_train_sources){.data = a->data,
+                               .eval_data = a->eval_data,
+                               .tokenizer = a->from.tokenizer,
+                               .text_key = a->text_key,
+                               .separator = a->separator,
+                               .format = cli_data_format(a->format),
+                               .cache = a->cache,
+                               .log = a->log,
+                               .pairs = a->pairs};
+}
+
+static void take_sources(struct args *a, const cli_train_sources *s)
+{
+    a->data = s->data;
+    a->eval_data = s->eval_data;
+    a->from.tokenizer = s->tokenizer;
+    a->text_key = s->text_key;
+    a->separator = s->separator;
+    a->format = cli_data_format_number(s->format);
+    a->cache = s->cache;
+    a->log = s->log;
+    a->pairs = s->pairs;
+}
+
+static dra_status note_sources(const struct args *a, dra_error *err)
+{
+    const cli_train_sources s = sources_of(a);
+    return cli_sources_note(a->out, &s, err);
+}
+
+/* ---- what was asked -------------------------------------------------------------------------- */
+
+enum { PATH_TEXT = 4096 };
+
+static bool names_model(const cli_source *s) { return s->model || s->preset || s->config; }
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    return cli_stat(a, &s) == 0 && cli_stat(b, &t) == 0 && s.st_dev == t.st_dev &&
+           s.st_ino == t.st_ino;
+}
+
+/* Whether a file is part of the data, or in a folder of it. */
+static bool is_of(const char *path, const cli_list *data)
+{
+    char        folder[PATH_TEXT];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    for (size_t i = 0; i < data->count; i++)
+        if (is_same(path, data->text[i]) || is_same(folder, data->text[i])) return true;
+    return false;
+}
+
+/* What is written is never what is read. */
+static int check_log(const struct args *a)
+{
+    char path[PATH_TEXT], quoted[80];
+    if (a->log)
+        snprintf(path, sizeof path, "%s", a->log);
+    else if (!cli_path(a->out, "log.jsonl", path, sizeof path))
+        return CLI_OK; /* refused later */
+    if (!cli_is_there(path) || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
+        return CLI_OK;
+    return cli_misused("train", "--log: expected a file that is not part of the data, found %s",
+                       cli_quote(path, quoted, sizeof quoted));
+}
+
+static int check(const struct args *a, dra_train_config *train)
+{
+    const cli_source *s = &a->from;
+    char              quoted[80];
+    *train = a->train;
+    if (!a->resume && a->data.count == 0)
+        return cli_misused("train", "--data FILE is required, as in: dra train --preset "
+                                    "dra-slots-tiny --data book.txt --out run");
+    if (!a->resume || names_model(s)) {
+        const int status = cli_source_check("train", s);
+        if (status != CLI_OK) return status;
+    }
+    if (a->train.sample_every > 0 && s->tokenizer && strcmp(s->tokenizer, "none") == 0)
+        return cli_misused("train", "--sample-every: expected a tokenizer, found none");
+    if (a->epochs > 0 && a->train.steps)
+        return cli_misused("train", "expected one of --steps and --epochs, found both");
+    if (a->epochs > 0 && a->resume && !names_model(s))
+        return cli_misused("train", "--epochs: a run that is resumed is made longer by --steps");
+    if (check_log(a) != CLI_OK) return CLI_USAGE;
+    for (size_t i = 0; i < a->add.count; i++)
+        if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
+    if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
+    return cli_misused("train",
+                       "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "
+                       "found %s",
+                       cli_quote(a->context, quoted, sizeof quoted));
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+/* Then there is nothing to encode. */
+static bool is_all_tokens(const struct args *a)
+{
+    return cli_all_tokens(&a->data, a->format) && cli_all_tokens(&a->eval_data, a->format) &&
+           a->train.sample_every <= 0;
+}
+
+static bool sets_vocab(const cli_source *s)
+{
+    for (size_t i = 0; i < s->set.count; i++)
+        if (strncmp(s->set.text[i], "vocab=", 6) == 0) return true;
+    return false;
+}
+
+/* The model that was asked for; if none, that of the run. */
+static dra_status asked_config(const struct args *a, dra_model_config *c, dra_error *err)
+{
+    cli_source s = a->from;
+    if (!names_model(&s)) s.model = a->out;
+    const dra_status st = cli_source_config(&s, c, err);
+    if (a->dropout > 0) c->dropout = a->dropout;
+    if (a->dropout < 0) c->dropout = c->attention_dropout = c->embed_dropout = 0;
+    return st;
+}
+
+static bool is_encoder(const dra_model_config *c) { return c->visible == DRA_VISIBLE_WHOLE; }
+
+/* Tensors need no tokenizer. */
+static bool is_all_examples(const struct args *a, const dra_model_config *c)
+{
+    return cli_are_examples(&a->data, &a->pairs, c, a->format) &&
+           !cli_are_pairs(&a->data, &a->pairs, c);
+}
+
+/* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
+ * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
+static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
+                                 dra_error *err)
+{
+    cli_source    s = a->from;
+    const bool    takes_any = s.preset && !sets_vocab(&s);
+    const int64_t V = takes_any ? 0 : c->vocab;
+    const bool    none = c->source.kind && c->head.kind && !c->context_stack; /* images, vectors */
+    if (none && !s.tokenizer) return DRA_OK;
+    if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
+    if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
+    if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) &&
+        (is_all_tokens(a) || is_all_examples(a, c)))
+        return DRA_OK;
+    const dra_status st = cli_tokenizer_open(&s, V, out, err);
+    return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
+}
+
+/* What is no data is refused as that, not for the lack of a tokenizer. */
+static dra_status look_at_data(const struct args *a, const dra_model_config *c, dra_error *err)
+{
+    const cli_list *lists[] = {&a->data, &a->eval_data};
+    dra_status      st = DRA_OK;
+    if (cli_are_examples(&a->data, &a->pairs, c, a->format)) return DRA_OK;
+    for (size_t i = 0; i < COUNT(lists) && st == DRA_OK; i++)
+        st = dra_corpus_look((int)lists[i]->count, lists[i]->text, cli_data_format(a->format), err);
+    return st;
+}
+
+/* *vocab: that a full-size preset is made for, where it gets another one; else 0. */
+static dra_status open_model(const struct args *a, const dra_train_config *train, int64_t *vocab,
+                             dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
+{
+    enum { SMALL = 1024 }; /* tiny presets are made for bytes and a few more */
+    dra_model_config c;
+    dra_status       st = asked_config(a, &c, err);
+    *vocab = st == DRA_OK && c.vocab > SMALL && !a->from.tokenizer ? c.vocab : 0;
+    if (st == DRA_OK && train->sample_every > 0 && is_encoder(&c))
+        st = cli_error(err, DRA_ERR_VALUE,
+                       "--sample-every: the model is an encoder, which writes no text");
+    if (st == DRA_OK) st = look_at_data(a, &c, err);
+    if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
+    if (st != DRA_OK || c.vocab == *vocab) *vocab = 0;
+    const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
+    if (st == DRA_OK) st = dra_run_model(&run, out, err);
+    const bool draws = !a->resume && !a->from.model;
+    return st == DRA_OK && draws ? cli_draw_check(&a->from, *out, err) : st;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static dra_status open_corpus(const struct args *a, const cli_list *files, const dra_tokenizer *t,
+                              const char *what, dra_corpus **out, dra_error *err)
+{
+    const dra_corpus_config c = {.n = (int)files->count,
+                                 .paths = files->text,
+                                 .tokenizer = t,
+                                 .text_key = a->text_key,
+                                 .separator = a->separator,
+                                 .cache = a->cache,
+                                 .format = cli_data_format(a->format)};
+    return files->count ? cli_corpus_open(&c, what, out, err) : DRA_OK;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+typedef struct parts { /* all that a run borrows */
+    dra_device      *device;
+    dra_tokenizer   *tokenizer;
+    dra_model       *model;
+    dra_corpus      *data, *eval_data;
+    dra_examples    *examples, *eval_examples;
+    dra_trainer     *trainer;
+    dra_train_config train;
+    int64_t          vocab; /* that the preset is made for; 0: the model has it */
+} parts;
+
+static dra_status open_data(const struct args *a, parts *p, dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(p->model);
+    dra_status              st = DRA_OK;
+    if (cli_are_examples(&a->data, &a->pairs, c, a->format)) {
+        st = cli_examples_open(&a->data, &a->pairs, c, p->tokenizer, &p->examples, err);
+        if (st == DRA_OK)
+            st = cli_examples_open(&a->eval_data, &a->pairs, c, p->tokenizer, &p->eval_examples,
+                                   err);
+        return st;
+    }
+    st = open_corpus(a, &a->data, p->tokenizer, "reading data", &p->data, err);
+    if (st == DRA_OK)
+        st = open_corpus(a, &a->eval_data, p->tokenizer, "reading evaluation data", &p->eval_data,
+                         err);
+    return st;
+}
+
+static bool has_level(const char *level)
+{
+    for (size_t i = 0; dra_device_level_at(i); i++)
+        if (strcmp(dra_device_level_at(i), level) == 0) return true;
+    return false;
+}
+
+/* A run that is resumed keeps the level of kernels it was computed at, unless DRA_CPU says else; on
+ * a GPU there is none to choose. */
+static dra_status open_device(const struct args *a, dra_device **out, dra_error *err)
+{
+    char       level[DRA_DEVICE_LEVEL];
+    const bool known = a->resume && !getenv("DRA_CPU") &&
+                       dra_run_level(a->out, level, sizeof level);
+    const bool       here = known && has_level(level);
+    const dra_status st = cli_device_open(&a->from, here ? level : NULL, out, err);
+    if (st == DRA_OK && known && strcmp(dra_device_level(*out), level) != 0)
+        cli_line(stderr,
+                 "train    the run was computed at level %s, from now on it is %s: its last bits "
+                 "may differ",
+                 level, dra_device_level(*out));
+    return st;
+}
+
+/* What a run that is resumed does was settled when it began. */
+static dra_status settle(const struct args *a, parts *p, dra_error *err)
+{
+    char                 path[PATH_TEXT];
+    const cli_train_data d = {.model = p->model,
+                              .data = p->data,
+                              .examples = p->examples,
+                              .evaluated = p->eval_data || p->eval_examples,
+                              .tokenizer = p->tokenizer};
+    const bool begun = a->resume && cli_path(a->out, "train/config.json", path, sizeof path) &&
+                       cli_is_there(path);
+    dra_status st = DRA_OK;
+    if (a->epochs > 0) st = cli_train_epochs(&d, a->epochs, &p->train, err);
+    if (!begun) cli_train_samples(&d, &p->train);
+    return st;
+}
+
+static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
+{
+    dra_status st = open_device(a, &p->device, err);
+    if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
+    if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
+    if (st == DRA_OK) st = open_data(a, p, err);
+    if (st == DRA_OK) st = settle(a, p, err);
+    if (st == DRA_OK) st = cli_disk_check(a->out, p->model, &p->train, a->yes, err);
+    const dra_trainer_config c = {.folder = a->out,
+                                  .train = &p->train,
+                                  .device = p->device,
+                                  .model = p->model,
+                                  .weights = a->from.model,
+                                  .skip_hash = a->from.skip_hash,
+                                  .data = p->data,
+                                  .eval_data = p->eval_data,
+                                  .tokenizer = p->tokenizer,
+                                  .log = a->log,
+                                  .tensorboard = a->tensorboard,
+                                  .resume = a->resume,
+                                  .force = a->force,
+                                  .examples = p->examples,
+                                  .eval_examples = p->eval_examples};
+    if (st == DRA_OK) st = dra_trainer_create(&c, &p->trainer, err);
+    const bool loaded = a->from.model || dra_trainer_saved(a->out) >= 0;
+    if (st == DRA_OK && loaded && !a->from.skip_hash)
+        cli_weights_look(a->from.model ? a->from.model : a->out, dra_trainer_weights(p->trainer));
+    return st;
+}
+
+static void close_parts(parts *p)
+{
+    dra_trainer_destroy(p->trainer);
+    dra_corpus_close(p->eval_data);
+    dra_corpus_close(p->data);
+    dra_examples_close(p->eval_examples);
+    dra_examples_close(p->examples);
+    dra_model_destroy(p->model);
+    dra_tokenizer_destroy(p->tokenizer);
+    dra_device_destroy(p->device);
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+typedef struct sampling {
+    const struct args *a;
+    const parts       *p;
+    char               text[1 << 14]; /* for the log */
+    size_t             used;
+    int64_t            seed;
+    cli_text_out       out;
+} sampling;
+
+static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
+{
+    sampling *s = user;
+    cli_text_out_put(&s->out, text, bytes);
+    if (bytes < sizeof s->text - s->used) {
+        memcpy(s->text + s->used, text, bytes);
+        s->used += bytes;
+    }
+    return !cli_progress_stopped();
+}
+
+/* Where there is no prompt, a text begins after the end of another, or on a new line. */
+static dra_status read_prompt(const sampling *s, dra_generator *g, dra_error *err)
+{
+    const dra_tokenizer *t = s->p->tokenizer;
+    const int32_t        end = dra_tokenizer_end(t);
+    const char          *prompt = *s->a->prompt ? s->a->prompt : "\n";
+    dra_ids              ids = {0};
+    if (!*s->a->prompt && end >= 0) return dra_generator_read(g, 0, 1, &end, err);
+    dra_status st = dra_encode(t, prompt, strlen(prompt), &ids, err);
+    if (st == DRA_OK) st = dra_generator_read(g, 0, ids.n, ids.data, err);
+    dra_ids_free(&ids);
+    return st;
+}
+
+/* A generator of its own each time, because the weights have changed. */
+static dra_status write_sample(sampling *s, dra_error *err)
+{
+    const dra_generator_config c = {.model = s->p->model,
+                                    .weights = dra_trainer_weights(s->p->trainer),
+                                    .device = s->p->device,
+                                    .tokenizer = s->p->tokenizer,
+                                    .sampler = {.temperature = 0.8, .seed = (uint64_t)s->seed}};
+    const dra_generate_config  how = {
+         .tokens = s->a->sample_tokens, .write = write_piece, .user = s};
+    dra_generator *g = NULL;
+    dra_generated  out;
+    dra_status     st = dra_generator_create(&c, &g, err);
+    if (st == DRA_OK) st = read_prompt(s, g, err);
+    if (st == DRA_OK) st = dra_generate(g, &how, &out, err);
+    dra_generator_destroy(g);
+    return st;
+}
+
+/* A sample that fails does not end the run. */
+static void show_sample(void *user, const dra_event *e)
+{
+    sampling *s = user;
+    dra_error err = {0};
+    if (!s->p->tokenizer) return; /* the run had one when it began */
+    if (dra_trainer_here(s->p->trainer, NULL) != DRA_OK)
+        return; /* its next line of the log ends it */
+    s->used = (size_t)snprintf(s->text, sizeof s->text, "%s", s->a->prompt);
+    if (s->used >= sizeof s->text) s->used = 0;
+    fputs("sample   ", stderr);
+    cli_text_out_begin(&s->out, stderr, s->a->raw);
+    s->out.shows = !s->a->raw; /* also in a file, which people read */
+    cli_text_out_put(&s->out, s->a->prompt, strlen(s->a->prompt));
+    dra_status st = write_sample(s, &err);
+    cli_text_out_end(&s->out);
+    fputc('\n', stderr);
+    s->text[s->used] = '\0';
+    if (st == DRA_OK) st = dra_trainer_note(s->p->trainer, "sample", s->text, &err);
+    if (st != DRA_OK) cli_line(stderr, "dra: sample: %s", err.text);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* What the data was recognised as, where its name does not tell. */
+static void write_about(const parts *p, FILE *out)
+{
+    const dra_corpus *all[] = {p->data, p->eval_data};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i] && dra_corpus_about(all[i]))
+            cli_line(out, "read     %s", dra_corpus_about(all[i]));
+}
+
+static void show_past(const struct args *a, const dra_trainer_plan *plan, cli_train_progress *w)
+{
+    char path[PATH_TEXT];
+    if (!plan->first || (!a->log && !cli_path(a->out, "log.jsonl", path, sizeof path))) return;
+    cli_progress_past(w, a->log ? a->log : path, plan->first);
+}
+
+static int train(const struct args *a, bool note)
+{
+    parts              p = {0};
+    dra_error          err = {0};
+    dra_trainer_plan   plan;
+    sampling           samples = {.a = a, .p = &p};
+    cli_train_progress w = {.sample = show_sample, .user = &samples};
+    const int          status = check(a, &p.train);
+    if (status != CLI_OK) return status;
+    cli_progress_signals();
+    cli_progress_answer();
+    cli_progress_open(&w, stderr);
+    dra_status st = open_parts(a, &p, &err);
+    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
+    if (st == DRA_OK && note) st = note_sources(a, &err);
+    if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
+    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
+    if (st == DRA_OK && plan.first < plan.train.steps)
+        st = cli_started_note(a->out, p.device, plan.first > 0, &err);
+    if (st == DRA_OK) {
+        if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
+        write_about(&p, stderr);
+        cli_progress_plan(&plan, stderr);
+        cli_disk_plan(a->out, &plan, stderr);
+        cli_train_changes(&plan, stderr);
+        samples.seed = plan.train.seed;
+        w.log_every = plan.train.log_every;
+        show_past(a, &plan, &w);
+        w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
+        if (plan.first < plan.train.steps) cli_progress_first(&w, plan.first + 1, plan.train.steps);
+        st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
+        cli_progress_close(&w);
+        const cli_trained end = {a->out, p.model, p.tokenizer != NULL};
+        if (st == DRA_OK) cli_train_end(&end, &w, &plan);
+        if (st == DRA_OK && a->json) cli_train_json(&end, &w, &plan, stdout);
+    }
+    close_parts(&p);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+/* A run that is resumed finds its data again. */
+static int run(const void *args)
+{
+    struct args       a = *(const struct args *)args;
+    cli_train_sources s = sources_of(&a);
+    cli_recalled      r = {0};
+    dra_error         err = {0};
+    int               status = CLI_OK;
+    if (a.resume && a.data.count == 0) {
+        dra_status st = names_model(&a.from) ? DRA_OK : dra_run_resumable(a.out, &err);
+        if (st == DRA_OK) st = cli_sources_recall(a.out, &s, &r, &err);
+        if (st == DRA_OK)
+            take_sources(&a, &s);
+        else
+            status = cli_fail(&err);
+    }
+    if (status == CLI_OK) status = train(&a, !r.text);
+    cli_recalled_free(&r);
+    return status;
+}
+
+static const cli_note files[] = {
+    {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
+    {"DIR/best", "the same, at the lowest evaluation loss"},
+    {"DIR/log.jsonl", "a line for each logged step"},
+    {"DIR/train", "checkpoints, settings, and where the data are"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra train --preset dra-slots-tiny --data book.txt --out run --steps 2000", "train on a text"},
+    {"dra train --resume --out run", "continue after a kill, Ctrl-C or a full disk"},
+    {"dra train --resume --out run --steps 3000", "make it longer"},
+    {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-2",
+     "evaluate on the last twentieth of the text"},
+    {"dra train --preset dra-slots-tiny --data book.txt --carry --chunk 64 --out long",
+     "rows continue where the previous ones stopped, with their state"},
+    {"dra train --model run --data other.txt --out further --tensorboard",
+     "train it further on another text, with a log for TensorBoard"},
+    {0},
+};
+
+static const cli_note status[] = {
+    {"0", "done, or stopped by a signal and saved"},
+    {"1",
+     "failed: one line on stderr says why; also when three steps in a row, or the last one, are "
+     "not finite: what was learned before them is saved"},
+    {"2", "wrong usage"},
+    {0},
+};
+
+const cli_verb cmd_train = {
+    .name = "train",
+    .summary = "train a model on texts",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+    .group = "Train",
+    .about =
+        "Trains a model on texts and writes a run: a model folder with checkpoints and a log. "
+        "Weights are initialised at random (--preset, --config) or taken from a model (--model). "
+        "The tokenizer is the one given, else the model's, else bytes; a model whose vocabulary "
+        "is not 256 needs a tokenizer.\n"
+        "--resume continues bit for bit from the last checkpoint, even after kill -9. It takes "
+        "the settings from the checkpoint and finds the data by their paths; repeated options "
+        "must match the original run, but --steps may be more: the schedule of the learning rate "
+        "is stretched, unless --schedule-end says where it ends. Before the first checkpoint, "
+        "repeat the command that started the run instead. Ctrl-C, SIGTERM and SIGHUP finish the "
+        "step, save and stop; a second signal ends the process at once.\n"
+        "A causal model learns to predict the next token, an encoder tokens that are masked: see "
+        "--objective. The loss is the mean over those that are predicted; evaluations mask the "
+        "same ones every time. From a preset an encoder has one token more than the tokenizer, "
+        "the mask token.\n"
+        "Examples are tensors with the same first size: ids (N, T) of tokens, x (N, T, D) of "
+        "vectors, img of images, labels, nums, mask, by the names that the model and its objective "
+        "need; docs/data.md says more. Where --src-key or --tgt-key is given, lines of JSON are "
+        "pairs of texts. The log then has the objective's measure: accuracy, error or "
+        "perplexity.\n"
+        "Before the first step it prints what it will read and how "
+        "much memory it needs; at a terminal a curve of the loss follows. If a run takes more than "
+        "an hour, it asks whether to go on, where somebody can answer.",
+    .files = files,
+    .examples = examples,
+    .status = status,
+    .also = "init sweep eval generate report",
+};

@@ -1,0 +1,12 @@
+/* Options of dra train that are read in parts. */
+#ifndef DRA_CLI_VERBS_TRAIN_READ_H
+#define DRA_CLI_VERBS_TRAIN_READ_H
+
+#include "dra/train.h"
+
+/* --context: "256" or "128:0,256:1000". */
+bool cli_read_stages(const char *text, dra_train_config *c);
+/* --add: "drift=0.1". Returns the exit status; misuse is said. */
+int cli_read_addition(const char *text, dra_train_config *c);
+
+#endif

@@ -1,0 +1,21 @@
+/* GGUF files as models: which architectures there are, their settings and the names of tensors. */
+#ifndef DRA_SRC_FORMATS_GGUF_GGUF_H
+#define DRA_SRC_FORMATS_GGUF_GGUF_H
+
+#include "formats/convert.h"
+#include "formats/format.h"
+
+/* RWKV 6 and 7 as architectures (rwkv.c). */
+void dra_gguf_read_rwkv6(dra_keys *k, dra_model_config *c);
+void dra_gguf_read_rwkv7(dra_keys *k, dra_model_config *c);
+void dra_gguf_write_rwkv(dra_keys *k, const dra_model_config *c);
+/* Tensors that products read and that stay F32 all the same, as in files of llama.cpp. */
+bool dra_gguf_stays_f32(const char *name, dra_dtype wanted);
+
+/* The config of an open file: its pairs, and what only its tensors tell. */
+dra_status dra_gguf_config(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
+
+/* Writes a conversion as one file, with the tokenizer of the model where GGUF has words for it. */
+dra_status dra_gguf_save(dra_conversion *c, const char *path, dra_error *err);
+
+#endif

@@ -1,0 +1,193 @@
+/* Options of x-transformers that dra does not have. They are known, so that an error can say why
+ * they are refused; with the value they have by default they ask for nothing. */
+#include <string.h>
+
+#include "formats/xt/xt.h"
+
+typedef struct group {
+    const char        *why;
+    const char *const *names; /* one that ends in "*" stands for all that begin so */
+} group;
+
+static const char *const cross[] = {"attn_dim_context", NULL};
+static const char *const forgetting[] = {"mask_prob", NULL};
+static const char *const losses[] = {"ignore_index",
+                                     "pad_value",
+                                     "equal_loss_weight_batch",
+                                     "numerical_loss_weight",
+                                     "loss_fn",
+                                     "use_l1_loss",
+                                     "add_attn_z_loss",
+                                     "cross_attn_tokens_dropout",
+                                     NULL};
+static const char *const types[] = {"causal", NULL};
+static const char *const models[] = {"enc_*",
+                                     "dec_*",
+                                     "encoder",
+                                     "decoder",
+                                     "tie_token_emb",
+                                     "image_size",
+                                     "patch_size",
+                                     "num_classes",
+                                     "num_register_tokens",
+                                     "dim_in",
+                                     "dim_out",
+                                     "numerical_token_id",
+                                     "channels",
+                                     "net",
+                                     "context",
+                                     "src_prepend",
+                                     NULL};
+static const char *const others[] = {"embed_num_tokens",
+                                     "memory_tokens_interspersed_every",
+                                     "num_output_heads",
+                                     "squeeze_out_last_dim",
+                                     "return_only_embed",
+                                     "emb_frac_gradient",
+                                     "attn_z_loss_weight",
+                                     "attn_pool",
+                                     "num_attn_pool_queries",
+                                     "scaled_sinu_pos_emb",
+                                     "recycling",
+                                     "train_max_recycle_steps",
+                                     "mixture_of_softmax",
+                                     "mixture_of_softmax_k",
+                                     "sigsoftmax_logits",
+                                     "looped",
+                                     "ff_deep_embed",
+                                     "add_continuous_pred_head",
+                                     "use_dynamic_tanh",
+                                     "dynamic_tanh_init_alpha",
+                                     "use_derf",
+                                     "dynamic_pos_bias_norm",
+                                     "rotary_interpolation_factor",
+                                     "rotary_base_rescale_factor",
+                                     "polar_pos_emb",
+                                     "par_ratio",
+                                     "pre_norm_has_final_norm",
+                                     "pre_and_post_norm",
+                                     "scale_residual_constant",
+                                     "orthog_residual",
+                                     "mv_split_residual",
+                                     "unet_skips",
+                                     "integrate_layers",
+                                     "layer_integrate_use_softmax",
+                                     "attn_aggregated_residuals",
+                                     "qkv_receive_diff_residuals",
+                                     "reinject_input",
+                                     "learned_reinject_input_gate",
+                                     "in_attn_cond",
+                                     "repeat_blocks",
+                                     "layer_schedule",
+                                     "rel_pos_kwargs",
+                                     "residual_fn_kwargs",
+                                     "attn_flash_pack_seq",
+                                     "attn_sigmoid",
+                                     "attn_selective",
+                                     "attn_data_dependent_alibi*",
+                                     "attn_use_cope",
+                                     "attn_cope_*",
+                                     "attn_l2_distance",
+                                     "attn_cog_signed",
+                                     "attn_add_zero_kv",
+                                     "attn_gumbel_softmax*",
+                                     "attn_pre_scale_post_talking_heads",
+                                     "attn_max_attend_past",
+                                     "attn_laser",
+                                     "attn_laser_softclamp_value",
+                                     "attn_qk_rmsnorm",
+                                     "attn_k_rmsnorm",
+                                     "attn_value_rmsnorm",
+                                     "attn_gate_value_heads",
+                                     "attn_swiglu_values",
+                                     "attn_output_gate*",
+                                     "attn_orthog_projected_values",
+                                     "attn_hybrid_*",
+                                     "attn_value_dim_head",
+                                     "attn_dim_out",
+                                     "attn_custom_attn_fn",
+                                     "attn_use_rel_proj_pos_bias",
+                                     "attn_zero_init_output",
+                                     "attn_sublayer_dropout",
+                                     "attn_onnxable",
+                                     "ff_glu_mult_bias",
+                                     "ff_solu",
+                                     "ff_custom_activation",
+                                     "ff_softclamp_*",
+                                     "ff_sublayer_dropout",
+                                     "ff_dim_out",
+                                     "ff_zero_init_output",
+                                     NULL};
+
+static const group groups[] = {
+    {"the width of a context is cross_attn_dim_context", cross},
+    {"it is an option of training, dra train --forget P", forgetting},
+    {"it belongs to the loss around a model, not to the model", losses},
+    {"it follows from type", types},
+    {"it belongs to another wrapper", models},
+    {"it is beyond that library's README", others},
+};
+
+/* Defaults other than false, 0 and null. */
+static const struct {
+    const char *name;
+    double      value; /* 1: also true */
+} defaults[] = {
+    {"ignore_index", -100},
+    {"numerical_loss_weight", 1},
+    {"num_output_heads", 1},
+    {"emb_frac_gradient", 1},
+    {"attn_z_loss_weight", 1e-4},
+    {"num_attn_pool_queries", 1},
+    {"train_max_recycle_steps", 4},
+    {"mixture_of_softmax_k", 4},
+    {"dynamic_tanh_init_alpha", 1},
+    {"rotary_interpolation_factor", 1},
+    {"rotary_base_rescale_factor", 1},
+    {"pre_norm_has_final_norm", 1},
+    {"scale_residual_constant", 1},
+    {"layer_integrate_use_softmax", 1},
+    {"attn_laser_softclamp_value", 15},
+};
+
+static double default_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+        if (strcmp(name, defaults[i].name) == 0) return defaults[i].value;
+    return 0;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; *names; names++) {
+        const size_t n = strlen(*names) - 1;
+        if (strcmp(name, *names) == 0) return true;
+        if ((*names)[n] == '*' && strncmp(name, *names, n) == 0) return true;
+    }
+    return false;
+}
+
+const char *dra_xt_refusal(const char *name, const json_t *value, bool *neutral)
+{
+    const double is = json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
+    const bool   plain = json_is_boolean(value) || json_is_number(value);
+    *neutral = false;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        if (!is_one_of(name, groups[i].names)) continue;
+        *neutral = plain && is == default_of(name);
+        return groups[i].why;
+    }
+    return NULL;
+}
+
+bool dra_xt_other_class(const char *name)
+{
+    static const char *const classes[] = {"MultiInputTransformerWrapper",
+                                          "CrossAttender",
+                                          "PrefixDecoder",
+                                          "AttentionLayers",
+                                          "TransformerBlock",
+                                          "AttentionPool",
+                                          NULL};
+    return is_one_of(name, classes);
+}

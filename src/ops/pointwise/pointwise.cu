@@ -1,0 +1,259 @@
+/* Pointwise functions and programs: one thread computes all steps of an element, or of four
+ * neighbours where memory allows, after it has read all their operands, so an output may take the
+ * memory of an input. Its values are in shared memory, as many as the program has: registers cannot
+ * be counted through, and memory of a thread's own would be too large for the first cache. */
+#include "ops/pointwise/pointwise.cuh"
+
+#include "ops/pointwise/functions.cuh"
+#include "device/cuda/stored.cuh"
+
+struct program {
+    int32_t            inputs, steps;
+    int64_t            n;
+    dra_view           in[DRA_POINTWISE_INPUTS];
+    uint8_t            in_bytes[DRA_POINTWISE_INPUTS], out_bytes[DRA_POINTWISE_OUTPUTS];
+    bool               fours[DRA_POINTWISE_INPUTS]; /* four neighbours are adjacent, on 16 bytes */
+    bool               rounds[DRA_POINTWISE_OUTPUTS]; /* floats, stored in bf16 */
+    void              *out[DRA_POINTWISE_OUTPUTS];
+    dra_pointwise_step step[DRA_POINTWISE_STEPS];
+};
+
+__device__ static dra_word load_word(const void *data, int bytes, int64_t i)
+{
+    dra_word w;
+    w.bits = bytes == 4   ? static_cast<const uint32_t *>(data)[i]
+             : bytes == 1 ? static_cast<const uint8_t *>(data)[i]
+                          : static_cast<const uint16_t *>(data)[i];
+    return w;
+}
+
+__device__ static void store_word(void *data, int bytes, int64_t i, dra_word w)
+{
+    if (bytes == 4)
+        static_cast<uint32_t *>(data)[i] = w.bits;
+    else if (bytes == 1)
+        static_cast<uint8_t *>(data)[i] = (uint8_t)w.bits;
+    else
+        static_cast<uint16_t *>(data)[i] = (uint16_t)w.bits;
+}
+
+/* Elements i .. i+W-1 of an input. */
+template <int W> __device__ static void load_words(const program &p, int k, int64_t i, dra_word *to)
+{
+    const dra_view &v = p.in[k];
+    if (W == 4 && p.fours[k]) {
+        const dra_word *from = dra_data<const dra_word>(v) + dra_offset(v, i);
+        *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
+        return;
+    }
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) to[j] = load_word(v.data, p.in_bytes[k], dra_offset(v, i + j));
+}
+
+template <int W>
+__device__ static void store_words(const program &p, int k, int64_t i, const dra_word *from)
+{
+    if (p.rounds[k]) {
+        float x[W];
+        DRA_UNROLL
+        for (int j = 0; j < W; j++) x[j] = from[j].real;
+        dra_store_real<W>(p.out[k], true, i, x);
+        return;
+    }
+    if (W == 4 && p.out_bytes[k] == 4) {
+        static_cast<float4 *>(p.out[k])[i / 4] = *reinterpret_cast<const float4 *>(from);
+        return;
+    }
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) store_word(p.out[k], p.out_bytes[k], i + j, from[j]);
+}
+
+template <int W> __device__ static void take_words(const dra_word *from, dra_word *to)
+{
+    if (W == 4)
+        *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
+    else
+        to[0] = from[0];
+}
+
+template <int W> __global__ static void run_program(const __grid_constant__ program p)
+{
+    DRA_SHARED(dra_word, room);
+    const auto value = [&](int k) { return room + (k * blockDim.x + threadIdx.x) * W; };
+    DRA_EACH(at, p.n / W)
+    {
+        const int64_t i = at * W;
+        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value(k));
+        for (int k = 0; k < p.steps; k++) {
+            const dra_pointwise_step &s = p.step[k];
+            const int                 operands = dra_function_operands(s.function);
+            alignas(16) dra_word      x[3][W], r[W];
+            take_words<W>(value(s.x[0]), x[0]);
+            if (operands > 1) take_words<W>(value(s.x[1]), x[1]);
+            if (operands > 2) take_words<W>(value(s.x[2]), x[2]);
+            dra_function_apply<W>(s, x[0], x[1], x[2], r);
+            if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k));
+            if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, i, r);
+        }
+    }
+}
+
+/* A program of one step, whose operands need no room. */
+template <int W> __global__ static void run_step(const __grid_constant__ program p)
+{
+    const dra_pointwise_step &s = p.step[0];
+    const int                 operands = dra_function_operands(s.function);
+    DRA_EACH(at, p.n / W)
+    {
+        const int64_t        i = at * W;
+        alignas(16) dra_word x[3][W], r[W];
+        load_words<W>(p, s.x[0], i, x[0]);
+        if (operands > 1) load_words<W>(p, s.x[1], i, x[1]);
+        if (operands > 2) load_words<W>(p, s.x[2], i, x[2]);
+        dra_function_apply<W>(s, x[0], x[1], x[2], r);
+        store_words<W>(p, s.output, i, r);
+    }
+}
+
+static bool has_fours(const dra_view &v, int bytes)
+{
+    bool yes = bytes == 4 && (uintptr_t)v.data % 16 == 0;
+    for (int32_t i = 0; i < v.rank; i++)
+        yes = yes && (i ? v.stride[i] % 4 == 0 : v.stride[0] == 1 && v.dim[0] % 4 == 0);
+    return yes;
+}
+
+/* Whether outputs can be written so, and four divide all there is. */
+static bool by_four(const program &p, int outputs)
+{
+    bool yes = p.n % 4 == 0;
+    for (int k = 0; k < outputs; k++)
+        if (p.out_bytes[k] == 4 || p.rounds[k]) yes = yes && (uintptr_t)p.out[k] % 16 == 0;
+    return yes;
+}
+
+template <int W> static void start(const dra_call *c, const program &p)
+{
+    enum { FEW = 20 }; /* values for which whole blocks have room */
+    const int      values = p.inputs + p.steps, threads = values <= FEW ? DRA_THREADS : 128;
+    const size_t   bytes = (size_t)(values * threads * W) * sizeof(dra_word);
+    const unsigned grid = dra_grid(c, p.n / W, threads);
+    if (p.steps == 1) {
+        DRA_LAUNCH(c, run_step<W>, grid, threads, 0, p);
+        return;
+    }
+    cudaFuncSetAttribute(run_program<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
+                             (int)sizeof(dra_word));
+    DRA_LAUNCH(c, run_program<W>, grid, threads, bytes, p);
+}
+
+void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,
+                          const dra_tensor *out, int steps, const dra_pointwise_step *step,
+                          int64_t n)
+{
+    program p = {};
+    p.inputs = inputs;
+    p.steps = steps;
+    p.n = n;
+    for (int k = 0; k < inputs; k++) {
+        p.in[k] = dra_view_of(&in[k]);
+        p.in_bytes[k] = (uint8_t)dra_dtype_bytes(in[k].dtype);
+        p.fours[k] = has_fours(p.in[k], p.in_bytes[k]);
+    }
+    for (int k = 0; k < outputs; k++) {
+        p.out[k] = out[k].data;
+        p.out_bytes[k] = (uint8_t)dra_dtype_bytes(out[k].dtype);
+    }
+    for (int k = 0; k < steps; k++) {
+        p.step[k] = step[k];
+        if (step[k].output >= 0 && step[k].dtype == DRA_F32)
+            p.rounds[step[k].output] = out[step[k].output].dtype == DRA_BF16;
+    }
+    by_four(p, outputs) ? start<4>(c, p) : start<1>(c, p);
+}
+
+static void launch_program(const dra_call *c)
+{
+    const dra_pointwise_attr *a = static_cast<const dra_pointwise_attr *>(c->attr);
+    dra_cuda_run_program(c, c->n_in, c->in, c->n_out, c->out, a->steps, a->step,
+                         dra_shape_count(&c->out[0].shape));
+}
+
+static void launch_function(const dra_call *c)
+{
+    const dra_function_attr *a = static_cast<const dra_function_attr *>(c->attr);
+    dra_pointwise_step       step = {};
+    step.function = a->function;
+    step.dtype = c->in[c->n_in - 1].dtype;
+    for (int i = 0; i < DRA_POINTWISE_OPERANDS; i++) step.x[i] = (int16_t)i;
+    step.a = a->a;
+    step.b = a->b;
+    dra_cuda_run_program(c, c->n_in, c->in, 1, c->out, 1, &step, dra_shape_count(&c->out[0].shape));
+}
+
+static uint32_t narrows_all(const dra_call *) { return ~0u; }
+
+/* Inputs with any strides. */
+#define FUNCTION(op, dtypes, in_place)                                                             \
+    const dra_cuda_kernel dra_cuda_##op = {{#op, dtypes, DRA_LAYOUT_ANY, in_place, false, nullptr, \
+                                            nullptr, nullptr, narrows_all, false},                 \
+                                           launch_function,                                        \
+                                           false};
+
+enum { NUMBERS = DRA_REALS | DRA_BIT(DRA_I32), ALL = NUMBERS | DRA_BIT(DRA_BOOL) };
+
+FUNCTION(neg, NUMBERS, 1)
+FUNCTION(abs, NUMBERS, 1)
+FUNCTION(sign, NUMBERS, 1)
+FUNCTION(exp, NUMBERS, 1)
+FUNCTION(expm1, NUMBERS, 1)
+FUNCTION(log, NUMBERS, 1)
+FUNCTION(log1p, NUMBERS, 1)
+FUNCTION(sqrt, NUMBERS, 1)
+FUNCTION(rsqrt, NUMBERS, 1)
+FUNCTION(square, NUMBERS, 1)
+FUNCTION(reciprocal, NUMBERS, 1)
+FUNCTION(sin, NUMBERS, 1)
+FUNCTION(cos, NUMBERS, 1)
+FUNCTION(tanh, NUMBERS, 1)
+FUNCTION(erf, NUMBERS, 1)
+FUNCTION(sigmoid, NUMBERS, 1)
+FUNCTION(softplus, NUMBERS, 1)
+FUNCTION(log_sigmoid, NUMBERS, 1)
+FUNCTION(relu, NUMBERS, 1)
+FUNCTION(relu2, NUMBERS, 1)
+FUNCTION(elu, NUMBERS, 1)
+FUNCTION(silu, NUMBERS, 1)
+FUNCTION(silu_slope, NUMBERS, 1)
+FUNCTION(gelu, NUMBERS, 1)
+FUNCTION(gelu_slope, NUMBERS, 1)
+FUNCTION(gelu_tanh, NUMBERS, 1)
+FUNCTION(gelu_tanh_slope, NUMBERS, 1)
+FUNCTION(affine, DRA_REALS, 1)
+FUNCTION(clamp, DRA_REALS, 1)
+FUNCTION(add, NUMBERS, 3)
+FUNCTION(sub, NUMBERS, 3)
+FUNCTION(mul, NUMBERS, 3)
+FUNCTION(div, NUMBERS, 3)
+FUNCTION(mod, NUMBERS, 3)
+FUNCTION(pow, NUMBERS, 3)
+FUNCTION(minimum, NUMBERS, 3)
+FUNCTION(maximum, NUMBERS, 3)
+FUNCTION(equal, ALL, 0)
+FUNCTION(not_equal, ALL, 0)
+FUNCTION(less, ALL, 0)
+FUNCTION(less_equal, ALL, 0)
+FUNCTION(greater, ALL, 0)
+FUNCTION(greater_equal, ALL, 0)
+FUNCTION(and, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(or, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(not, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(is_finite, ALL, 0)
+FUNCTION(select, DRA_ANY_DTYPE, 2 | 4)
+
+const dra_cuda_kernel dra_cuda_pointwise = {{"pointwise", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false,
+                                             nullptr, dra_pointwise_takes, nullptr, narrows_all,
+                                             false},
+                                            launch_program,
+                                            false};

@@ -1,0 +1,384 @@
+/* The config of a run: its table, its defaults, and what of it may change when a run is resumed. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/shape.h"
+#include "file/fields.h"
+#include "train/optimizer.h"
+#include "train/train.h"
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
+static const char *const anneals[] = {"linear", "cosine", NULL};
+static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
+                                         "gaussian", "xval", "dpo",    NULL};
+static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
+static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL};
+
+#define MOST 1e12 /* of counts */
+#define FIELD(s, f, k) .name = #f, .kind = DRA_FIELD_##k, .offset = offsetof(s, f)
+#define TRAIN(f, k) FIELD(dra_train_config, f, k)
+
+static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max = 1 << 20},
+                                         {FIELD(dra_stage, from, INT), .max = MOST},
+                                         {0}};
+
+#define ADD(n, k)                                                                                  \
+    {                                                                                              \
+        .name = n, .kind = DRA_FIELD_REAL, .offset = (k) * sizeof(double)                          \
+    }
+
+static const dra_field add_fields[] = {ADD("drift", DRA_AUX_DRIFT),
+                                       ADD("budget", DRA_AUX_BUDGET),
+                                       ADD("diversity", DRA_AUX_DIVERSITY),
+                                       ADD("size", DRA_AUX_SIZE),
+                                       ADD("entropy", DRA_AUX_ENTROPY),
+                                       ADD("spectral", DRA_AUX_SPECTRAL),
+                                       {0}};
+
+static const dra_field fields[] = {
+    {TRAIN(steps, INT), .max = MOST},
+    {TRAIN(batch, INT), .max = 1 << 20},
+    {TRAIN(accumulate, INT), .max = 1 << 20},
+    {TRAIN(stage, LIST), .fields = stage_fields, .given = offsetof(dra_train_config, stages),
+     .size = sizeof(dra_stage), .most = DRA_STAGES_MOST},
+    {TRAIN(lr, REAL), .max = 100, .zero = true},
+    {TRAIN(min_lr, REAL), .min = -1, .max = 100, .zero = true},
+    {TRAIN(warmup, INT), .max = MOST, .zero = true},
+    {TRAIN(schedule, CHOICE), .choices = schedules},
+    {TRAIN(schedule_end, INT), .max = MOST},
+    {TRAIN(optimizer, CHOICE), .choices = optimizers},
+    {TRAIN(momentum, REAL), .min = -1, .max = 0.999999, .zero = true},
+    {TRAIN(nesterov, BOOL)},
+    {TRAIN(muon_rate, REAL), .max = 1e6, .zero = true},
+    {TRAIN(beta1, REAL), .max = 0.999999, .zero = true},
+    {TRAIN(beta2, REAL), .max = 0.999999, .zero = true},
+    {TRAIN(eps, REAL), .max = 1, .zero = true},
+    {TRAIN(weight_decay, REAL), .min = -1, .max = 100, .zero = true},
+    {TRAIN(clip, REAL), .min = -1, .max = 1e9, .zero = true},
+    {TRAIN(rwkv_rates, BOOL)},
+    {TRAIN(rwkv_stage, INT), .max = 2},
+    {TRAIN(smoothing, REAL), .max = 0.999, .zero = true},
+    {TRAIN(logit_pull, REAL), .max = 1, .zero = true},
+    {.name = "objective",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = offsetof(dra_train_config, objective.kind),
+     .choices = objectives},
+    {.name = "mask_share",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.mask_share),
+     .max = 1},
+    {.name = "mask_token",
+     .kind = DRA_FIELD_INT,
+     .offset = offsetof(dra_train_config, objective.mask_token),
+     .min = -1,
+     .max = INT32_MAX,
+     .zero = true},
+    {.name = "mask_schedule",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = offsetof(dra_train_config, objective.mask_schedule),
+     .choices = masks},
+    {.name = "equal_rows",
+     .kind = DRA_FIELD_BOOL,
+     .offset = offsetof(dra_train_config, objective.equal_rows)},
+    {.name = "number_weight",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.number_weight),
+     .max = 1e9,
+     .zero = true},
+    {.name = "beta",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_train_config, objective.beta),
+     .max = 1e9,
+     .zero = true},
+    {TRAIN(add, OBJECT), .fields = add_fields},
+    {TRAIN(guard, BOOL)},
+    {TRAIN(guard_steps, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(skip, REAL), .max = 0.999, .zero = true},
+    {TRAIN(forget, REAL), .max = 0.999, .zero = true},
+    {TRAIN(recompute, BOOL)},
+    {TRAIN(precision, CHOICE), .choices = precisions},
+    {TRAIN(carry, BOOL)},
+    {TRAIN(chunk, INT), .max = 1 << 20, .zero = true},
+    {TRAIN(cross, BOOL)},
+    {TRAIN(split, REAL), .max = 0.9, .zero = true},
+    {TRAIN(blend_steps, INT), .max = MOST},
+    {TRAIN(blend_anneal, CHOICE), .choices = anneals},
+    {TRAIN(seed, INT), .max = 1e15, .zero = true},
+    {TRAIN(log_every, INT), .max = MOST},
+    {TRAIN(eval_every, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(save_every, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(sample_every, INT), .max = MOST, .zero = true},
+    {TRAIN(keep, INT), .max = 1 << 20},
+    {TRAIN(early_stop, INT), .min = -1, .max = MOST, .zero = true},
+    {0}};
+
+json_t *dra_train_config_json(const dra_train_config *c)
+{
+    dra_json j = {0};
+    json_t  *object = dra_fields_write(&j, fields, c);
+    return dra_json_whole(&j, object);
+}
+
+dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
+                                  dra_train_config *out, dra_error *err)
+{
+    json_t *object;
+    *out = (dra_train_config){0};
+    dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 4}, &object, err);
+    if (st == DRA_OK) st = dra_fields_read(fields, place, object, out, err);
+    json_decref(object);
+    return st;
+}
+
+dra_status dra_train_config_read(const char *place, const json_t *object, dra_train_config *out,
+                                 dra_error *err)
+{
+    *out = (dra_train_config){0};
+    return dra_fields_read(fields, place, object, out, err);
+}
+
+size_t dra_train_config_text(const dra_train_config *c, char *text, size_t size)
+{
+    dra_json j = {0};
+    json_t  *object = dra_train_config_json(c);
+    char    *dump;
+    size_t   n = 0;
+    dra_json_dump(&j, object, JSON_INDENT(2) | JSON_REAL_PRECISION(17), "train", &dump, &n, NULL);
+    if (size > 0) snprintf(text, size, "%s", dump ? dump : "");
+    json_decref(object);
+    free(dump);
+    return n;
+}
+
+/* ---- defaults -------------------------------------------------------------------------------- */
+
+static void set_count(int64_t *n, int64_t otherwise)
+{
+    if (*n == 0) *n = otherwise;
+}
+
+static void set_number(double *x, double otherwise)
+{
+    if (*x == 0) *x = otherwise;
+}
+
+/* Settings whose default is 0 have no other word for it. */
+static void take_zeros(dra_train_config *c)
+{
+    int64_t *counts[] = {&c->chunk, &c->seed};
+    double  *numbers[] = {&c->split, &c->skip, &c->forget, &c->smoothing, &c->logit_pull};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        *counts[i] = dra_imax(0, *counts[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        *numbers[i] = fmax(0, *numbers[i]);
+}
+
+static void fill_in(dra_train_config *c, const dra_model *model)
+{
+    take_zeros(c);
+    set_count(&c->steps, 1000);
+    set_count(&c->batch, 8);
+    set_count(&c->accumulate, 1);
+    if (!c->stages) c->stages = 1;
+    for (int i = 0; i < c->stages; i++)
+        set_count(&c->stage[i].context, dra_model_config_of(model)->context);
+    set_number(&c->lr, 1e-3);
+    set_number(&c->min_lr, c->lr > 0 ? c->lr / 10 : -1);
+    set_count(&c->warmup, dra_imax(1, c->steps / 25));
+    set_number(&c->weight_decay, 0.01);
+    set_number(&c->clip, 1);
+    set_count(&c->blend_steps, dra_imax(1, c->steps / 2));
+    set_count(&c->log_every, 10);
+    set_count(&c->save_every, 500);
+    set_count(&c->eval_every, dra_imax(1, (c->steps + 5) / 10));
+    set_count(&c->keep, 2);
+    set_count(&c->guard_steps, 2000);
+}
+
+dra_optimizer_config dra_train_optimizer(const dra_train_config *c)
+{
+    return (dra_optimizer_config){.beta1 = c->beta1,
+                                  .beta2 = c->beta2,
+                                  .eps = c->eps,
+                                  .decay = fmax(0, c->weight_decay),
+                                  .clip = fmax(0, c->clip),
+                                  .rwkv_rates = c->rwkv_rates,
+                                  .rwkv_stage = (int)c->rwkv_stage,
+                                  .kind = c->optimizer,
+                                  .momentum = c->momentum,
+                                  .nesterov = c->nesterov,
+                                  .muon_rate = c->muon_rate};
+}
+
+/* The optimizer knows the defaults of its numbers. */
+static dra_status complete_optimizer(dra_train_config *c, dra_error *err)
+{
+    dra_optimizer_config o = dra_train_optimizer(c);
+    const dra_status     st = dra_optimizer_complete("train", &o, err);
+    c->beta1 = o.beta1, c->beta2 = o.beta2, c->eps = o.eps;
+    c->momentum = o.momentum, c->muon_rate = o.muon_rate;
+    return st;
+}
+
+/* ---- what cannot be -------------------------------------------------------------------------- */
+
+static dra_status check_stages(const dra_train_config *c, const dra_model_config *m, dra_error *err)
+{
+    for (int i = 0; i < c->stages; i++) {
+        const dra_stage *s = &c->stage[i];
+        if (i == 0 ? s->from != 0 : s->from <= s[-1].from)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: context %lld starts at step %lld, expected %s %lld",
+                            (long long)s->context, (long long)s->from,
+                            i ? "more than" : "the first at", i ? (long long)s[-1].from : 0LL);
+        if (m->source.kind == DRA_SOURCE_IMAGE) continue; /* always read whole */
+        if (m->positions == DRA_POSITIONS_LEARNED && !m->xl.memory && s->context > m->context)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: context %lld, but the model has learned positions for %lld",
+                            (long long)s->context, (long long)m->context);
+    }
+    return DRA_OK;
+}
+
+/* What is carried must not grow for ever. */
+static dra_status check_carry(const dra_model *model, dra_error *err)
+{
+    const dra_specs *s = dra_model_state(model);
+    if (dra_model_config_of(model)->positions == DRA_POSITIONS_LEARNED &&
+        !dra_model_config_of(model)->xl.memory)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: carry: the model has learned positions, which "
+                        "end after %lld tokens",
+                        (long long)dra_model_config_of(model)->context);
+    for (int i = 0; i < dra_specs_count(s); i++)
+        if (dra_specs_at(s, i)->items && dra_specs_at(s, i)->limit == 0)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: carry: state %s keeps every token and would grow without limit "
+                            "(a window limits it)",
+                            dra_specs_at(s, i)->name);
+    return DRA_OK;
+}
+
+/* A model that reads a text as a whole has no state between parts of it. */
+static dra_status check_whole(const dra_train_config *c, dra_error *err)
+{
+    if (!c->carry && !c->chunk) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "train: %s: the model is an encoder, which reads a text as a whole, not in %s",
+                    c->carry ? "carry" : "chunk", c->carry ? "parts with a state" : "chunks");
+}
+
+/* Where tokens are skipped, distances are those of tokens, which only a whole row knows. */
+static dra_status check_skips(const dra_train_config *c, const dra_model_config *m, dra_error *err)
+{
+    const char *what = c->forget > 0 ? "forget" : "skip";
+    if (c->forget > 0 && c->skip > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "train: expected one of skip and forget, found both");
+    if (c->forget == 0 && c->skip == 0) return DRA_OK;
+    if (m->position.distance == DRA_DISTANCE_NONE || (!c->carry && !c->chunk)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "train: %s: the model's biases by distance (position.distance) need rows that "
+                    "are read as a whole, without %s",
+                    what, c->carry ? "carry" : "chunk");
+}
+
+/* A causal model's own objective is not said, as before there were others. */
+static dra_status complete_objective(dra_train_config *c, const dra_model *model, dra_error *err)
+{
+    const dra_status st = dra_objective_complete(&c->objective, model, err);
+    if (c->objective.kind == DRA_OBJECTIVE_NEXT) c->objective.kind = DRA_OBJECTIVE_OWN;
+    return st;
+}
+
+dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model, dra_error *err)
+{
+    if (c->stages < 0 || c->stages > DRA_STAGES_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "train: %d stages, expected at most %d", c->stages,
+                        DRA_STAGES_MOST);
+    fill_in(c, model);
+    if (c->batch % c->accumulate != 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: %lld rows cannot be read in %lld equal microbatches",
+                        (long long)c->batch, (long long)c->accumulate);
+    if (c->min_lr > fmax(0, c->lr))
+        return dra_fail(err, DRA_ERR_VALUE, "train: min_lr is %g, expected at most lr, %g",
+                        c->min_lr, fmax(0, c->lr));
+    if (c->rwkv_stage && !c->rwkv_rates)
+        return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
+                        (long long)c->rwkv_stage);
+    if (c->early_stop > 0 && c->eval_every < 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: early_stop is %lld, but nothing is evaluated (eval_every is 0)",
+                        (long long)c->early_stop);
+    dra_status st = complete_optimizer(c, err);
+    if (st == DRA_OK) st = check_stages(c, dra_model_config_of(model), err);
+    if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
+        st = check_whole(c, err);
+    if (st == DRA_OK) st = complete_objective(c, model, err);
+    if (st == DRA_OK) st = check_skips(c, dra_model_config_of(model), err);
+    return st == DRA_OK && c->carry ? check_carry(model, err) : st;
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* Settings that only decide what is said and kept, and when a run ends. */
+static bool is_free(const char *key)
+{
+    static const char *const names[] = {"log_every", "eval_every",   "save_every", "sample_every",
+                                        "keep",      "schedule_end", "early_stop"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(key, names[i]) == 0) return true;
+    return false;
+}
+
+/* A run may be made longer. */
+static bool extends(const char *key, const json_t *was, const json_t *is)
+{
+    return strcmp(key, "steps") == 0 && json_integer_value(is) > json_integer_value(was);
+}
+
+static dra_status differs(const char *key, const json_t *was, const json_t *is, dra_error *err)
+{
+    const size_t how = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
+    char        *a = dra_json_words(was, how), *b = dra_json_words(is, how);
+    dra_fail(
+        err, DRA_ERR_VALUE,
+        "resume: %s was %.60s and is %.60s now: another run; leave it out, or force it (--force)",
+        key,
+        a     ? a
+        : was ? "..."
+              : "not set",
+        b ? b : "...");
+    free(a);
+    free(b);
+    return DRA_ERR_VALUE;
+}
+
+dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
+                                  bool force, dra_error *err)
+{
+    dra_train_config asked = *given;
+    if (asked.objective.kind == DRA_OBJECTIVE_NEXT && saved->objective.kind == DRA_OBJECTIVE_OWN)
+        asked.objective.kind = DRA_OBJECTIVE_OWN; /* the same, see complete_objective() */
+    json_t     *was = dra_train_config_json(saved), *is = dra_train_config_json(&asked), *v;
+    const char *key;
+    dra_status  st = was && is ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "resume: out of memory");
+    json_object_foreach(is, key, v)
+    {
+        const json_t *before = json_object_get(was, key);
+        if (!before && json_is_number(v) && json_number_value(v) == 0) continue; /* by default */
+        if (st == DRA_OK && !force && !is_free(key) && !extends(key, before, v) &&
+            !json_equal(before, v))
+            st = differs(key, before, v, err);
+    }
+    if (st == DRA_OK) st = dra_fields_read(fields, "resume", is, saved, err);
+    json_decref(was);
+    json_decref(is);
+    return st;
+}
