@@ -10,7 +10,7 @@ CMAKE_OPTIONS ?=
 
 QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=ON -DCMAKE_TARGET_MESSAGES=OFF
 C_DIRS = $(wildcard include src cli tests examples)
-C_FILES = $(shell find $(C_DIRS) -name '*.[ch]' -o -name '*.cu' -o -name '*.cc')
+C_FILES = $(shell find $(C_DIRS) -name '*.[ch]' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cc')
 
 # Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
 FIXED = $(shell setarch -R true 2>/dev/null && echo setarch -R)

@@ -6,9 +6,9 @@ function(dra_embed_lines name path)
     string(REPLACE "\\" "\\\\" text "${text}")
     string(REPLACE "\"" "\\\"" text "${text}")
     string(REPLACE "\n" "\\n\",\n    \"" text "${text}")
-    get_filename_component(file ${path} NAME)
+    file(RELATIVE_PATH file ${PROJECT_SOURCE_DIR} ${path})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.c @ONLY CONTENT
-"/* Made of cli/@file@. */
+"/* Made of @file@. */
 extern const char *const @name@[];
 
 const char *const @name@[] = {

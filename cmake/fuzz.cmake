@@ -21,12 +21,12 @@ foreach(source ${fuzz_sources})
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fuzz)
     if(name STREQUAL "log") # what reads logs is a part of the command line
         target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/report/jsonl.c)
-        target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})
+        target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli)
     endif()
     if(name STREQUAL "request") # so is what reads requests
         target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/serve/json.c
             ${PROJECT_SOURCE_DIR}/cli/serve/text.c ${PROJECT_SOURCE_DIR}/cli/serve/http_head.c)
-        target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})
+        target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli)
     endif()
     if(name STREQUAL "data")
         target_link_libraries(${stem} PRIVATE PkgConfig::ZLIB PkgConfig::ZSTD)

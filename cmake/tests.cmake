@@ -1,4 +1,5 @@
-# Tests: one program per tests/<folder>/test_*.c or test_*.sh, named <folder>/<stem> in ctest.
+# Tests: one program per tests/<folder>/test_*.c or test_*.sh, named <folder>/<stem> in ctest; a
+# folder may be one of another, as those of src/.
 # All of them print TAP lines; tests/run.sh counts those.
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(NOT CMOCKA_FOUND)
@@ -35,11 +36,18 @@ list(FILTER cli_parts EXCLUDE REGEX "/main\\.c$")
 add_library(dra_cli_parts OBJECT ${cli_parts})
 target_link_libraries(dra_cli_parts PRIVATE dra_harness dra_cli_needs)
 
+# The folder below tests/ and the stem of a test's file.
+function(dra_test_name source folder stem)
+    get_filename_component(name ${source} NAME_WE)
+    get_filename_component(path ${source} DIRECTORY)
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/tests ${path})
+    set(${folder} ${path} PARENT_SCOPE)
+    set(${stem} ${name} PARENT_SCOPE)
+endfunction()
+
 function(dra_test source)
-    get_filename_component(stem ${source} NAME_WE)
-    get_filename_component(folder ${source} DIRECTORY)
-    get_filename_component(folder ${folder} NAME)
-    set(target ${folder}_${stem})
+    dra_test_name(${source} folder stem)
+    string(REPLACE / _ target ${folder}_${stem})
     add_executable(${target} ${source})
     target_link_libraries(${target} PRIVATE dra_harness)
     if(TARGET dra_harness_objects)
@@ -80,7 +88,7 @@ function(dra_test_run name target)
     dra_test_properties(${name} ${ARGN})
 endfunction()
 
-file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.c)
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.c)
 foreach(source ${test_sources})
     if(source MATCHES "/tests/cuda/" AND (DRA_SANITIZE OR DRA_DOUBLE)) # a plugin holds floats
         continue()
@@ -116,7 +124,8 @@ endif()
 # The CUDA plugin compiled for the host, see tests/cuda_host: tests/run.sh FOLDER+host.
 if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
     enable_language(CXX)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu
+        ${PROJECT_SOURCE_DIR}/src/ops/*/*.cu)
     list(REMOVE_ITEM cuda_sources ${PROJECT_SOURCE_DIR}/src/ops/products/gemm.cu)
     file(GLOB cuda_host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda_host/*.cc)
     set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
@@ -183,11 +192,9 @@ set_target_properties(faults_calls PROPERTIES
     OUTPUT_NAME calls RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/faults)
 
 # Shell tests get the command line's path.
-file(GLOB test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.sh)
+file(GLOB_RECURSE test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.sh)
 foreach(script ${test_scripts})
-    get_filename_component(stem ${script} NAME_WE)
-    get_filename_component(folder ${script} DIRECTORY)
-    get_filename_component(folder ${folder} NAME)
+    dra_test_name(${script} folder stem)
     if(folder STREQUAL "serve" AND NOT serve_sources) # this build has no server
         continue()
     endif()

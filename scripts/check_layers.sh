@@ -1,12 +1,15 @@
 #!/bin/sh
 # Includes point downwards only: a file of src/<layer> may include its own layer and those before
-# it, and public headers; a public header those before it; programs see public headers only. Links
-# too, where there is a build: check_links.sh.
+# it, and public headers; a public header those before it; programs see public headers only. What a
+# GPU runs (*.cu, *.cuh, src/device/cuda) is the layer cuda, wherever it stands. Links too, where
+# there is a build: check_links.sh.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Each may use the ones before it.
-layers="base file text data device graph ops cuda session sequence memory model run engine"
+# Each may use the ones before it. Layers joined by = may use each other: a config says which
+# format its folder has.
+layers="base file text jinja data device graph ops cuda session sequence memory model=formats train\
+ generate engine abi"
 headers="base file text template data device bench graph ops session sequence memory stack model \
 train probe generate engine abi dra"
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason next to it.
@@ -19,10 +22,14 @@ for folder in include src cli examples; do
 done
 
 # shellcheck disable=SC2086 # a list of folders
-find $folders -name '*.[ch]' -o -name '*.cu' | sort | xargs awk \
+find $folders -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk \
     -v layers="$layers" -v headers="$headers" -v exceptions="$exceptions" '
 BEGIN {
-    n = split(layers, name, " ");  for (i = 1; i <= n; i++) layer[name[i]] = i
+    n = split(layers, name, " ")
+    for (i = 1; i <= n; i++) {
+        equals = split(name[i], equal, "=")
+        for (k = 1; k <= equals; k++) layer[equal[k]] = i
+    }
     n = split(headers, name, " "); for (i = 1; i <= n; i++) header[name[i]] = i
     n = split(exceptions, name, " "); for (i = 1; i <= n; i++) allowed[name[i]] = 1
 }
@@ -56,15 +63,21 @@ function check_public(    from, to) {
     else if (header[to] >= header[from]) wrong("dra/" to ".h comes after dra/" from ".h")
 }
 
-function check_source(    part, to) {
+# Of a path below src/.
+function layer_of(path) {
+    if (path ~ /\.cuh?$/ || path ~ /^device\/cuda\//) return "cuda"
+    sub(/\/.*/, "", path)
+    return path
+}
+
+function check_source(    from, to) {
     if (target ~ /^dra\//) return
-    split(FILENAME, part, "/")
-    if (!(part[2] in layer)) { wrong("src/" part[2] " is missing in the list of layers"); return }
-    to = target
-    if (to !~ /\//) to = part[2] "/" to
-    sub(/\/.*/, "", to)
-    if (!(to in layer)) wrong("not a layer")
-    else if (layer[to] > layer[part[2]]) wrong("layer " part[2] " comes before " to)
+    from = layer_of(substr(FILENAME, 5))
+    to = layer_of(target)
+    if (!(from in layer)) wrong("src/" from " is missing in the list of layers")
+    else if (!exists("src/" target)) wrong("expected a path below src/")
+    else if (!(to in layer)) wrong("not a layer")
+    else if (layer[to] > layer[from]) wrong("layer " from " comes before " to)
 }
 
 function check_program(    folder, top) {

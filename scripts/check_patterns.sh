@@ -5,8 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 find . \( -path ./build -o -path ./.git -o -path ./tests/data \) -prune -o -type f \
-    \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.sh' -o -name '*.awk' \
-    -o -name '*.md' -o -name '*.cmake' -o -name '*.in' -o -name 'CMakeLists.txt' \
+    \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' \
+    -o -name '*.awk' -o -name '*.md' -o -name '*.cmake' -o -name '*.in' -o -name 'CMakeLists.txt' \
     -o -name Makefile -o -name run \) -print | sort | LC_ALL=C xargs awk '
 function wrong(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; bad = 1 }
 
@@ -73,7 +73,7 @@ function check_c() {
     if (calls("rand|srand|random|strtok")) wrong("hidden global state")
 }
 
-FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cu)$/ }
+FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cuh?)$/ }
 {
     last = FNR
     check_text()

@@ -7,9 +7,11 @@
 set -u
 folder=$1
 shift
-[ $# -gt 0 ] || set -- ops/reduce/test_softmax ops/norm/test_norm ops/reduce/test_reduce ops/products/test_matmul \
-    ops/movement/test_embedding ops/movement/test_gather ops/movement/test_write_rows ops/attention/test_attend ops/recurrent/test_ema \
-    ops/recurrent/test_wkv ops/recurrent/test_gru ops/chunked/test_moment ops/chunked/test_delta ops/chunked/test_slots ops/sampling/test_sample
+[ $# -gt 0 ] || set -- ops/reduce/test_softmax ops/norm/test_norm ops/reduce/test_reduce \
+    ops/products/test_matmul ops/movement/test_embedding ops/movement/test_gather \
+    ops/movement/test_write_rows ops/attention/test_attend ops/recurrent/test_ema \
+    ops/recurrent/test_wkv ops/recurrent/test_gru ops/chunked/test_moment ops/chunked/test_delta \
+    ops/chunked/test_slots ops/sampling/test_sample
 export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder" CMOCKA_MESSAGE_OUTPUT=TAP
 bad=0
 for tool in ${TOOLS:-memcheck racecheck initcheck synccheck}; do

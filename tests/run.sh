@@ -17,10 +17,13 @@ set -u
 
 here=$(dirname "$0")
 apart_ops='matmul|attend|write_rows|wkv|delta|adamw|reduce|view|cross_entropy|embedding'
-apart_part="^(graph/|session/|sequence/|ops/test_($apart_ops)\$|memory/test_(loops|golden)\$"
-apart_part="$apart_part|model/test_models\$|run/test_(gradients|generate|train)\$)"
+apart_part="^(graph/|session/|sequence/|ops/[a-z]+/test_($apart_ops)\$"
+apart_part="$apart_part|memory/test_(loops|golden)\$|model/test_models\$"
+apart_part="$apart_part|train/test_(gradients|train)\$|generate/test_generate\$)"
 # Of the emulated GPU, which is slow: every kernel, but not what loops for long.
-host_slow='ops/test_(attend_paths|attend_rules|.*_loops)$'
+host_slow='ops/[a-z]+/test_(attend_paths|attend_rules|.*_loops)$'
+# What computes nothing on a device.
+host_only='abi|base|cli|data|device|docs|examples|feed|file|install|jinja|text'
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM
@@ -39,14 +42,13 @@ for pair in "$@"; do
     *+apart)
         device=apart
         folder=${folder%+apart}
-        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/'
+        without="^($host_only)/"
         [ -n "${DRA_TEST_ONLY:-}${DRA_TEST_FULL:-}" ] || only=$apart_part
         ;;
     *+host | *+cuda)
         device=cuda
         plugins=.
-        without='^(base|cli|data|device|docs|examples|faults|feed|file|fuzz|install|text)/'
-        without="$without|cuda/test_build"
+        without="^($host_only|faults|fuzz)/|cuda/test_build"
         if [ "${folder##*+}" = host ]; then
             plugins=tests/cuda_host
             without="$without|$host_slow"

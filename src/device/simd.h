@@ -48,7 +48,7 @@ static inline bool dra_gemm_rounds(const dra_gemm *g)
 }
 
 /* Pointwise functions a level may have as one fast pass; the formulas are those of
- * src/ops/pointwise/unary.c. A result depends on its element alone, never on its place in the row. */
+ * ops/pointwise/unary.c. A result depends on its element alone, never on its place in the row. */
 typedef enum dra_pointwise_fn {
     DRA_MAP_NONE,
     DRA_MAP_NEG,

@@ -235,8 +235,8 @@ enum {
     DRA_CELL_DSTART  /* each state */
 };
 
-/* Tokens of a chunk of moment, delta and slots (ops/chunked/chunk.h), and of dplr, where pairs of tokens
- * cost more: they give the state before each chunk, for their gradients. */
+/* Tokens of a chunk of moment, delta and slots (ops/chunked/chunk.h), and of dplr, where pairs of
+ * tokens cost more: they give the state before each chunk, for their gradients. */
 enum { DRA_CHUNK = 64, DRA_SLOTS_CHUNK = 64, DRA_DPLR_CHUNK = 32 };
 
 #define DRA_CHUNK_RESET (-1e4)  /* the logarithm of a reset: e^-10000 is 0 in any type */

@@ -21,7 +21,7 @@ every_op_has_a_kernel() {
 # As a project of its own. Without cuBLASLt's header it leaves out gemm.cu, which holds no kernel of
 # an op.
 configures() {
-    cmake -S src/cuda -B "$scratch/cuda" -DCMAKE_CUDA_COMPILER="$nvcc" \
+    cmake -S src/device/cuda -B "$scratch/cuda" -DCMAKE_CUDA_COMPILER="$nvcc" \
         -DDRA_CUDA_ARCHITECTURES=90-real
 }
 

@@ -1,5 +1,5 @@
-/* Scans that a device runs in pieces of several steps (src/device/cuda/scan.cu): lengths around a piece,
- * borders inside and across pieces, rows that are not next to each other, scans and conds inside of
+/* Scans that a device runs in pieces of several steps (device/cuda/scan.cu): lengths around a
+ * piece, borders inside and across pieces, rows that are not next to each other, scans and conds inside of
  * each other, many values. The CPU runs the same tests step by step. */
 #include "check.h"
 

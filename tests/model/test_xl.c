@@ -1,7 +1,8 @@
 /* Transformer-XL: what memories must do, and its loss and gradients against x-transformers.
  * tests/data/golden-xl.json has the loss of a text in several pieces and the gradient of every
  * parameter; tests/parity/xl.py made it. That reading whole is reading in chunks, also in
- * gradients, is shown by model/test_stacks; numbers of the library also by formats/xt/test_xt_golden. */
+ * gradients, is shown by model/test_stacks; numbers of the library also by
+ * formats/xt/test_xt_golden. */
 #include "formats/xt/xt_tensors.h"
 
 #include "dra/generate.h"

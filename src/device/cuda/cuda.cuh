@@ -29,8 +29,8 @@ extern "C" {
 #define DRA_SHARED(type, name) type *const name = static_cast<type *>(cuda_host_shared())
 #endif
 
-struct
-    dra_cuda_gemm_state; /* of ops/products/gemm.cuh: handle and workspace of the library of products */
+/* Of ops/products/gemm.cuh: handle and workspace of the library of products. */
+struct dra_cuda_gemm_state;
 
 /* What the device hands its kernels, dra_call.context. */
 struct dra_cuda_context {

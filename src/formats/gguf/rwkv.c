@@ -1,5 +1,6 @@
-/* RWKV 6 and 7 in GGUF: keys; formats/rwkv/names.c has the tensors. The eps of the head norm is 64e-5
- * there, which no key changes, and all channels of the heads together are as wide as the model.
+/* RWKV 6 and 7 in GGUF: keys; formats/rwkv/names.c has the tensors. The eps of the head norm is
+ * 64e-5 there, which no key changes, and all channels of the heads together are as wide as the
+ * model.
  * [https://github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py, src/models/rwkv7.cpp] */
 #include <stdio.h>
 #include <string.h>

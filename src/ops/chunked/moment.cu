@@ -1,6 +1,6 @@
 /* moment: sums of outer products that fade, read by queries; formulas in moment.c. The states
- * first, from chunk to chunk (moment.cuh), then y of all chunks at once (chunk_read.cuh); a token alone
- * is one step. */
+ * first, from chunk to chunk (moment.cuh), then y of all chunks at once (chunk_read.cuh); a token
+ * alone is one step. */
 #include "ops/chunked/chunk_read.cuh"
 #include "ops/chunked/moment.cuh"
 

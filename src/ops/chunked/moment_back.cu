@@ -1,6 +1,6 @@
 /* The gradient of moment; formulas in moment_back.c. What dy is divided by, where normalised;
- * the gradients of states, from the last chunk to the first (moment.cuh); then all chunks at once: dq
- * and dk, dl (chunk_back.cuh), and dv. */
+ * the gradients of states, from the last chunk to the first (moment.cuh); then all chunks at once:
+ * dq and dk, dl (chunk_back.cuh), and dv. */
 #include "ops/chunked/chunk_back.cuh"
 #include "ops/chunked/moment.cuh"
 
