@@ -258,7 +258,7 @@ typedef struct dra_cross_entropy_config {
     int32_t ignore; /* targets equal to it do not count; only with use_ignore */
     bool    use_ignore;
     double  smoothing; /* target = (1-s) one-hot + s / V */
-    double  pull;      /* the gradient is that of loss + pull / 2 max(logits)^2, which keeps logits
+    double  l2wrap; /* the gradient is that of loss + l2wrap / 2 max(logits)^2, which keeps logits
                           small; the loss itself does not show it, and has no second derivative */
 } dra_cross_entropy_config;
 

@@ -135,11 +135,11 @@ typedef struct dra_gradients dra_gradients; /* opaque: programs by shape, and th
 typedef struct dra_gradients_config {
     const dra_model   *model; /* borrowed, as is the device */
     dra_device        *device;
-    dra_precision      precision;  /* of products */
-    bool               recompute;  /* keep only what goes into each layer, compute the rest again */
-    double             smoothing;  /* of targets */
-    double             logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
-    dra_objective_kind objective;  /* whose loss is built */
+    dra_precision      precision; /* of products */
+    bool               recompute; /* keep only what goes into each layer, compute the rest again */
+    double             smoothing; /* of targets */
+    double             l2wrap;    /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
+    dra_objective_kind objective; /* whose loss is built */
     /* What is added to the loss: weight times what the model measures (`aux` of
      * its config), by dra_aux_kind. */
     double add[DRA_AUX_COUNT];
@@ -174,7 +174,7 @@ typedef struct dra_microbatch {
     int                     n_inputs;
     const dra_named        *inputs;
     const dra_context_text *context; /* of a model with a context: its text; fresh whole rows */
-    /* To measure: no gradients, dropout, smoothing or pull; gradients stay what they are with add.
+    /* To measure: no gradients, dropout, smoothing or l2wrap; gradients stay what they are with add.
      * Whole rows only. */
     bool only_loss;
 } dra_microbatch;
@@ -303,7 +303,7 @@ typedef struct dra_train_config {
     bool               rwkv_rates;   /* as in dra_optimizer_config */
     int64_t            rwkv_stage;   /* the same; 0: 1 */
     double             smoothing;    /* of targets */
-    double             logit_pull;   /* as in dra_gradients_config */
+    double             l2wrap;       /* as in dra_gradients_config */
     /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256, or "mask_schedule":
      * "cosine". A causal model's own is not said when the config is complete. */
     dra_objective_config objective;

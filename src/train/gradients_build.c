@@ -14,7 +14,7 @@ static void build_loss(dra_graph *g, const dra_gradients *l, dra_shape each,
                                .entropy = {.ignore = -1,
                                            .use_ignore = true,
                                            .smoothing = only ? 0 : l->config.smoothing,
-                                           .pull = only ? 0 : l->config.logit_pull}};
+                                           .l2wrap = only ? 0 : l->config.l2wrap}};
     dra_value             in[DRA_OBJECTIVE_INPUTS];
     char                  name[DRA_NAME_TEXT];
     for (int i = 0; l->objective->inputs[i].name; i++) {

@@ -64,7 +64,7 @@ static const dra_field fields[] = {
     {TRAIN(rwkv_rates, BOOL)},
     {TRAIN(rwkv_stage, INT), .max = 2},
     {TRAIN(smoothing, REAL), .max = 0.999, .zero = true},
-    {TRAIN(logit_pull, REAL), .max = 1, .zero = true},
+    {TRAIN(l2wrap, REAL), .max = 1, .zero = true},
     {.name = "objective",
      .kind = DRA_FIELD_CHOICE,
      .offset = offsetof(dra_train_config, objective.kind),
@@ -172,7 +172,7 @@ static void set_number(double *x, double otherwise)
 static void take_zeros(dra_train_config *c)
 {
     int64_t *counts[] = {&c->chunk, &c->seed};
-    double  *numbers[] = {&c->split, &c->skip, &c->forget, &c->smoothing, &c->logit_pull};
+    double  *numbers[] = {&c->split, &c->skip, &c->forget, &c->smoothing, &c->l2wrap};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = dra_imax(0, *counts[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

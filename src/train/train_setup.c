@@ -154,7 +154,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .precision = c->precision,
                                             .recompute = c->recompute,
                                             .smoothing = c->smoothing,
-                                            .logit_pull = c->logit_pull,
+                                            .l2wrap = c->l2wrap,
                                             .objective = c->objective.kind,
                                             .terms = c->objective};
     const dra_optimizer_config optimizer = dra_train_optimizer(c);

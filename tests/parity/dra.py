@@ -43,7 +43,7 @@ Axes = struct("Axes", n=c_int, axis=c_int * MAX_RANK, keep=c_bool)
 Rotary = struct("Rotary", base=c_double, width=c_int64, stretch=c_double, halves=c_bool,
                 xpos_base=c_double, xpos_center=c_double, xpos_invert=c_bool)
 CrossEntropy = struct("CrossEntropy", ignore=c_int32, use_ignore=c_bool, smoothing=c_double,
-                      pull=c_double)
+                      l2wrap=c_double)
 Attend = struct("Attend", lo=Value, hi=Value, mask=Value, always=c_int64, bias=Value,
                 slopes=Value, distance=Value, distance_zero=c_int64, q_pos=Value, k_pos=Value,
                 previous=Value, mix_before=Value, mix_after=Value, heads=c_int, scale=c_double,

@@ -477,7 +477,7 @@ static void logits_are_pulled(void **unused)
     dra_microbatch_result r, s;
     double                moved = 0;
     open_course(&plain, "rwkv4-tiny");
-    open_course_with(&c, "rwkv4-tiny", &(dra_gradients_config){.logit_pull = 0.1}, 0);
+    open_course_with(&c, "rwkv4-tiny", &(dra_gradients_config){.l2wrap = 0.1}, 0);
     dra_microbatch q = microbatch_of(&c);
     expect_ok(dra_gradients_run(plain.gradients, &q, &r, &err), &err);
     expect_ok(dra_gradients_run(c.gradients, &q, &s, &err), &err);

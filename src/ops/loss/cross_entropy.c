@@ -2,7 +2,7 @@
  *   q_v = (1-s) [v = t] + s / V      loss = -sum_v q_v log softmax(x)_v = lse(x) - sum_v q_v x_v
  * 0 for rows whose target is the ignored one. Gradient: dx_v = dy (softmax(x)_v - q_v), by an op
  * of its own that needs only x and lse: softmax(x)_v = e^(x_v - lse); where the largest logit is
- * pulled, dx_v += dy pull x_v at v = argmax(x), the gradient of pull / 2 max(x)^2.
+ * pulled, dx_v += dy l2wrap x_v at v = argmax(x), the gradient of l2wrap / 2 max(x)^2.
  * cross_entropy: the mean loss of the rows that count. */
 #include <tgmath.h>
 
@@ -44,8 +44,8 @@ void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t targ
 {
     const dra_cross_entropy_config *a = c->attr;
     const real                      s = (real)a->smoothing;
-    const int64_t                   top = a->pull > 0 ? largest(V, x) : 0;
-    const real                      pulled = a->pull > 0 ? (real)a->pull * x[top] : 0;
+    const int64_t                   top = a->l2wrap > 0 ? largest(V, x) : 0;
+    const real                      pulled = a->l2wrap > 0 ? (real)a->l2wrap * x[top] : 0;
     dra_simd_of(c)->exp_sum(V, x, lse, dx);
     dra_simd_of(c)->scale(V, dy, dx);
     if (s != 0)
@@ -173,8 +173,8 @@ static void losses_gradient(dra_graph *g, const dra_node *n, const dra_value *dy
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, dra_value *dx)
 {
     const dra_value lse = n->in[1], target = n->in[2], dy = n->in[3];
-    if (((const dra_cross_entropy_config *)n->attr)->pull > 0) {
-        dra_op_fail(g, n, DRA_ERR_GRAD, "has no second derivative with pull");
+    if (((const dra_cross_entropy_config *)n->attr)->l2wrap > 0) {
+        dra_op_fail(g, n, DRA_ERR_GRAD, "has no second derivative with l2wrap");
         return;
     }
     const dra_value one = dra_broadcast(g, dra_number(g, 1), dra_shape_of(g, dy));
@@ -225,8 +225,8 @@ bool dra_loss_config(dra_graph *g, const char *op, const dra_cross_entropy_confi
     *out = config ? *config : (dra_cross_entropy_config){0};
     if (!(out->smoothing >= 0 && out->smoothing <= 1))
         dra_build_fail(g, op, DRA_ERR_VALUE, "smoothing %g, expected 0 to 1", out->smoothing);
-    else if (!(out->pull >= 0) || isinf(out->pull))
-        dra_build_fail(g, op, DRA_ERR_VALUE, "pull %g, expected 0 or more", out->pull);
+    else if (!(out->l2wrap >= 0) || isinf(out->l2wrap))
+        dra_build_fail(g, op, DRA_ERR_VALUE, "l2wrap %g, expected 0 or more", out->l2wrap);
     return !dra_graph_failed(g);
 }
 

@@ -59,18 +59,18 @@ __device__ static float dra_row_largest(dra_team_row<Team, W, HELD> &row, int64_
     return max;
 }
 
-/* dx = dy (softmax(x) - target distribution), and dy pull max(x) more at the first largest; 0 for
+/* dx = dy (softmax(x) - target distribution), and dy l2wrap max(x) more at the first largest; 0 for
  * rows that do not count. store(i, dx) takes W of them from number i on. */
 template <typename Team, int W, int HELD, typename Store>
 __device__ static void dra_row_loss_back(dra_team_row<Team, W, HELD> &row, int64_t V,
                                          const dra_cross_entropy_config &k, const dra_row_target &t,
                                          float lse, float dy, Store store)
 {
-    const float s = (float)k.smoothing, pull = (float)k.pull;
+    const float s = (float)k.smoothing, l2wrap = (float)k.l2wrap;
     const float even = s != 0 ? dy * s / (float)V : 0;
     float       pulled = 0;
     int64_t     top = -1;
-    if (t.valid && pull > 0) pulled = dy * pull * dra_row_largest(row, &top);
+    if (t.valid && l2wrap > 0) pulled = dy * l2wrap * dra_row_largest(row, &top);
     row.each([&](int64_t i, const float *v) {
         float dx[W];
         DRA_UNROLL

@@ -238,18 +238,18 @@ static void refuses(void **state)
                      dra_input(g, "t", DRA_I32, DRA_SHAPE(4)),
                      &(dra_cross_entropy_config){.smoothing = 1.5});
     check_refused(g, DRA_ERR_VALUE, "token_losses: smoothing 1.5, expected 0 to 1");
-    const dra_cross_entropy_config pulls[] = {{.pull = -1}, {.pull = 0.5}};
+    const dra_cross_entropy_config pulls[] = {{.l2wrap = -1}, {.l2wrap = 0.5}};
     g = check_graph();
     dra_value x = check_real(g, "x", DRA_SHAPE(4, 8)), t = dra_input(g, "t", DRA_I32, DRA_SHAPE(4));
     dra_token_losses(g, x, t, &pulls[0]);
-    check_refused(g, DRA_ERR_VALUE, "token_losses: pull -1, expected 0 or more");
+    check_refused(g, DRA_ERR_VALUE, "token_losses: l2wrap -1, expected 0 or more");
     g = check_graph();
     x = check_real(g, "x", DRA_SHAPE(4, 8)), t = dra_input(g, "t", DRA_I32, DRA_SHAPE(4));
     dra_value y = dra_cross_entropy(g, x, t, &pulls[1]), dx, again;
     dra_gradient(g, 1, &y, NULL, 1, &x, &dx);
     y = dra_sum_all(g, dx);
     dra_gradient(g, 1, &y, NULL, 1, &x, &again);
-    check_refused(g, DRA_ERR_GRAD, "token_losses_back: has no second derivative with pull");
+    check_refused(g, DRA_ERR_GRAD, "token_losses_back: has no second derivative with l2wrap");
 }
 
 int main(void)

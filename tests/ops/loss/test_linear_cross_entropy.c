@@ -116,7 +116,7 @@ static dra_value pulled(dra_graph *g, dra_value x, dra_value w, dra_value target
     const dra_value top = dra_max(g, z, (dra_axes){.n = 1, .axis = {-1}});
     const dra_value loss = dra_cross_entropy(g, z, target, NULL);
     return dra_add(g, loss,
-                   dra_affine(g, dra_sum_all(g, dra_square(g, top)), config->pull / 2 / N, 0));
+                   dra_affine(g, dra_sum_all(g, dra_square(g, top)), config->l2wrap / 2 / N, 0));
 }
 
 static dra_real x_data[N * C], w_data[V * C];
@@ -192,10 +192,10 @@ static void equals_the_composition(void **state)
     }
 }
 
-/* Both losses have the gradient of loss + pull / 2 mean(max^2), and show the loss alone. */
+/* Both losses have the gradient of loss + l2wrap / 2 mean(max^2), and show the loss alone. */
 static void pulls_at_the_largest_logit(void **state)
 {
-    const dra_cross_entropy_config pulling = {.pull = 0.3};
+    const dra_cross_entropy_config pulling = {.l2wrap = 0.3};
     fill_inputs(V);
     check_program fused = run_head(dra_linear_cross_entropy, &pulling);
     check_program rows = run_head(composed, &pulling), none = run_head(composed, NULL);
