@@ -336,9 +336,9 @@ dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *
     return s->tokenizer || m->tokenizer || lost ? st : DRA_OK;
 }
 
-double cli_guard_limit(const cli_source *s) { return s->state_limit > 0 ? s->state_limit : -1; }
+double cli_clamp_limit(const cli_source *s) { return s->state_limit > 0 ? s->state_limit : -1; }
 
-void cli_guard_set(const cli_source *s, dra_reader *r)
+void cli_clamp_set(const cli_source *s, dra_reader *r)
 {
     dra_reader_clamp(r, s->state_limit > 0);
     dra_reader_clamp_limit(r, s->state_limit > 0 ? s->state_limit : 0);
@@ -349,16 +349,15 @@ dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_vi
 {
     const dra_module module = dra_view_module(view);
     dra_status       st = dra_reader_create(m->device, &module, reader, err);
-    if (st == DRA_OK) cli_guard_set(s, *reader);
+    if (st == DRA_OK) cli_clamp_set(s, *reader);
     if (st == DRA_OK) st = dra_weights_bind(m->weights, *reader, err);
     return st == DRA_OK ? dra_states_create(m->device, module.state, B, states, err) : st;
 }
 
-void cli_guard_report(const char *verb, const cli_source *s, int64_t changed)
+void cli_clamp_report(const char *verb, const cli_source *s, int64_t changed)
 {
     if (changed > 0)
-        cli_line(stderr,
-                 "dra %s: the state guard changed %lld numbers that were not finite or beyond %g",
+        cli_line(stderr, "dra %s: clamped %lld numbers of states that were not finite or beyond %g",
                  verb, (long long)changed, s->state_limit);
 }
 

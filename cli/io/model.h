@@ -19,7 +19,7 @@ typedef struct cli_source {
     bool        skip_hash;   /* of weights */
     bool        quiet;       /* nothing is said of what a preset has and another memory has not */
     bool        maps;        /* layers shall show what they attend to */
-    double      state_limit; /* of the state guard; 0 or less: off */
+    double      state_limit; /* states are clamped to it; 0 or less: they are not */
 } cli_source;
 
 extern const char *const cli_dtypes[];
@@ -166,15 +166,15 @@ dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err
 /* The same where ids will do, too: m->tokenizer is NULL where a model has none that dra knows. */
 dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
-/* The state guard of a reader as --state-limit says; the same for a dra_generator_config. */
-void cli_guard_set(const cli_source *s, dra_reader *r);
-/* A reader of the model, with its weights and the guard, and states of B rows for it. `view` is
+/* Clamps the states of a reader as --state-limit says; the same for a dra_generator_config. */
+void cli_clamp_set(const cli_source *s, dra_reader *r);
+/* A reader of the model, with its weights and --state-limit, and states of B rows for it. `view` is
  * borrowed as long as the reader is used. */
 dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_view *view, int64_t B,
                            dra_reader **reader, dra_states **states, dra_error *err);
-double     cli_guard_limit(const cli_source *s);
-/* Says on stderr how many numbers the guard has changed, if any. */
-void cli_guard_report(const char *verb, const cli_source *s, int64_t changed);
+double     cli_clamp_limit(const cli_source *s);
+/* Says on stderr how many numbers were clamped, if any. */
+void cli_clamp_report(const char *verb, const cli_source *s, int64_t changed);
 /* Whether a model with learned positions has some for n more tokens. */
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 

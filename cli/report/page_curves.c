@@ -27,7 +27,7 @@ static const curve known[] = {
     {"grad_norm", "Gradient norm", "norm of all gradients", .smooth = true},
     {"tokens_per_second", "Tokens per second", "tokens/s", .from_zero = true, .smooth = true},
     {"skipped", "Skipped steps", "steps so far", .from_zero = true, .events = true},
-    {"guarded", "Clamped state entries", "entries so far", .from_zero = true, .events = true},
+    {"clamped", "Clamped state entries", "entries so far", .from_zero = true, .events = true},
     {"blend", "Blend", "share of the first memory", .from_zero = true},
 };
 

@@ -81,7 +81,7 @@ static dra_status load(serve_model *m, dra_error *err)
                                       .queue = a->queue,
                                       .chunk = a->chunk,
                                       .memory_limit = m->server->memory_limit,
-                                      .state_limit = cli_guard_limit(&m->from)};
+                                      .state_limit = cli_clamp_limit(&m->from)};
     return dra_engine_create(&config, &m->engine, err);
 }
 

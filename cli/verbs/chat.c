@@ -163,7 +163,7 @@ static int run(const void *args)
         if (a->state_out && cli_output_arrived()) st = cli_chat_save(&c, a->state_out, &err);
     }
     const bool stopped = cli_chat_stopped(&c);
-    if (c.generator) cli_guard_report("chat", &a->from, dra_generator_clamped(c.generator));
+    if (c.generator) cli_clamp_report("chat", &a->from, dra_generator_clamped(c.generator));
     cli_lines_close(lines);
     cli_chat_close(&c);
     if (st != DRA_OK) return cli_fail(&err);

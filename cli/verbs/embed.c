@@ -294,7 +294,7 @@ static int run(const void *given)
     dra_status st = open(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = write(&w, &err);
-    if (w.reader) cli_guard_report("embed", &w.a->from, dra_reader_clamped(w.reader));
+    if (w.reader) cli_clamp_report("embed", &w.a->from, dra_reader_clamped(w.reader));
     free(w.order);
     free(w.sums);
     free(w.out);

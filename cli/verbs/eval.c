@@ -366,7 +366,7 @@ static void print_json(const work *w, double loss, double bits, double rate)
         printf(", \"convention\": \"%s\", \"context\": %lld, \"stride\": %lld",
                w->windows.halves ? "second halves" : "sliding windows",
                (long long)w->windows.context, (long long)w->windows.stride);
-    printf(", \"guarded\": %lld", (long long)dra_reader_clamped(w->reader));
+    printf(", \"clamped\": %lld", (long long)dra_reader_clamped(w->reader));
     if (bad) printf(", \"not_finite\": %lld", (long long)bad);
     puts("}");
 }
@@ -406,7 +406,7 @@ static dra_status eval_texts(work *w, dra_error *err)
     if (st == DRA_OK && w->a->per_token)
         st = cli_token_scores_write(&w->scores, w->a->per_token, w->corpus, w->m.tokenizer, err);
     if (st == DRA_OK) st = print(w, err);
-    if (st == DRA_OK) cli_guard_report("eval", &w->a->from, dra_reader_clamped(w->reader));
+    if (st == DRA_OK) cli_clamp_report("eval", &w->a->from, dra_reader_clamped(w->reader));
     return st;
 }
 

@@ -127,7 +127,7 @@ static int run(const void *args)
     dra_status st = forward_open(&w, &err);
     if (st == DRA_OK) st = forward_read(&w, &err);
     if (st == DRA_OK) st = forward_write(&w, &err);
-    if (w.reader) cli_guard_report("forward", &w.a->from, dra_reader_clamped(w.reader));
+    if (w.reader) cli_clamp_report("forward", &w.a->from, dra_reader_clamped(w.reader));
     forward_close(&w);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }

@@ -272,7 +272,7 @@ static dra_status open_generator(work *w, dra_error *err)
                                     .sampler = cli_sampler_config(&a->how, &w->biases),
                                     .rows = w->rows,
                                     .samples = a->prompts ? 1 : a->count,
-                                    .state_limit = cli_guard_limit(&a->from),
+                                    .state_limit = cli_clamp_limit(&a->from),
                                     .n_amateurs = (int)w->amateurs.count,
                                     .amateurs = w->amateurs.list,
                                     .alpha = a->search.alpha,
@@ -471,7 +471,7 @@ static void print_json(const work *w)
         putchar('}');
     }
     printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %s, "
-           "\"tokens_per_second\": %s, \"guarded\": %lld}\n",
+           "\"tokens_per_second\": %s, \"clamped\": %lld}\n",
            w->rows > 1 ? "]" : "", (long long)read,
            cli_json_number((double)read / w->reading, 6, room[0]),
            cli_json_number((double)written / w->writing, 6, room[1]),
@@ -580,7 +580,7 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     if (cli_continues(&w.a->other)) return run_other(w.a);
     const dra_status st = w.a->unmask.steps ? run_unmask(&w, &err) : run_text(&w, &err);
-    if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_clamped(w.generator));
+    if (w.generator) cli_clamp_report("generate", &w.a->from, dra_generator_clamped(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows * (w.beams ? w.beams : 1); b++) free(w.pages[b].text);
     free(w.prompt);

@@ -162,8 +162,9 @@ static const cli_option options[] = {
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
      "NAME=X"},
-    {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "clamp carried states to bounds in all steps"},
-    {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
+    {"clamp-states", CLI_FLAG, TRAIN(clamp_states), 0, 0,
+     "clamp carried states to bounds in all steps"},
+    {"clamp-steps", CLI_INT, TRAIN(clamp_steps), -1, 1e12,
      "clamp them in the first N steps only; 0: never", .unset = "2000", .flags = CLI_ZERO},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
      "state dropout: share of tokens that are read but not written", .unset = "none",

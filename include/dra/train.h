@@ -310,10 +310,10 @@ typedef struct dra_train_config {
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_AUX_COUNT];
-    bool            guard;       /* holds carried states within bounds in all steps */
-    int64_t         guard_steps; /* in the first N steps only; 0: 2000 */
-    double          skip;        /* state dropout: this share of tokens is read, but not written */
-    double          forget;      /* the same with an exact count in a row, see dra_marks_forget() */
+    bool            clamp_states; /* holds carried states within bounds in all steps */
+    int64_t         clamp_steps;  /* in the first N steps only; 0: 2000 */
+    double          skip;         /* state dropout: this share of tokens is read, but not written */
+    double          forget; /* the same with an exact count in a row, see dra_marks_forget() */
     bool            recompute;
     dra_precision   precision;
     bool            carry;       /* rows continue where they stopped, with their state */

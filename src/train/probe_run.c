@@ -171,7 +171,7 @@ static dra_status train_step(work *w, dra_error *err)
                                           .chunk = w->chunk,
                                           .seed = (uint64_t)t->seed,
                                           .step = (uint64_t)step,
-                                          .clamp = t->guard};
+                                          .clamp = t->clamp_states};
     dra_microbatch_result   r = {0};
     double                  norm = NAN;
     dra_status st = make_rows(w, DRA_SPLIT_TRAIN, (step - 1) * t->batch, t->batch, err);

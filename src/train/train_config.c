@@ -97,8 +97,8 @@ static const dra_field fields[] = {
      .max = 1e9,
      .zero = true},
     {TRAIN(add, OBJECT), .fields = add_fields},
-    {TRAIN(guard, BOOL)},
-    {TRAIN(guard_steps, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(clamp_states, BOOL)},
+    {TRAIN(clamp_steps, INT), .min = -1, .max = MOST, .zero = true},
     {TRAIN(skip, REAL), .max = 0.999, .zero = true},
     {TRAIN(forget, REAL), .max = 0.999, .zero = true},
     {TRAIN(recompute, BOOL)},
@@ -198,7 +198,7 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     set_count(&c->save_every, 500);
     set_count(&c->eval_every, dra_imax(1, (c->steps + 5) / 10));
     set_count(&c->keep, 2);
-    set_count(&c->guard_steps, 2000);
+    set_count(&c->clamp_steps, 2000);
 }
 
 dra_optimizer_config dra_train_optimizer(const dra_train_config *c)

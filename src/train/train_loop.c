@@ -46,12 +46,12 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const dra_batch        *b = &t->batch;
-    const bool              early = step <= c->guard_steps;
+    const bool              early = step <= c->clamp_steps;
     dra_status              st = dra_gradients_begin(t->gradients, false, err);
     dra_batch_part          room;
     dra_microbatch          q = {.chunks = dra_trainer_chunks(t, b->T),
                                  .chunk = t->chunk,
-                                 .clamp = (c->carry || c->chunk) && (c->guard || early),
+                                 .clamp = (c->carry || c->chunk) && (c->clamp_states || early),
                                  .seed = (uint64_t)c->seed};
     for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
         const double counts = dra_batch_cut(b, k * t->rows, t->rows, &room, &q);
@@ -185,7 +185,7 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
         put_real(&l, e->measure_name[k], e->measure[k]);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (t->at.train.add[k] != 0) put_real(&l, dra_aux_name((dra_aux_kind)k), e->aux[k]);
-    if (t->at.train.guard || e->clamped) put_count(&l, "guarded", e->clamped);
+    if (t->at.train.clamp_states || e->clamped) put_count(&l, "clamped", e->clamped);
     return dra_runlog_write(&t->log, &l.json, l.object, err);
 }
 

@@ -186,7 +186,7 @@ static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
 
 /* A microbatch of a stage, without its tokens. States are clamped at first, or always, or never;
  * either way has its programs. */
-static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *bytes,
+static dra_status measure_stage(dra_trainer *t, int stage, bool clamp, size_t *bytes,
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -200,7 +200,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                  .mark = dra_trainer_marked(t) ? mark : NULL,
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
-                                 .clamp = guard,
+                                 .clamp = clamp,
                                  .context = S ? &context : NULL};
     if (!mark) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     for (int64_t b = 0; b < t->rows; b++)
@@ -222,15 +222,15 @@ static dra_status measure_eval(dra_trainer *t, size_t *bytes, dra_error *err)
 static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const int64_t           guarded = c->guard ? c->steps : dra_imin(c->guard_steps, c->steps);
-    const bool              guards = (c->carry || c->chunk) && guarded > 0;
-    size_t                  evaluation = 0;
-    dra_status              st = t->reader ? measure_eval(t, &evaluation, err) : DRA_OK;
+    const int64_t clamped = c->clamp_states ? c->steps : dra_imin(c->clamp_steps, c->steps);
+    const bool    clamps = (c->carry || c->chunk) && clamped > 0;
+    size_t        evaluation = 0;
+    dra_status    st = t->reader ? measure_eval(t, &evaluation, err) : DRA_OK;
     for (int i = 0; i < c->stages && st == DRA_OK; i++) {
         const int64_t steps = steps_of(c, i), from = c->stage[i].from;
         if (steps == 0) continue;
-        if (guards && from < guarded) st = measure_stage(t, i, true, &p->activations, err);
-        if (st == DRA_OK && (!guards || from + steps > guarded))
+        if (clamps && from < clamped) st = measure_stage(t, i, true, &p->activations, err);
+        if (st == DRA_OK && (!clamps || from + steps > clamped))
             st = measure_stage(t, i, false, &p->activations, err);
         p->run_tokens = add_tokens(p->run_tokens, c->batch, dra_trainer_tokens(t, i), steps);
     }

@@ -348,13 +348,13 @@ too_large() {
 reports_before_the_run() {
     says '^model .* parameters$' "$dra" train --preset dra-gru-tiny --set dim=32 --set depth=1 \
         --set heads=2 --data text --out report --steps 12 --batch 2 --context 16:0,32:6 \
-        --add drift=0.1 --guard \
+        --add drift=0.1 --clamp-states \
         --sample-every 12 --sample-prompt "line " --sample-tokens 5 || return 1
     [ ! -s "$out" ] && grep -q '^data .* tokens$' "$err" &&
         grep -q '^run  *12 steps of 2 x 16, 32 (from step 7 on) tokens: 576 tokens' "$err" &&
         grep -q '^memory .*weights .*activations ' "$err" && grep -q '^time ' "$err" &&
         grep -q '^sample  *line ' "$err" && grep -q '"sample":"line ' report/log.jsonl &&
-        grep -q '"drift":[0-9.e-]*,"guarded":0' report/log.jsonl &&
+        grep -q '"drift":[0-9.e-]*,"clamped":0' report/log.jsonl &&
         says 'report has all' "$dra" train --resume --out report --data text &&
         grep -q '"steps": 12' report/train/config.json && return 0
     cat "$err" report/log.jsonl

@@ -367,19 +367,19 @@ going_on() {
     [ "$all" = "$first, $(json_tokens "$out")" ]
 }
 
-# What the state guard changes is counted and said, by every verb; --state-limit is its bound.
-guard_is_reported() {
-    says="the state guard changed [1-9][0-9]* numbers that were not finite or beyond 1e-05"
+# What is clamped in states is counted and said, by every verb; --state-limit is its bound.
+clamping_is_reported() {
+    says="clamped [1-9][0-9]* numbers of states that were not finite or beyond 1e-05"
     run 0 forward --model m --tokens $list --out a --state-out s && [ ! -s "$err" ] || return 1
     for way in "generate --model m --state-in s --tokens 2 --json" \
         "eval --model m --data story.txt --json" \
         "forward --model m --tokens $list --state-in s --out b"; do
         # shellcheck disable=SC2086 # a list of options
         { run 0 $way --state-limit 1e-5 && grep -q "^dra ${way%% *}: $says" "$err"; } || return 1
-        case $way in *json) is_json "$out" && [ "$(number guarded)" -gt 0 ] || return 1 ;; esac
+        case $way in *json) is_json "$out" && [ "$(number clamped)" -gt 0 ] || return 1 ;; esac
         # shellcheck disable=SC2086
         { run 0 $way --state-limit 0 && [ ! -s "$err" ]; } || return 1
-        case $way in *json) [ "$(number guarded)" -eq 0 ] || return 1 ;; esac
+        case $way in *json) [ "$(number clamped)" -eq 0 ] || return 1 ;; esac
     done
     echo Once | "$dra" chat --seed 0 --model m --tokens 2 --state-limit 1e-5 >"$out" 2>"$err" &&
         grep -q "^dra chat: $says" "$err"
@@ -572,7 +572,7 @@ check "what is not finite is null" null_where_not_finite
 check "eval: no file" failed "nothing.txt: cannot open" eval --model m --data nothing.txt
 check "generate continues" going_on
 check "generate continues from forward" going_on_from_forward
-check "the state guard says what it did" guard_is_reported
+check "what was clamped is said" clamping_is_reported
 check "samples equal single runs" samples_equal_single_runs
 check "stop strings" stops
 check "matrices in bf16" generate_in_bf16

@@ -1,5 +1,5 @@
 /* The stability kit: norms of values and items, the first spread of logits, recurrent matrices in
- * bounds, state dropout and the state guard. The harness of mixers puts most of it through its
+ * bounds, state dropout, clamping. The harness of mixers puts most of it through its
  * invariants; here are its values. */
 #include "plain.h"
 #include "memory/memory.h"
@@ -357,7 +357,7 @@ static void skips_depend_on_place_alone(void **state)
     for (int i = 0; i < LONG; i++) assert_int_equal(part[i], 0);
 }
 
-/* ---- the state guard ------------------------------------------------------------------------- */
+/* ---- clamping -------------------------------------------------------------------------------- */
 
 static void write_number(dra_states *s, const dra_specs *specs, const char *name, size_t at,
                          double x)
@@ -385,7 +385,7 @@ static double largest(const dra_states *s, const dra_specs *specs, const char *n
     return most;
 }
 
-static void the_guard_mends_states(void **state)
+static void states_are_clamped(void **state)
 {
     const dra_mixer_config config = {SIZES,
                                      .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
@@ -414,7 +414,7 @@ static void the_guard_mends_states(void **state)
     close_reading(&r);
 }
 
-static void the_guard_has_a_bound_to_set(void **state)
+static void the_bound_can_be_set(void **state)
 {
     const dra_mixer_config config = {SIZES,
                                      .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
@@ -441,7 +441,7 @@ static void the_guard_has_a_bound_to_set(void **state)
     close_reading(&r);
 }
 
-static void the_guard_changes_no_bit(void **state)
+static void clamping_changes_no_bit(void **state)
 {
     static const dra_memory_config memories[] = {
         {"append"}, {"gru"}, {"wkv"}, {"delta"}, {"slots", .slots = 3}};
@@ -468,7 +468,7 @@ static void the_guard_changes_no_bit(void **state)
 }
 
 /* What was changed passes no gradient. */
-static void the_guard_stops_gradients(void **state)
+static void clamping_stops_gradients(void **state)
 {
     const dra_mixer_config config = {SIZES, .a = {"ema", .retrieval = "none"}};
     subject                s = open_subject(&config, 1, 2);
@@ -512,10 +512,10 @@ int main(void)
         cmocka_unit_test(spectral_divides_large_matrices),
         cmocka_unit_test(weight_norm_sets_lengths),
         cmocka_unit_test(skips_depend_on_place_alone),
-        cmocka_unit_test(the_guard_mends_states),
-        cmocka_unit_test(the_guard_has_a_bound_to_set),
-        cmocka_unit_test(the_guard_changes_no_bit),
-        cmocka_unit_test(the_guard_stops_gradients),
+        cmocka_unit_test(states_are_clamped),
+        cmocka_unit_test(the_bound_can_be_set),
+        cmocka_unit_test(clamping_changes_no_bit),
+        cmocka_unit_test(clamping_stops_gradients),
     };
     return check_main("kit", specs, COUNT(specs), tests, COUNT(tests));
 }

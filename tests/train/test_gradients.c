@@ -226,7 +226,7 @@ static void dropout_knows_items_by_number(void **unused)
     close_course(&c);
 }
 
-/* Add-ons reach the gradient with their weight, also through layers computed again; a guard that
+/* Add-ons reach the gradient with their weight, also through layers computed again; a clamp that
  * does not fire and skipped tokens of no row change nothing. */
 static void addons_have_weights(void **unused)
 {
@@ -267,7 +267,7 @@ static void addons_have_weights(void **unused)
     q.states = states;
     expect_ok(dra_gradients_run(plain.gradients, &q, &s, &err), &err);
     assert_int_equal(s.clamped, 0);
-    expect_gradients(&plain, alone, "guard");
+    expect_gradients(&plain, alone, "clamp");
     for (int i = 0; i < dra_specs_count(dra_model_state(plain.model)); i++) {
         const dra_spec *p = dra_specs_at(dra_model_state(plain.model), i);
         const size_t    n = dra_states_size(states, i, 0);

@@ -54,7 +54,7 @@ static const struct row {
     {"added",
      "dra-slots-tiny",
      {"mixer.slots=4", "watch=8"},
-     {.add = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .guard = true, .accumulate = 2},
+     {.add = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .clamp_states = true, .accumulate = 2},
      {5}},
     {"sgd", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .nesterov = true}, {5, 10}},
     {"no momentum", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .momentum = -1}, {7}},

@@ -104,7 +104,7 @@ static void zeros_are_zeros(void **state)
     expect_ok(dra_train_config_parse("c.json", json, sizeof json - 1, &c, &err), &err);
     for (int i = 0; i < 2; i++) {
         assert_true(c.weight_decay < 0 && c.clip < 0 && c.warmup < 0 && c.min_lr < 0);
-        assert_true(c.beta1 < 0 && c.beta2 < 0 && c.eval_every < 0 && c.guard_steps < 0);
+        assert_true(c.beta1 < 0 && c.beta2 < 0 && c.eval_every < 0 && c.clamp_steps < 0);
         const dra_optimizer_config o = dra_train_optimizer(&c);
         assert_true(o.decay == 0 && o.clip == 0);
         near(dra_train_rate(&c, 1), 0.5);

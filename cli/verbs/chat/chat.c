@@ -122,7 +122,7 @@ dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state,
                                          .device = c->m.device,
                                          .tokenizer = c->m.tokenizer,
                                          .sampler = cli_sampler_config(&c->how, &c->biases),
-                                         .state_limit = cli_guard_limit(from)};
+                                         .state_limit = cli_clamp_limit(from)};
     st = dra_generator_create(&config, &c->generator, err);
     return st == DRA_OK && state ? begin_loaded(c, state, err) : st;
 }

@@ -259,7 +259,7 @@ static void print(const work *w)
     char         room[3][CLI_NUMBER];
     if (w->job->json)
         printf("{\"questions\": %lld, \"accuracy\": %s, \"accuracy_per_byte\": %s, \"headline\": "
-               "\"accuracy\", \"chance\": %s, \"guarded\": %lld}\n",
+               "\"accuracy\", \"chance\": %s, \"clamped\": %lld}\n",
                (long long)w->questions, cli_json_number(right, 9, room[0]),
                cli_json_number(per_byte, 9, room[1]), cli_json_number(chance, 9, room[2]),
                (long long)dra_reader_clamped(w->reader));
@@ -302,7 +302,7 @@ dra_status cli_eval_choices(const cli_eval_choices_job *job, dra_error *err)
         st = answer_file(w, job->data->text[i], err);
     if (st == DRA_OK) st = write_questions(w, err);
     if (st == DRA_OK) print(w);
-    if (st == DRA_OK) cli_guard_report("eval", job->from, dra_reader_clamped(w->reader));
+    if (st == DRA_OK) cli_clamp_report("eval", job->from, dra_reader_clamped(w->reader));
     if (w->out) fclose(w->out);
     free(w->text);
     dra_reader_destroy(w->reader);

@@ -155,7 +155,7 @@ dra_status forward_open(forward_work *w, dra_error *err)
     choose_view(w);
     const dra_module module = dra_view_module(&w->view);
     st = dra_reader_create(w->m.device, &module, &w->reader, err);
-    if (st == DRA_OK) cli_guard_set(&a->from, w->reader);
+    if (st == DRA_OK) cli_clamp_set(&a->from, w->reader);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
     return st == DRA_OK ? make_room(w, err) : st;
 }

@@ -213,7 +213,7 @@ static dra_status go_on(work *w, dra_error *err)
                                    .weights = w->m.weights,
                                    .device = w->m.device,
                                    .sampler = cli_sampler_config(w->t->how, NULL),
-                                   .state_limit = cli_guard_limit(w->t->from),
+                                   .state_limit = cli_clamp_limit(w->t->from),
                                    .B = w->in.B,
                                    .T = w->in.T,
                                    .mark = w->in.mark,
@@ -311,7 +311,7 @@ static dra_status print_json(const work *w, dra_error *err)
         if (st == DRA_OK) st = print_beams(w, b, err);
         putchar('}');
     }
-    printf("], \"guarded\": %lld}\n", (long long)w->out.clamped);
+    printf("], \"clamped\": %lld}\n", (long long)w->out.clamped);
     return st;
 }
 
@@ -349,7 +349,7 @@ int cli_continue(const cli_continue_task *t)
     if (st == DRA_OK) st = go_on(&w, &err);
     if (st == DRA_OK && t->other->out) st = write_file(&w, &err);
     if (st == DRA_OK) st = print(&w, &err);
-    cli_guard_report("generate", t->from, w.out.clamped);
+    cli_clamp_report("generate", t->from, w.out.clamped);
     dra_continued_free(&w.out);
     cli_beams_free(&w.beams);
     if (w.lines) free(w.sources.text);

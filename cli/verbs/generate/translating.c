@@ -30,7 +30,7 @@ static dra_status open_generator(const cli_translating *t, cli_beams *beams, dra
                                     .device = t->m->device,
                                     .sampler = cli_sampler_config(t->how, NULL),
                                     .rows = t->in->B,
-                                    .state_limit = cli_guard_limit(t->from)};
+                                    .state_limit = cli_clamp_limit(t->from)};
     beams->N = t->search->beam;
     beams->beam = calloc((size_t)(t->in->B * beams->N), sizeof *beams->beam);
     if (!beams->beam) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
