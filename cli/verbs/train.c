@@ -166,10 +166,10 @@ static const cli_option options[] = {
      "clamp carried states to bounds in all steps"},
     {"clamp-steps", CLI_INT, TRAIN(clamp_steps), -1, 1e12,
      "clamp them in the first N steps only; 0: never", .unset = "2000", .flags = CLI_ZERO},
-    {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
+    {"state-dropout", CLI_REAL, TRAIN(state_dropout), 0, 0.999,
      "state dropout: share of tokens that are read but not written", .unset = "none",
      .flags = CLI_ZERO},
-    {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
+    {"forgetful-mask", CLI_REAL, TRAIN(forgetful_mask), 0, 0.999,
      "the same with an exact count in each row, never of the first token: keys that nobody sees, "
      "as in a forgetful causal mask",
      .unset = "none", .flags = CLI_ZERO},

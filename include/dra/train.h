@@ -92,9 +92,9 @@ typedef struct dra_batches_config { /* all is borrowed */
     double               from, to;     /* as of a feed */
     bool                 carry, cross; /* of texts */
     bool                 once;         /* to measure: one epoch, and always the same is drawn */
-    double               skip, forget; /* as of a dra_train_config */
-    dra_progress         progress;     /* of dra_batches_evaluate(), in batches; may be NULL */
-    void                *user;         /* of progress */
+    double               state_dropout, forgetful_mask; /* as of a dra_train_config */
+    dra_progress         progress; /* of dra_batches_evaluate(), in batches; may be NULL */
+    void                *user;     /* of progress */
 } dra_batches_config;
 
 enum { DRA_BATCH_INPUTS = 8 };
@@ -309,11 +309,12 @@ typedef struct dra_train_config {
     dra_objective_config objective;
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
-    double          add[DRA_AUX_COUNT];
-    bool            clamp_states; /* holds carried states within bounds in all steps */
-    int64_t         clamp_steps;  /* in the first N steps only; 0: 2000 */
-    double          skip;         /* state dropout: this share of tokens is read, but not written */
-    double          forget; /* the same with an exact count in a row, see dra_marks_forget() */
+    double  add[DRA_AUX_COUNT];
+    bool    clamp_states;  /* holds carried states within bounds in all steps */
+    int64_t clamp_steps;   /* in the first N steps only; 0: 2000 */
+    double  state_dropout; /* this share of tokens is read, but not written */
+    /* The same with an exact count in a row, see dra_marks_forget(): forgetful causal masking. */
+    double          forgetful_mask;
     bool            recompute;
     dra_precision   precision;
     bool            carry;       /* rows continue where they stopped, with their state */

@@ -132,10 +132,12 @@ static dra_status draw(dra_batches *b, int64_t i, int64_t step, dra_batch *q, dr
                                       .step = c->once ? 0 : step,
                                       .row = c->once ? i * c->B : 0};
     dra_status                st = DRA_OK;
-    if (c->skip > 0) dra_marks_skip(q->mark, q->B, q->T, c->skip, c->seed, step, 0, NULL);
-    if (c->forget > 0) /* the last target of a text that is read as a whole is no token of it */
-        st = dra_marks_forget(q->mark, encodes(b) ? NULL : q->targets, q->B, q->T, c->forget,
-                              c->seed, step, 0, err);
+    if (c->state_dropout > 0)
+        dra_marks_skip(q->mark, q->B, q->T, c->state_dropout, c->seed, step, 0, NULL);
+    if (c->forgetful_mask >
+        0) /* the last target of a text that is read as a whole is no token of it */
+        st = dra_marks_forget(q->mark, encodes(b) ? NULL : q->targets, q->B, q->T,
+                              c->forgetful_mask, c->seed, step, 0, err);
     if (st == DRA_OK && q->targets) dra_objective_make(&c->objective, c->model, &rows);
     return st;
 }
@@ -198,7 +200,7 @@ int64_t dra_batches_examples(const dra_batches *b)
 bool dra_batches_marked(const dra_batches *b)
 {
     const dra_batches_config *c = &b->c;
-    if (c->skip > 0 || c->forget > 0 || encodes(b) || b->prefix) return true;
+    if (c->state_dropout > 0 || c->forgetful_mask > 0 || encodes(b) || b->prefix) return true;
     return b->feed ? c->carry || dra_feed_resets(b->feed)
                    : dra_model_config_of(c->model)->head.kind == DRA_HEAD_CLASSES;
 }

@@ -99,8 +99,8 @@ static const dra_field fields[] = {
     {TRAIN(add, OBJECT), .fields = add_fields},
     {TRAIN(clamp_states, BOOL)},
     {TRAIN(clamp_steps, INT), .min = -1, .max = MOST, .zero = true},
-    {TRAIN(skip, REAL), .max = 0.999, .zero = true},
-    {TRAIN(forget, REAL), .max = 0.999, .zero = true},
+    {TRAIN(state_dropout, REAL), .max = 0.999, .zero = true},
+    {TRAIN(forgetful_mask, REAL), .max = 0.999, .zero = true},
     {TRAIN(recompute, BOOL)},
     {TRAIN(precision, CHOICE), .choices = precisions},
     {TRAIN(carry, BOOL)},
@@ -172,7 +172,8 @@ static void set_number(double *x, double otherwise)
 static void take_zeros(dra_train_config *c)
 {
     int64_t *counts[] = {&c->chunk, &c->seed};
-    double  *numbers[] = {&c->split, &c->skip, &c->forget, &c->smoothing, &c->l2wrap};
+    double  *numbers[] = {&c->split, &c->state_dropout, &c->forgetful_mask, &c->smoothing,
+                          &c->l2wrap};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = dra_imax(0, *counts[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -277,10 +278,11 @@ static dra_status check_whole(const dra_train_config *c, dra_error *err)
 /* Where tokens are skipped, distances are those of tokens, which only a whole row knows. */
 static dra_status check_skips(const dra_train_config *c, const dra_model_config *m, dra_error *err)
 {
-    const char *what = c->forget > 0 ? "forget" : "skip";
-    if (c->forget > 0 && c->skip > 0)
-        return dra_fail(err, DRA_ERR_VALUE, "train: expected one of skip and forget, found both");
-    if (c->forget == 0 && c->skip == 0) return DRA_OK;
+    const char *what = c->forgetful_mask > 0 ? "forgetful_mask" : "state_dropout";
+    if (c->forgetful_mask > 0 && c->state_dropout > 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: expected one of state_dropout and forgetful_mask, found both");
+    if (c->forgetful_mask == 0 && c->state_dropout == 0) return DRA_OK;
     if (m->position.distance == DRA_DISTANCE_NONE || (!c->carry && !c->chunk)) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
                     "train: %s: the model's biases by distance (position.distance) need rows that "

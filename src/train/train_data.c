@@ -48,8 +48,8 @@ dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
     if (reads_all(t)) b.T = 0;
     b.seed = (uint64_t)c->seed;
     b.to = has_eval_data(t) ? 1 : 1 - c->split;
-    b.skip = c->skip;
-    b.forget = c->forget;
+    b.state_dropout = c->state_dropout;
+    b.forgetful_mask = c->forgetful_mask;
     if (t->stage == stage) return DRA_OK;
     dra_batches_destroy(t->batches);
     t->batches = NULL;

@@ -204,7 +204,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool clamp, size_t *b
                                  .context = S ? &context : NULL};
     if (!mark) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     for (int64_t b = 0; b < t->rows; b++)
-        mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;
+        mark[b] = c->state_dropout > 0 || c->forgetful_mask > 0 ? DRA_MARK_SKIP : 0;
     const dra_status st = dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
     free(mark);
     return st;

@@ -125,7 +125,7 @@ check "another objective is another run" another_objective_is_another_run
 check "evaluations agree" evaluations_agree
 check "eval knows the objective" eval_knows_the_objective
 check "other positions, shifted tokens, skips" run 0 train --config t5.json --tokenizer bytes \
-    --data text --out t5 --steps 2 --batch 2 --forget 0.2 --recompute
+    --data text --out t5 --steps 2 --batch 2 --forgetful-mask 0.2 --recompute
 check "forward" reads_at_once
 check "forward: chunks" refused --chunks "--chunks 2,1"
 check "forward: one chunk" refused --chunks "--chunks 3"

@@ -128,7 +128,7 @@ static void zeros_are_asked_again(void **state)
         const char      *text; /* NULL: may be */
     } rows[] = {{{.weight_decay = -1}, "resume: weight_decay was 0.01 and is 0.0 now"},
                 {{.seed = -1}, "resume: seed was 3 and is 0 now"},
-                {{.chunk = -1, .skip = -1}, NULL}};
+                {{.chunk = -1, .state_dropout = -1}, NULL}};
     dra_model *m = make_model("dra-gru-tiny");
     for (size_t i = 0; i < COUNT(rows); i++) {
         dra_train_config saved = {.seed = 3};
@@ -152,7 +152,7 @@ static void survives_json(void **state)
                           .schedule = DRA_SCHEDULE_LINEAR,
                           .precision = DRA_PRECISION_BF16,
                           .objective = {DRA_OBJECTIVE_MASKED, 0.25, -1},
-                          .forget = 0.125};
+                          .forgetful_mask = 0.125};
     dra_train_config b;
     char             text[4096];
     dra_error        err = {0};
@@ -206,8 +206,8 @@ static void what_cannot_be_is_refused(void **state)
             "train: context 257, but the model has learned positions for 256");
     refused(gpt, (dra_train_config){.carry = true},
             "train: carry: the model has learned positions, which end after 256 tokens");
-    refused(gru, (dra_train_config){.skip = 0.1, .forget = 0.1},
-            "train: expected one of skip and forget, found both");
+    refused(gru, (dra_train_config){.state_dropout = 0.1, .forgetful_mask = 0.1},
+            "train: expected one of state_dropout and forgetful_mask, found both");
     dra_error        err = {0};
     dra_train_config c = {.carry = true};
     assert_int_equal(dra_train_config_complete(&c, gru, &err), DRA_ERR_VALUE);
@@ -223,18 +223,20 @@ static void skipped_tokens_need_whole_rows(void **state)
     dra_model_config config;
     dra_model       *m = NULL;
     dra_error        err = {0};
-    dra_train_config whole = {.forget = 0.1};
+    dra_train_config whole = {.forgetful_mask = 0.1};
     expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
     config.positions = DRA_POSITIONS_NONE;
     config.position.distance = DRA_DISTANCE_ALIBI;
     expect_ok(dra_model_create(&config, &m, &err), &err);
     expect_ok(dra_train_config_complete(&whole, m, &err), &err);
-    refused(m, (dra_train_config){.forget = 0.1, .chunk = 8},
-            "train: forget: the model's biases by distance (position.distance) need rows that are "
-            "read as a whole, without chunk");
-    refused(m, (dra_train_config){.skip = 0.1, .carry = true},
-            "train: skip: the model's biases by distance (position.distance) need rows that are "
-            "read as a whole, without carry");
+    refused(
+        m, (dra_train_config){.forgetful_mask = 0.1, .chunk = 8},
+        "train: forgetful_mask: the model's biases by distance (position.distance) need rows that are "
+        "read as a whole, without chunk");
+    refused(
+        m, (dra_train_config){.state_dropout = 0.1, .carry = true},
+        "train: state_dropout: the model's biases by distance (position.distance) need rows that are "
+        "read as a whole, without carry");
     dra_model_destroy(m);
     m = make_model("xt-encoder-tiny");
     refused(m, (dra_train_config){.chunk = 8},

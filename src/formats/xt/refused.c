@@ -121,7 +121,7 @@ static const char *const others[] = {"embed_num_tokens",
 
 static const group groups[] = {
     {"the width of a context is cross_attn_dim_context", cross},
-    {"it is an option of training, dra train --forget P", forgetting},
+    {"it is an option of training, dra train --forgetful-mask P", forgetting},
     {"it belongs to the loss around a model, not to the model", losses},
     {"it follows from type", types},
     {"it belongs to another wrapper", models},

@@ -393,7 +393,7 @@ static const struct {
     {", 'num_cls_tokens': 2", XT_DECODER, "", "num_cls_tokens needs use_cls_token"},
     {", 'max_mem_len': 6", XT_ENCODER, "", "max_mem_len excludes type Encoder"},
     {", 'mask_prob': 0.1", XT_DECODER, "",
-     "mask_prob is not supported: it is an option of training, dra train --forget P"},
+     "mask_prob is not supported: it is an option of training, dra train --forgetful-mask P"},
     {"", XT_DECODER, ", 'causal': true",
      "attn_layers.causal is not supported: it follows from type"},
     {"", XT_DECODER, ", 'attn_sigmoid': true",

@@ -468,7 +468,7 @@ static const struct {
      "net of ContinuousAutoregressiveWrapper: expected ContinuousTransformerWrapper with a "
      "Decoder"},
     {"'wrapper': 'AutoregressiveWrapper', 'mask_prob': 0.15, 'net': {" TOKENS("'depth': 1") "}",
-     "mask_prob is not supported: it is an option of training, dra train --forget P"},
+     "mask_prob is not supported: it is an option of training, dra train --forgetful-mask P"},
     {"'wrapper': 'XValAutoregressiveWrapper', 'numerical_loss_weight': 2, 'net': {" XVAL "3}",
      "numerical_loss_weight is not supported: it belongs to the loss"},
     {"'wrapper': 'AutoregressiveWrapper', 'net': {" TOKENS("'depth': 1, 'ff_glue': true") "}",
