@@ -21,7 +21,7 @@ struct args {
     const char      *out, *context, *log, *prompt;
     const char      *text_key, *separator, *cache;
     cli_pairs        pairs;
-    cli_list         data, eval_data, add;
+    cli_list         data, eval_data, aux_loss;
     dra_train_config train;
     double           dropout, epochs;
     int64_t          sample_tokens;
@@ -158,7 +158,7 @@ static const cli_option options[] = {
      "xval: weight of squared errors of numbers", .unset = "1", .flags = CLI_ZERO},
     {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
      "dpo: how much a preference counts against the start", .unset = "0.1", .flags = CLI_ZERO},
-    {"add", CLI_LIST, AT(add), 0, 0,
+    {"aux-loss", CLI_LIST, AT(aux_loss), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
      "NAME=X"},
@@ -295,8 +295,8 @@ static int check(const struct args *a, dra_train_config *train)
     if (a->epochs > 0 && a->resume && !names_model(s))
         return cli_misused("train", "--epochs: a run that is resumed is made longer by --steps");
     if (check_log(a) != CLI_OK) return CLI_USAGE;
-    for (size_t i = 0; i < a->add.count; i++)
-        if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
+    for (size_t i = 0; i < a->aux_loss.count; i++)
+        if (cli_read_aux_loss(a->aux_loss.text[i], train) != CLI_OK) return CLI_USAGE;
     if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
     return cli_misused("train",
                        "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "

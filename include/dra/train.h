@@ -142,7 +142,7 @@ typedef struct dra_gradients_config {
     dra_objective_kind objective; /* whose loss is built */
     /* What is added to the loss: weight times what the model measures (`aux` of
      * its config), by dra_aux_kind. */
-    double add[DRA_AUX_COUNT];
+    double aux_loss[DRA_AUX_COUNT];
     /* What else the objective says, complete; its kind is not looked at. */
     dra_objective_config terms;
 } dra_gradients_config;
@@ -308,8 +308,8 @@ typedef struct dra_train_config {
      * "cosine". A causal model's own is not said when the config is complete. */
     dra_objective_config objective;
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
-     * watch for it. JSON: "add": {"drift": 0.1}. */
-    double  add[DRA_AUX_COUNT];
+     * watch for it. JSON: "aux_loss": {"drift": 0.1}. */
+    double  aux_loss[DRA_AUX_COUNT];
     bool    clamp_states;  /* holds carried states within bounds in all steps */
     int64_t clamp_steps;   /* in the first N steps only; 0: 2000 */
     double  state_dropout; /* this share of tokens is read, but not written */

@@ -71,9 +71,9 @@ static dra_value build_total(dra_graph *g, const dra_gradients *l)
     const dra_value part = dra_input(g, "part", DRA_REAL, (dra_shape){0});
     dra_value       total = dra_mul(g, dra_find_output(g, "loss"), share);
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
-        if (l->config.add[k] == 0) continue;
-        const dra_value more = dra_affine(g, dra_find_output(g, dra_aux_name(k)), l->config.add[k],
-                                          0);
+        if (l->config.aux_loss[k] == 0) continue;
+        const dra_value more = dra_affine(g, dra_find_output(g, dra_aux_name(k)),
+                                          l->config.aux_loss[k], 0);
         total = dra_add(g, total, dra_mul(g, more, part));
     }
     return total;

@@ -118,7 +118,7 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     if (!l) return out_of_memory(err);
     l->config = *config;
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (config->add[k] != 0 && !(dra_model_config_of(config->model)->aux >> k & 1)) {
+        if (config->aux_loss[k] != 0 && !(dra_model_config_of(config->model)->aux >> k & 1)) {
             free(l);
             return dra_fail(err, DRA_ERR_VALUE, "gradients: the model does not measure %s",
                             dra_aux_name(k));

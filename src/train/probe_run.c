@@ -79,7 +79,7 @@ static dra_status open_learner(work *w, dra_error *err)
                                     .eps = t->eps,
                                     .decay = fmax(0, t->weight_decay),
                                     .clip = fmax(0, t->clip)};
-    memcpy(l.add, t->add, sizeof l.add);
+    memcpy(l.aux_loss, t->aux_loss, sizeof l.aux_loss);
     dra_status st = dra_gradients_create(&l, &w->gradients, err);
     if (st == DRA_OK) st = dra_gradients_bind(w->gradients, c->weights, err);
     if (st == DRA_OK) st = dra_optimizer_create(&o, c->model, c->device, &w->optimizer, err);

@@ -177,7 +177,7 @@ dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_err
     if (resumes(c) && exists(c->folder, "train/config.json"))
         st = read_settings(c->folder, &before, err);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (c->train->add[k] != 0 || before.add[k] != 0) config.aux |= 1u << k;
+        if (c->train->aux_loss[k] != 0 || before.aux_loss[k] != 0) config.aux |= 1u << k;
     if (st == DRA_OK) st = dra_model_create(&config, out, err);
     if (st == DRA_OK && resumes(c) && !c->force) st = check_same(c->folder, *out, err);
     if (st == DRA_OK) return DRA_OK;

@@ -33,7 +33,7 @@ static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max =
         .name = n, .kind = DRA_FIELD_REAL, .offset = (k) * sizeof(double)                          \
     }
 
-static const dra_field add_fields[] = {ADD("drift", DRA_AUX_DRIFT),
+static const dra_field aux_fields[] = {ADD("drift", DRA_AUX_DRIFT),
                                        ADD("budget", DRA_AUX_BUDGET),
                                        ADD("diversity", DRA_AUX_DIVERSITY),
                                        ADD("size", DRA_AUX_SIZE),
@@ -96,7 +96,7 @@ static const dra_field fields[] = {
      .offset = offsetof(dra_train_config, objective.beta),
      .max = 1e9,
      .zero = true},
-    {TRAIN(add, OBJECT), .fields = add_fields},
+    {TRAIN(aux_loss, OBJECT), .fields = aux_fields},
     {TRAIN(clamp_states, BOOL)},
     {TRAIN(clamp_steps, INT), .min = -1, .max = MOST, .zero = true},
     {TRAIN(state_dropout, REAL), .max = 0.999, .zero = true},

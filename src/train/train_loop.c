@@ -184,7 +184,7 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
     for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k]; k++)
         put_real(&l, e->measure_name[k], e->measure[k]);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (t->at.train.add[k] != 0) put_real(&l, dra_aux_name((dra_aux_kind)k), e->aux[k]);
+        if (t->at.train.aux_loss[k] != 0) put_real(&l, dra_aux_name((dra_aux_kind)k), e->aux[k]);
     if (t->at.train.clamp_states || e->clamped) put_count(&l, "clamped", e->clamped);
     return dra_runlog_write(&t->log, &l.json, l.object, err);
 }

@@ -158,7 +158,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .objective = c->objective.kind,
                                             .terms = c->objective};
     const dra_optimizer_config optimizer = dra_train_optimizer(c);
-    memcpy(gradients.add, c->add, sizeof gradients.add);
+    memcpy(gradients.aux_loss, c->aux_loss, sizeof gradients.aux_loss);
     name_measures(t);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_gradients_create(&gradients, &t->gradients, err);

@@ -348,7 +348,7 @@ too_large() {
 reports_before_the_run() {
     says '^model .* parameters$' "$dra" train --preset dra-gru-tiny --set dim=32 --set depth=1 \
         --set heads=2 --data text --out report --steps 12 --batch 2 --context 16:0,32:6 \
-        --add drift=0.1 --clamp-states \
+        --aux-loss drift=0.1 --clamp-states \
         --sample-every 12 --sample-prompt "line " --sample-tokens 5 || return 1
     [ ! -s "$out" ] && grep -q '^data .* tokens$' "$err" &&
         grep -q '^run  *12 steps of 2 x 16, 32 (from step 7 on) tokens: 576 tokens' "$err" &&
@@ -450,8 +450,8 @@ check "no data" refused 2 "dra train: --data FILE is required, as in: dra train"
     "$dra" train --preset gpt2-tiny --out new
 check "context" refused 2 "T:STEP,..., T from 1 to 1048576, found '16:x'" \
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x
-check "add" refused 2 "--add: expected drift=X with a number X, found 'drif=1'" \
-    "$dra" train --preset dra-gru-tiny --data text --out new --add drif=1
+check "aux-loss" refused 2 "--aux-loss: expected drift=X with a number X, found 'drif=1'" \
+    "$dra" train --preset dra-gru-tiny --data text --out new --aux-loss drif=1
 check "momentum" refused 1 "train: momentum is 0.5, but optimizer adamw has none" \
     "$dra" train --preset gpt2-tiny --data text --out new --momentum 0.5
 check "optimizer" refused 2 "--optimizer: no such choice: 'lin'; did you mean lion?" \

@@ -50,7 +50,7 @@ static inline void open_changed(course *c, const char *preset, const change *lat
     config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
     config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (with->add[k] != 0) config.aux |= 1u << k;
+        if (with->aux_loss[k] != 0) config.aux |= 1u << k;
     config.dim = 16;
     config.heads = 2;
     config.depth = 2;

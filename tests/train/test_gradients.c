@@ -230,7 +230,7 @@ static void dropout_knows_items_by_number(void **unused)
  * does not fire and skipped tokens of no row change nothing. */
 static void addons_have_weights(void **unused)
 {
-    dra_gradients_config  with = {.add = {[DRA_AUX_DRIFT] = 0.3, [DRA_AUX_BUDGET] = 0.2}};
+    dra_gradients_config  with = {.aux_loss = {[DRA_AUX_DRIFT] = 0.3, [DRA_AUX_BUDGET] = 0.2}};
     course                plain = {0}, more = {0}, again = {0};
     dra_error             err = {0};
     dra_microbatch_result r, s;

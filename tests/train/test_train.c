@@ -66,7 +66,7 @@ static const struct row {
     {"added",
      "dra-slots-tiny",
      {"mixer.slots=4", "watch=8"},
-     {.add = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .clamp_states = true, .accumulate = 2},
+     {.aux_loss = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .clamp_states = true, .accumulate = 2},
      {5}},
     {"sgd", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .nesterov = true}, {5, 10}},
     {"no momentum", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .momentum = -1}, {7}},
@@ -340,7 +340,7 @@ static void logs_what_is_added(void **state)
     const dra_train_config plain = {.steps = 8, .batch = 4, .lr = 0.01, .log_every = 1};
     dra_train_config       added = plain;
     fixture                f;
-    added.add[DRA_AUX_SIZE] = 10;
+    added.aux_loss[DRA_AUX_SIZE] = 10;
     open_fixture(&f, "dra-slots-tiny", (const char *const[]){"mixer.slots=4", "watch=8", NULL},
                  put_text("text", story, 9));
     const watcher v = run_until(&f, in_scratch("plain"), &plain, 0);
@@ -468,14 +468,14 @@ static void refuses_another_run(void **state)
 /* What a program that resumes a run has to know: its model, measuring what its settings add. */
 static void runs_tell_their_model(void **state)
 {
-    const dra_train_config     train = {.steps = 4, .batch = 2, .add = {[DRA_AUX_DRIFT] = 0.1}};
-    const dra_train_config     none = {0};
-    const char                *run = in_scratch("tells"), *nothing = in_scratch("nothing");
-    const char *const          settings[] = {"watch=1", NULL};
-    fixture                    f;
-    dra_error                  err = {0};
-    dra_model                 *model = NULL;
-    dra_model_config           c;
+    const dra_train_config train = {.steps = 4, .batch = 2, .aux_loss = {[DRA_AUX_DRIFT] = 0.1}};
+    const dra_train_config none = {0};
+    const char            *run = in_scratch("tells"), *nothing = in_scratch("nothing");
+    const char *const      settings[] = {"watch=1", NULL};
+    fixture                f;
+    dra_error              err = {0};
+    dra_model             *model = NULL;
+    dra_model_config       c;
     const dra_run_model_config again = {run, &c, &none, .resume = true};
     assert_int_equal(1 << DRA_AUX_DRIFT, 1);
     open_fixture(&f, "dra-gru-tiny", settings, put_text("text", sentence, 9));

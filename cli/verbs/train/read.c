@@ -24,7 +24,7 @@ bool cli_read_stages(const char *text, dra_train_config *c)
     return c->stages > 0 && !*at && at[-1] != ',';
 }
 
-int cli_read_addition(const char *text, dra_train_config *c)
+int cli_read_aux_loss(const char *text, dra_train_config *c)
 {
     char         quoted[80], name[32];
     const size_t n = strcspn(text, "=");
@@ -32,10 +32,10 @@ int cli_read_addition(const char *text, dra_train_config *c)
     snprintf(name, sizeof name, "%.*s", (int)n, text);
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
         const char *known = dra_aux_name((dra_aux_kind)k);
-        if (strcmp(name, known) == 0 && text[n] && cli_read_real(text + n + 1, &c->add[k]))
+        if (strcmp(name, known) == 0 && text[n] && cli_read_real(text + n + 1, &c->aux_loss[k]))
             return CLI_OK;
         dra_guess_try(&guess, known);
     }
-    return cli_misused("train", "--add: expected %s=X with a number X, found %s",
+    return cli_misused("train", "--aux-loss: expected %s=X with a number X, found %s",
                        guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
 }

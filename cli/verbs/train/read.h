@@ -6,7 +6,7 @@
 
 /* --context: "256" or "128:0,256:1000". */
 bool cli_read_stages(const char *text, dra_train_config *c);
-/* --add: "drift=0.1". Returns the exit status; misuse is said. */
-int cli_read_addition(const char *text, dra_train_config *c);
+/* --aux-loss: "drift=0.1". Returns the exit status; misuse is said. */
+int cli_read_aux_loss(const char *text, dra_train_config *c);
 
 #endif
