@@ -59,7 +59,7 @@ dra_status cli_take_vocab(const cli_pairs *p, const dra_tokenizer *t, dra_model_
                           dra_error *err)
 {
     const dra_model_config *from = c->context_stack;
-    const bool              whole = c->visible == DRA_VISIBLE_WHOLE;
+    const bool              whole = c->visible == DRA_VISIBLE_BIDIRECTIONAL;
     c->vocab = dra_tokenizer_size(t) + (whole || (from && dra_tokenizer_end(t) < 0));
     return from && from->source.kind == DRA_SOURCE_TOKENS ? take_src_vocab(p, t, c, err) : DRA_OK;
 }

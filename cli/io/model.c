@@ -201,7 +201,7 @@ bool cli_is_encoder(const cli_source *s)
 {
     dra_model_config c;
     dra_error        err = {0};
-    return cli_source_config(s, &c, &err) == DRA_OK && c.visible == DRA_VISIBLE_WHOLE;
+    return cli_source_config(s, &c, &err) == DRA_OK && c.visible == DRA_VISIBLE_BIDIRECTIONAL;
 }
 
 int cli_causal_check(const char *verb, const cli_source *s, const char *what)

@@ -132,7 +132,7 @@ static const char *no_class(const dra_model_config *c, char *text, size_t size)
     text[0] = '\0';
     if (!dra_model_config_is_language(c))
         snprintf(text, size, "it is no language model");
-    else if (c->visible == DRA_VISIBLE_WHOLE)
+    else if (c->visible == DRA_VISIBLE_BIDIRECTIONAL)
         snprintf(text, size, "it is an encoder");
     else if (!rwkv && c->ff.kind > DRA_FF_RELU2)
         snprintf(text, size, "its feed-forward layers are not those of GPT-2");

@@ -139,7 +139,7 @@ static dra_status open(work *w, dra_error *err)
     if (st != DRA_OK) return st;
     const dra_model_config *c = dra_model_config_of(w->m.model);
     w->C = c->dim;
-    w->whole = c->visible == DRA_VISIBLE_WHOLE;
+    w->whole = c->visible == DRA_VISIBLE_BIDIRECTIONAL;
     w->pool = w->a->pool > POOL_FIRST ? POOL_FIRST : (pool)w->a->pool;
     st = read_texts(w, err);
     if (st != DRA_OK) return st;

@@ -126,7 +126,7 @@ static int prepare(const void *args, void *own)
 static dra_status open_objective(work *w, dra_error *err)
 {
     w->objective = w->a->objective;
-    w->encoder = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_WHOLE;
+    w->encoder = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_BIDIRECTIONAL;
     return dra_objective_complete(&w->objective, w->m.model, err);
 }
 

@@ -37,7 +37,7 @@ static const cli_option options[] = {
 static dra_status make_targets(const dra_model *m, cli_inputs *in, dra_error *err)
 {
     if (in->targets) return DRA_OK;
-    if (dra_model_config_of(m)->visible == DRA_VISIBLE_WHOLE)
+    if (dra_model_config_of(m)->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return cli_error(err, DRA_ERR_VALUE,
                          "--inputs: the model is an encoder, whose tokens see the next one; "
                          "expected a tensor targets");

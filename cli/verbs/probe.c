@@ -279,7 +279,7 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
     dra_status st = read_train(s, run, &r->train, err);
     if (st == DRA_OK) st = read_probe(&r->train, s, run, &r->probe, err);
     if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
-    if (st == DRA_OK && c.visible == DRA_VISIBLE_WHOLE)
+    if (st == DRA_OK && c.visible == DRA_VISIBLE_BIDIRECTIONAL)
         st = cli_error(err, DRA_ERR_VALUE,
                        "probe %s: %.200s is an encoder, whose tokens would see the answers",
                        r->probe.task, cli_sweep_value(s, MODEL, run));

@@ -331,7 +331,10 @@ static dra_status asked_config(const struct args *a, dra_model_config *c, dra_er
     return st;
 }
 
-static bool is_encoder(const dra_model_config *c) { return c->visible == DRA_VISIBLE_WHOLE; }
+static bool is_encoder(const dra_model_config *c)
+{
+    return c->visible == DRA_VISIBLE_BIDIRECTIONAL;
+}
 
 /* Tensors need no tokenizer. */
 static bool is_all_examples(const struct args *a, const dra_model_config *c)

@@ -32,9 +32,9 @@ typedef enum dra_distance_kind {
     DRA_DISTANCE_ALIBI    /* - slope |distance|, a fixed slope for each head   */
 } dra_distance_kind;
 typedef enum dra_visible_kind {
-    DRA_VISIBLE_CAUSAL, /* a token sees itself and those before: a decoder    */
-    DRA_VISIBLE_WHOLE,  /* it sees the whole text: an encoder, without a state */
-    DRA_VISIBLE_PREFIX  /* causal, but tokens of a prefix see all of it, see DRA_MARK_PREFIX */
+    DRA_VISIBLE_CAUSAL,        /* a token sees itself and those before: a decoder    */
+    DRA_VISIBLE_BIDIRECTIONAL, /* it sees the whole text: an encoder, without a state */
+    DRA_VISIBLE_PREFIX /* causal, but tokens of a prefix see all of it, see DRA_MARK_PREFIX */
 } dra_visible_kind;
 typedef enum dra_embed_norm_kind {
     DRA_EMBED_NORM_SAME, /* as all norms                                  */

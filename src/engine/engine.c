@@ -30,7 +30,7 @@ static dra_status check_model(const dra_engine_config *c, dra_error *err)
 {
     const dra_model_config *m = dra_model_config_of(c->model);
     const int32_t           size = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : 0;
-    if (!dra_model_config_is_language(m) || m->visible == DRA_VISIBLE_WHOLE)
+    if (!dra_model_config_is_language(m) || m->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
                         "engine: expected a model that reads and writes tokens from left to right");
     if (size > m->vocab)

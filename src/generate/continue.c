@@ -56,7 +56,7 @@ static dra_status check_kind(const work *w, dra_error *err)
 {
     const dra_head_kind head = w->m->head.kind;
     const int64_t       width = dra_model_head_width(w->c->model);
-    if (w->m->visible == DRA_VISIBLE_WHOLE)
+    if (w->m->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
                         "continue: the model is an encoder, whose tokens see later ones");
     if (w->own.kind == DRA_SOURCE_TOKENS && head == DRA_HEAD_TOKENS) {

@@ -52,7 +52,7 @@ static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err
     if (c->samples < 1 || c->samples > c->rows)
         return dra_fail(err, DRA_ERR_VALUE, "generator: %lld samples, expected 1 to %lld, the rows",
                         (long long)c->samples, (long long)c->rows);
-    if (dra_model_config_of(c->model)->visible == DRA_VISIBLE_WHOLE)
+    if (dra_model_config_of(c->model)->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the model is an encoder, whose tokens see later ones");
     if (c->prefix && dra_model_config_of(c->model)->visible != DRA_VISIBLE_PREFIX)

@@ -41,7 +41,7 @@ typedef struct work {
 static dra_status check_model(const work *w, dra_error *err)
 {
     const int64_t V = w->m->vocab, T = w->c->T, token = w->c->mask_token;
-    if (w->m->visible != DRA_VISIBLE_WHOLE || !dra_model_config_is_language(w->m))
+    if (w->m->visible != DRA_VISIBLE_BIDIRECTIONAL || !dra_model_config_is_language(w->m))
         return dra_fail(err, DRA_ERR_VALUE,
                         "unmask: the model is no encoder of tokens that puts out their logits");
     if (V < 2 || token >= V)

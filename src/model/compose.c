@@ -19,8 +19,9 @@ static dra_status open_other(const dra_model_config *from, const char *what, con
     dra_error        why = {0};
     if (!c.name[0]) snprintf(c.name, sizeof c.name, "%s", what);
     if (!c.source.input[0]) snprintf(c.source.input, sizeof c.source.input, "%s", input);
-    if (c.depth && c.visible != DRA_VISIBLE_WHOLE)
-        return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: expected visible whole", c.name);
+    if (c.depth && c.visible != DRA_VISIBLE_BIDIRECTIONAL)
+        return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: expected visible bidirectional",
+                        c.name);
     if (c.context_stack)
         return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: has a context of its own", c.name);
     if (dra_condition_used(&c))
@@ -53,8 +54,8 @@ dra_status dra_compose_open(dra_model *m, dra_error *err)
     if (prepend && st == DRA_OK)
         st = open_other(prepend, "prepend", prepend_input(&prepend->source), &m->prepend, err);
     if (st != DRA_OK || !prepend) return st;
-    if (m->config.visible != DRA_VISIBLE_WHOLE)
-        return dra_fail(err, DRA_ERR_VALUE, "model: prepend needs visible whole");
+    if (m->config.visible != DRA_VISIBLE_BIDIRECTIONAL)
+        return dra_fail(err, DRA_ERR_VALUE, "model: prepend needs visible bidirectional");
     if (!dra_source_length(&m->prepend->config))
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: stack %s: source: expected an image, or vectors with a length",

@@ -24,8 +24,8 @@ dra_status dra_head_check(const dra_model_config *c, dra_error *err)
     if ((h->pool || h->no_bias) && h->kind != DRA_HEAD_CLASSES)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: %s needs kind classes",
                         h->pool ? "pool" : "no_bias");
-    if (h->pool == DRA_POOL_CLS && c->visible != DRA_VISIBLE_WHOLE)
-        return dra_fail(err, DRA_ERR_VALUE, "model: head: pool cls needs visible whole");
+    if (h->pool == DRA_POOL_CLS && c->visible != DRA_VISIBLE_BIDIRECTIONAL)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: pool cls needs visible bidirectional");
     if (h->numbers && h->kind != DRA_HEAD_TOKENS)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: numbers needs kind tokens");
     if (h->kind == DRA_HEAD_TOKENS && c->tied == DRA_ON && c->source.kind != DRA_SOURCE_TOKENS)

@@ -371,7 +371,7 @@ dra_module dra_view_module(const dra_view *view)
                         m->state,
                         build_view,
                         view,
-                        .whole = m->config.visible == DRA_VISIBLE_WHOLE,
+                        .whole = m->config.visible == DRA_VISIBLE_BIDIRECTIONAL,
                         .prefix = m->config.visible == DRA_VISIBLE_PREFIX,
                         .start = dra_model_starts(&m->config),
                         .context = m->context != NULL,

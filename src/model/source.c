@@ -33,8 +33,8 @@ static dra_status check_image(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: source: patch is %lld, which does not divide size %lld",
                         (long long)s->patch, (long long)s->size);
-    if (c->visible != DRA_VISIBLE_WHOLE)
-        return dra_fail(err, DRA_ERR_VALUE, "model: source image needs visible whole");
+    if (c->visible != DRA_VISIBLE_BIDIRECTIONAL)
+        return dra_fail(err, DRA_ERR_VALUE, "model: source image needs visible bidirectional");
     if (c->positions == DRA_POSITIONS_LEARNED && c->context != patches(s))
         return dra_fail(err, DRA_ERR_VALUE, "model: context is %lld, but an image has %lld patches",
                         (long long)c->context, (long long)patches(s));

@@ -104,7 +104,7 @@ static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
     if (!m->value_dim) m->value_dim = c->value_dim;
     m->bias = c->bias;
     m->init = c->init;
-    m->whole = c->visible == DRA_VISIBLE_WHOLE;
+    m->whole = c->visible == DRA_VISIBLE_BIDIRECTIONAL;
     m->prefix = c->visible == DRA_VISIBLE_PREFIX;
     m->attention_dropout = dra_mixer_reads_time(m) ? c->attention_dropout : 0;
     m->maps = c->maps;

@@ -19,9 +19,9 @@ dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
     if (!c->xl.memory) return DRA_OK;
     if (c->context_stack) /* later pieces would have to be read without it */
         return dra_fail(err, DRA_ERR_VALUE, "model: xl.memory and a context exclude each other");
-    if (c->visible == DRA_VISIBLE_WHOLE)
+    if (c->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
-                        "model: xl.memory and visible whole exclude each "
+                        "model: xl.memory and visible bidirectional exclude each "
                         "other");
     if (c->memory_tokens)
         return dra_fail(err, DRA_ERR_VALUE,

@@ -11,7 +11,7 @@
 
 static bool encodes(const dra_batches *b)
 {
-    return dra_model_config_of(b->c.model)->visible == DRA_VISIBLE_WHOLE;
+    return dra_model_config_of(b->c.model)->visible == DRA_VISIBLE_BIDIRECTIONAL;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */

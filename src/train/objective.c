@@ -31,7 +31,7 @@ static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_v
 
 static bool is_encoder(const dra_model *m)
 {
-    return dra_model_config_of(m)->visible == DRA_VISIBLE_WHOLE;
+    return dra_model_config_of(m)->visible == DRA_VISIBLE_BIDIRECTIONAL;
 }
 
 static dra_status complete_next(dra_objective_config *c, const dra_model *m, dra_error *err)

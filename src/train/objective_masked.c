@@ -43,7 +43,7 @@ int64_t dra_mask_token(const dra_model_config *m, int64_t asked)
 dra_status dra_masked_complete(dra_objective_config *c, const dra_model *m, dra_error *err)
 {
     const int64_t V = dra_model_config_of(m)->vocab;
-    if (dra_model_config_of(m)->visible != DRA_VISIBLE_WHOLE)
+    if (dra_model_config_of(m)->visible != DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
                         "objective masked: the model is causal, not an encoder, and its logits are "
                         "those of the next token; expected next");

@@ -54,7 +54,7 @@ static dra_status complete(work *w, dra_error *err)
     if (m->vocab < w->p->vocab)
         return dra_fail(err, DRA_ERR_VALUE, "probe %s: needs %lld tokens, the model has %lld",
                         w->p->task, (long long)w->p->vocab, (long long)m->vocab);
-    if (m->visible == DRA_VISIBLE_WHOLE)
+    if (m->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
                         "probe %s: the model is an encoder, whose tokens would see the answers",
                         w->p->task);

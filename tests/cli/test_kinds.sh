@@ -10,11 +10,11 @@ cd "$scratch" || exit 1
 
 small='"dim": 16, "depth": 2, "heads": 2'
 encoder="\"encoder\": {\"vocab\": 20, $small, \"context\": 6, \"positions\": \"learned\",
-    \"visible\": \"whole\"}"
+    \"visible\": \"bidirectional\"}"
 decoder="\"decoder\": {\"vocab\": 22, $small, \"max_seq_len\": 8, \"positions\": \"learned\",
     \"layout\": \"acf\", \"tied\": false, \"context\": \"encoder\"}"
 image='"source": {"kind": "image", "size": 4, "patch": 2, "channels": 1}'
-vit="{\"model_type\": \"dra\", $small, \"visible\": \"whole\", \"positions\": \"learned\", $image"
+vit="{\"model_type\": \"dra\", $small, \"visible\": \"bidirectional\", \"positions\": \"learned\", $image"
 
 echo "{\"model_type\": \"dra\", \"stacks\": {$encoder, $decoder}}" >seq.json
 echo "$vit, \"head\": {\"kind\": \"classes\", \"dim\": 3}}" >vit.json
@@ -28,17 +28,17 @@ echo "{\"model_type\": \"dra\", \"vocab\": 5, $small, \"tied\": false,
     \"source\": {\"numbers\": true, \"number_token\": 3},
     \"head\": {\"numbers\": true, \"bias\": true}}" >xval.json
 echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
-    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\"}},
-    \"reader\": {$small, \"visible\": \"whole\", \"layout\": \"cf\",
+    \"visible\": \"bidirectional\", \"source\": {\"kind\": \"vectors\"}},
+    \"reader\": {$small, \"visible\": \"bidirectional\", \"layout\": \"cf\",
     \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
     \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >cross.json
-echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
+echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"bidirectional\", $image},
     \"text\": {\"vocab\": 22, $small, \"layout\": \"acf\", \"context\": \"eye\"}}}" >caption.json
-echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
+echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"bidirectional\", $image},
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
 
 echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
-    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}},
+    \"visible\": \"bidirectional\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}},
     \"text\": {\"vocab\": 22, $small,
     \"layout\": \"acf\", \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >words.json
 

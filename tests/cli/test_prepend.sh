@@ -10,14 +10,14 @@ cd "$scratch" || exit 1
 
 small='"dim": 16, "depth": 2, "heads": 2'
 encoder="\"encoder\": {\"vocab\": 20, $small, \"context\": 6, \"positions\": \"learned\",
-    \"visible\": \"whole\""
+    \"visible\": \"bidirectional\""
 decoder="\"decoder\": {\"vocab\": 22, $small, \"max_seq_len\": 8, \"positions\": \"learned\",
     \"layout\": \"acf\", \"tied\": false, \"context\": \"encoder\"}"
-eye="\"eye\": {$small, \"visible\": \"whole\",
+eye="\"eye\": {$small, \"visible\": \"bidirectional\",
     \"source\": {\"kind\": \"image\", \"size\": 4, \"patch\": 2, \"channels\": 1}}"
-two='"two": {"dim": 16, "depth": 0, "visible": "whole",
+two='"two": {"dim": 16, "depth": 0, "visible": "bidirectional",
     "source": {"kind": "vectors", "length": 2, "dim": 3}}'
-text="\"text\": {\"vocab\": 9, $small, \"visible\": \"whole\", \"prepend\": \"eye\""
+text="\"text\": {\"vocab\": 9, $small, \"visible\": \"bidirectional\", \"prepend\": \"eye\""
 stacks() { echo "{\"model_type\": \"dra\", \"stacks\": {$1}}"; }
 stacks "$eye, $encoder, \"prepend\": \"eye\"}, $decoder" >pali.json
 stacks "$two, $encoder, \"prepend\": \"two\"}, $decoder" >told.json

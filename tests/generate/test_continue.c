@@ -28,12 +28,12 @@ typedef struct subject {
 
 static const char encoder_decoder[] =
     "{\"model_type\":\"dra\",\"stacks\":{\"encoder\":{\"vocab\":20,\"dim\":16,\"depth\":1,"
-    "\"heads\":2,\"context\":12,\"positions\":\"learned\",\"visible\":\"whole\"},"
+    "\"heads\":2,\"context\":12,\"positions\":\"learned\",\"visible\": \"bidirectional\"},"
     "\"decoder\":{\"vocab\":22,\"dim\":16,\"depth\":2,\"heads\":2,\"max_seq_len\":40,"
     "\"positions\":\"learned\",\"layout\":\"acf\",\"tied\":false,\"context\":\"encoder\"}}}";
 static const char captions[] =
     "{\"model_type\":\"dra\",\"stacks\":{\"vit\":{\"dim\":16,\"depth\":1,\"heads\":2,"
-    "\"visible\":\"whole\",\"positions\":\"learned\",\"source\":{\"kind\":\"image\",\"size\":4,"
+    "\"visible\": \"bidirectional\",\"positions\":\"learned\",\"source\":{\"kind\":\"image\",\"size\":4,"
     "\"patch\":2,\"channels\":1}},\"text\":{\"vocab\":22,\"dim\":16,\"depth\":2,\"heads\":2,"
     "\"tied\":false,\"layout\":\"acf\",\"context\":\"vit\"}}}";
 #define SERIES(context)                                                                            \
@@ -358,7 +358,7 @@ static void expect_refused(const char *json, const char *text)
 
 static void refuses(void **unused)
 {
-    expect_refused("{\"model_type\":\"dra\",\"dim\":16,\"depth\":1,\"visible\":\"whole\","
+    expect_refused("{\"model_type\":\"dra\",\"dim\":16,\"depth\":1,\"visible\": \"bidirectional\","
                    "\"source\":{\"kind\":\"image\",\"size\":4,\"patch\":2},"
                    "\"head\":{\"kind\":\"classes\",\"dim\":3}}",
                    "continue: the model is an encoder, whose tokens see later ones");

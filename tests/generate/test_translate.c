@@ -17,7 +17,7 @@ enum { B = 3, V = 22, SOURCES = 20, S = 12, START = 21, N = 6 };
 
 static const char config[] =
     "{\"model_type\":\"dra\",\"stacks\":{\"encoder\":{\"vocab\":20,\"dim\":16,\"depth\":1,"
-    "\"heads\":2,\"context\":12,\"positions\":\"learned\",\"visible\":\"whole\"},"
+    "\"heads\":2,\"context\":12,\"positions\":\"learned\",\"visible\": \"bidirectional\"},"
     "\"decoder\":{\"vocab\":22,\"dim\":16,\"depth\":2,\"heads\":2,\"max_seq_len\":40,"
     "\"positions\":\"learned\",\"layout\":\"acf\",\"tied\":false,\"context\":\"encoder\"}}}";
 static const size_t  length[B] = {5, 3, 12};

@@ -27,10 +27,10 @@ static void expect_ok(dra_status st, const dra_error *err)
 /* ---- the models ------------------------------------------------------------------------------ */
 
 #define SIZES "\"dim\": 12, \"depth\": 2, \"heads\": 3, \"ff\": {\"dim\": 8}"
-#define ENCODER "\"vocab\": 11, \"visible\": \"whole\", " SIZES
+#define ENCODER "\"vocab\": 11, \"visible\": \"bidirectional\", " SIZES
 #define VIT                                                                                        \
     "\"source\": {\"kind\": \"image\", \"size\": 4, \"patch\": 2, \"channels\": 2}, "              \
-    "\"visible\": \"whole\", \"positions\": \"learned\", \"head\": {\"kind\": \"none\"}, " SIZES
+    "\"visible\": \"bidirectional\", \"positions\": \"learned\", \"head\": {\"kind\": \"none\"}, " SIZES
 
 typedef struct row {
     const char *name, *json;
@@ -45,7 +45,7 @@ static const row rows[] = {
      "}}",
      6, .src = true},
     {"learned positions, an encoder of another width with memory tokens",
-     "{\"encoder\": {\"vocab\": 11, \"visible\": \"whole\", \"dim\": 8, \"depth\": 1, "
+     "{\"encoder\": {\"vocab\": 11, \"visible\": \"bidirectional\", \"dim\": 8, \"depth\": 1, "
      "\"heads\": 2, \"ff\": {\"dim\": 8}, \"positions\": \"learned\", \"context\": 9, "
      "\"memory_tokens\": 2}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", "
      "\"max_seq_len\": 16, \"positions\": \"learned\", \"memory_tokens\": 2, " SIZES "}}",
@@ -356,7 +356,7 @@ static void refusals(void **state)
     expect_refused("{\"d\": {\"context\": \"e\", " ENCODER "}}", "e, which is no stack");
     expect_refused("{\"e\": {\"vocab\": 11, " SIZES
                    "}, \"d\": {\"vocab\": 11, \"context\": \"e\", " SIZES "}}",
-                   "stack e: expected visible whole");
+                   "stack e: expected visible bidirectional");
     expect_refused("{\"e\": {" ENCODER "}, \"d\": {\"vocab\": 11, \"layout\": \"af\", \"context\": "
                    "\"e\", " SIZES "}}",
                    "expected attention over the context");

@@ -18,7 +18,7 @@ static const sample samples[] = {
             "{\"init\": \"const\", \"value\": 0.5}}]}"},
     {"stacks",
      "{\"model_type\": \"dra\", \"stacks\": {\"encoder\": {\"vocab\": 9, \"dim\": 16, "
-     "\"depth\": 1, \"heads\": 2, \"context\": 8, \"visible\": \"whole\", "
+     "\"depth\": 1, \"heads\": 2, \"context\": 8, \"visible\": \"bidirectional\", "
      "\"head\": {\"kind\": \"none\"}}, "
      "\"decoder\": {\"vocab\": 9, \"dim\": 16, \"depth\": 1, \"heads\": 2, \"max_seq_len\": 8, "
      "\"context\": \"encoder\"}}}"},

@@ -30,19 +30,20 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"a learned token", MODEL(", \"visible\": \"whole\"" CLASSES("cls")), .classes = true,
+    {"a learned token", MODEL(", \"visible\": \"bidirectional\"" CLASSES("cls")), .classes = true,
      .whole = true},
     {"a learned token after memory tokens, dual norms, shifted tokens",
-     MODEL(", \"visible\": \"whole\", \"memory_tokens\": 2, \"block\": {\"norm\": \"dual\", "
-           "\"shift\": 1}, \"positions\": \"learned\"" CLASSES("cls")),
+     MODEL(
+         ", \"visible\": \"bidirectional\", \"memory_tokens\": 2, \"block\": {\"norm\": \"dual\", "
+         "\"shift\": 1}, \"positions\": \"learned\"" CLASSES("cls")),
      .classes = true, .whole = true},
     {"a learned token, streams",
-     MODEL(", \"visible\": \"whole\", \"block\": {\"streams\": 2}" CLASSES("cls")), .classes = true,
-     .whole = true},
+     MODEL(", \"visible\": \"bidirectional\", \"block\": {\"streams\": 2}" CLASSES("cls")),
+     .classes = true, .whole = true},
     {"the last token", MODEL(CLASSES("last")), .classes = true, .whole = true},
     {"the last token of an encoder after memory tokens",
-     MODEL(", \"visible\": \"whole\", \"memory_tokens\": 2" CLASSES("last")), .classes = true,
-     .whole = true},
+     MODEL(", \"visible\": \"bidirectional\", \"memory_tokens\": 2" CLASSES("last")),
+     .classes = true, .whole = true},
     {"norms by a condition", MODEL(", \"norm_gain\": \"condition\""), .condition = C},
     {"layer norms and branches by a condition, through a network",
      MODEL(
@@ -58,10 +59,12 @@ static const row rows[] = {
      MODEL(", \"norm\": \"unit\", \"norm_gain\": \"condition\", \"block\": {\"norm\": \"dual\"}"),
      .condition = C},
     {"norms by a condition, streams, a learned token",
-     MODEL(", \"visible\": \"whole\", \"norm_gain\": \"condition\", \"block\": {\"streams\": 2, "
-           "\"branch_gate\": true}" CLASSES("cls")),
+     MODEL(
+         ", \"visible\": \"bidirectional\", \"norm_gain\": \"condition\", \"block\": {\"streams\": 2, "
+         "\"branch_gate\": true}" CLASSES("cls")),
      .classes = true, .condition = C, .whole = true},
-    {"the mean", MODEL(", \"visible\": \"whole\"" CLASSES("mean")), .classes = true, .whole = true},
+    {"the mean", MODEL(", \"visible\": \"bidirectional\"" CLASSES("mean")), .classes = true,
+     .whole = true},
 };
 
 static void expect_ok(dra_status st, const dra_error *err)
@@ -317,7 +320,7 @@ static void refused(void **state)
          "model: embed_norm next to norm_gain condition: expected embed_norm_kind layer"},
         {MODEL(", \"block\": {\"branch_gate\": true, \"branch_scale\": true}"),
          "layer 0: block: branch_gate and branch_scale exclude each other"},
-        {MODEL(CLASSES("cls")), "model: head: pool cls needs visible whole"},
+        {MODEL(CLASSES("cls")), "model: head: pool cls needs visible bidirectional"},
         {MODEL(", \"head\": {\"pool\": \"last\"}"), "model: head: pool needs kind classes"},
         {MODEL(", \"head\": {\"no_bias\": true}"), "model: head: no_bias needs kind classes"},
     };

@@ -33,7 +33,7 @@ static dra_model *make_model(const char *const *settings)
 
 static dra_model *make_encoder(void)
 {
-    return make_model((const char *const[]){"visible=whole", NULL});
+    return make_model((const char *const[]){"visible=bidirectional", NULL});
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -384,7 +384,7 @@ static void keys_and_values_get_no_gradient(void **state)
         {"tied=false", "positions=none", "position={\"distance\": \"alibi\"}", "depth=3"},
         {"tied=false", "mixer.mem_kv=2", "memory_tokens=3"},
         {"tied=false", "mixer.talk_before=true", "mixer.topk=3"},
-        {"tied=false", "visible=whole"},
+        {"tied=false", "visible=bidirectional"},
     };
     static const int32_t ids[] = {1, 2, 3, 4, 7, 5, 6, 8, 9, 10},
                          targets[] = {2, 3, 4, 7, -1, 6, 8, 9, 10, 11};

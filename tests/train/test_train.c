@@ -49,7 +49,7 @@ static const struct row {
      {0},
      {.forgetful_mask = 0.3, .carry = true, .chunk = 5},
      {5}},
-    {"masked", "gpt2-tiny", {"visible=whole"}, {.accumulate = 2, .split = 0.2}, {3, 8}},
+    {"masked", "gpt2-tiny", {"visible=bidirectional"}, {.accumulate = 2, .split = 0.2}, {3, 8}},
     {"encoder",
      "xt-encoder-tiny",
      {"position.scale=0.25"},
@@ -198,7 +198,7 @@ static void accumulating_and_chunks_change_nothing(void **state)
 static void masks_do_not_depend_on_microbatches(void **state)
 {
     fixture f;
-    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=bidirectional", NULL},
                  put_text("text", story, 9));
     const double whole = loss_after(&f, "masked.one", (dra_train_config){0});
     const double parts = loss_after(&f, "masked.four", (dra_train_config){.accumulate = 4});
@@ -211,7 +211,7 @@ static void evaluations_can_be_compared(void **state)
 {
     fixture f;
     double  loss[2];
-    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=bidirectional", NULL},
                  put_text("text", story, 9));
     for (int i = 0; i < 2; i++) {
         const dra_train_config   c = {.steps = 1, .batch = i ? 6 : 2, .split = 0.4};
@@ -270,7 +270,7 @@ static void encoders_do_not_see_pads(void **state)
     dra_error              err = {0};
     double                 loss;
     open_fixture(
-        &f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+        &f, "gpt2-tiny", (const char *const[]){"visible=bidirectional", NULL},
         put_text("text", "thirty-seven tokens, three are left: ", 2)); /* 74 = 4 * 16 + 10 */
     dra_trainer_config config = trainer_config(&f, in_scratch("pads"), &c);
     config.eval_data = f.data;

@@ -250,7 +250,7 @@ dra_status cli_quant_measure(const cli_quant_config *c, cli_quant_report *out, d
     *out = (cli_quant_report){0};
     if (st == DRA_OK) {
         const dra_model_config *m = dra_model_config_of(w.old.model);
-        out->language = dra_model_config_is_language(m) && m->visible != DRA_VISIBLE_WHOLE;
+        out->language = dra_model_config_is_language(m) && m->visible != DRA_VISIBLE_BIDIRECTIONAL;
         out->bytes_before = bytes_of(&w.old);
         out->bytes_after = bytes_of(&w.new);
         if (out->language && !c->text && !c->tokenizer && m->vocab != 256)

@@ -194,7 +194,7 @@ static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int
 {
     const int64_t T = w->in.T, first = T - w->keep;
     const size_t  row = (size_t)w->V * sizeof *x;
-    const bool    whole = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_WHOLE;
+    const bool    whole = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_BIDIRECTIONAL;
     for (int64_t t = from + n - made; t < from + n; t++, x += w->V) {
         const int64_t i = b * T + t;
         const bool    pad = cli_is_pad(&w->in, i);

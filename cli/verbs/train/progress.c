@@ -296,7 +296,7 @@ void cli_progress_totals(const cli_train_progress *w, FILE *out)
 void cli_progress_next(const char *folder, const dra_model *model, bool text, FILE *out)
 {
     const dra_model_config *c = dra_model_config_of(model);
-    const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_WHOLE;
+    const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_BIDIRECTIONAL;
     const bool translates = c->context_stack &&
                             c->context_stack->source.kind == DRA_SOURCE_TOKENS &&
                             c->head.kind == DRA_HEAD_TOKENS;

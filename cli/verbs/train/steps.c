@@ -46,7 +46,7 @@ static bool writes_text(const cli_train_data *d)
 {
     const dra_model_config *c = dra_model_config_of(d->model);
     return d->tokenizer && d->data && dra_model_config_is_language(c) &&
-           c->visible != DRA_VISIBLE_WHOLE;
+           c->visible != DRA_VISIBLE_BIDIRECTIONAL;
 }
 
 void cli_train_samples(const cli_train_data *d, dra_train_config *c)

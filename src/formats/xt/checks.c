@@ -281,7 +281,7 @@ static dra_status check_image(const checking *k)
     if (x->c.source.size % x->c.source.patch)
         return refuse(k, "image_size is %lld, expected a multiple of patch_size, %lld",
                       (long long)x->c.source.size, (long long)x->c.source.patch);
-    if (x->c.visible != DRA_VISIBLE_WHOLE)
+    if (x->c.visible != DRA_VISIBLE_BIDIRECTIONAL)
         return refuse(k, "attn_layers.type is %s, expected Encoder", dra_xt_types[x->c.visible]);
     if (x->c.memory_tokens && ordered)
         return refuse(k, "num_register_tokens with positions of attention or shift_tokens: they "
@@ -331,7 +331,7 @@ static dra_status check_pool(const checking *k)
         return refuse(k, "num_cls_tokens is %lld, expected 1", (long long)x->num_cls_tokens);
     if (x->tie_embedding) return refuse(k, "%s excludes tie_embedding", pool);
     if (x->c.xl.memory) return refuse(k, "%s excludes max_mem_len", pool);
-    if (x->use_cls_token && x->c.visible != DRA_VISIBLE_WHOLE)
+    if (x->use_cls_token && x->c.visible != DRA_VISIBLE_BIDIRECTIONAL)
         return refuse(k, "use_cls_token excludes type %s: its first token sees none after it",
                       dra_xt_types[x->c.visible]);
     return DRA_OK;

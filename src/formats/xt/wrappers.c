@@ -21,7 +21,7 @@ dra_xt_wrapper dra_xt_wrapper_of(const dra_model_config *c)
     if (c->source.kind == DRA_SOURCE_IMAGE) return DRA_XT_IMAGE;
     if (c->source.kind == DRA_SOURCE_TOKENS) return c->source.numbers ? DRA_XT_XVAL : DRA_XT_TOKENS;
     if (c->head.kind != DRA_HEAD_NONE) return DRA_XT_CONTINUOUS;
-    if (c->visible != DRA_VISIBLE_WHOLE) return DRA_XT_DECODER;
+    if (c->visible != DRA_VISIBLE_BIDIRECTIONAL) return DRA_XT_DECODER;
     const char *only = c->block.macaron ? "fcf" : "cf";
     return context && strcmp(c->layout, only) == 0 ? DRA_XT_CROSS : DRA_XT_ENCODER;
 }
@@ -93,7 +93,7 @@ dra_status dra_xt_read_part(const char *place, const char *key, const json_t *ob
     if (st != DRA_OK) return dra_xt_inside(st, place, prefix, false, err);
     const dra_xt_wrapper wrapper = dra_xt_wrapper_of(&c);
     const bool           vectors = wrapper == DRA_XT_CONTINUOUS || wrapper == DRA_XT_ENCODER;
-    if (c.xt.loss || c.context_stack || c.visible != DRA_VISIBLE_WHOLE || c.head.dim ||
+    if (c.xt.loss || c.context_stack || c.visible != DRA_VISIBLE_BIDIRECTIONAL || c.head.dim ||
         !(wrapper == DRA_XT_IMAGE || (vectors && !image)))
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: %s: expected %s, an Encoder without %s", place,
                         key,
@@ -197,7 +197,7 @@ static dra_status check_net(const char *place, const dra_xt *top, dra_xt_loss lo
                             const dra_model_config *net, dra_error *err)
 {
     const bool masked = loss == DRA_XT_LOSS_MASKED;
-    const bool whole = net->visible == DRA_VISIBLE_WHOLE;
+    const bool whole = net->visible == DRA_VISIBLE_BIDIRECTIONAL;
     if (!net->xt.loss && dra_xt_wrapper_of(net) == net_of(loss) &&
         net->head.kind != DRA_HEAD_CLASSES && whole == masked && !(masked && net->context_stack))
         return DRA_OK;

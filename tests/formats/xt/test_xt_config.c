@@ -59,7 +59,7 @@ static const meaning meanings[] = {
      "'init': 'uniform', 'ff': {'kind': 'erf', 'dim': null, 'bias': 'all', 'gated': null}, "
      "'block': null, 'layout': null, 'embed_norm': null}"},
     /* F02 */
-    {"", XT_ENCODER, "", "{'visible': 'whole'}"},
+    {"", XT_ENCODER, "", "{'visible': 'bidirectional'}"},
     {"", "'type': 'Decoder', 'dim': 16, 'depth': 2, 'heads': 2", "",
      "{'heads': 2, 'key_dim': 64, 'value_dim': 64}"},
     {", 'emb_dim': 4", XT_DECODER, "", "{'embed_dim': 4, 'position': {'scale': 0.5}}"},

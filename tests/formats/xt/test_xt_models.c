@@ -38,10 +38,11 @@ static const struct {
     const char *config, *dra;
 } models[] = {
     /* F04, F05, F09 */
-    {PAIR, "{'stacks': {'encoder': {'vocab': 10, 'context': 8, 'visible': 'whole', 'depth': 1, "
-           "'positions': 'learned', 'head': {'kind': 'none'}, 'source': null}, "
-           "'decoder': {'vocab': 10, 'context': 'encoder', 'max_seq_len': 8, 'visible': null, "
-           "'layout': null, 'source': null, 'head': null, 'tied': false}}}"},
+    {PAIR,
+     "{'stacks': {'encoder': {'vocab': 10, 'context': 8, 'visible': 'bidirectional', 'depth': 1, "
+     "'positions': 'learned', 'head': {'kind': 'none'}, 'source': null}, "
+     "'decoder': {'vocab': 10, 'context': 'encoder', 'max_seq_len': 8, 'visible': null, "
+     "'layout': null, 'source': null, 'head': null, 'tied': false}}}"},
     {PAIR ", 'tie_token_emb': true, 'enc_num_memory_tokens': 2, 'enc_emb_dropout': 0.25, "
           "'dec_use_abs_pos_emb': false",
      "{'stacks': {'encoder': {'memory_tokens': 2, 'embed_dropout': 0.25}, 'decoder': {'positions': "
@@ -102,12 +103,12 @@ static const struct {
      "{'stacks': {'decoder': {'layout': 'afcfc', 'depth': 1}}}"},
     {TOKENS("'depth': 1, 'cross_attend': true") ", 'context': {" VIT "}",
      "{'stacks': {'encoder': {'source': {'kind': 'image'}, 'head': {'kind': 'none'}, 'visible': "
-     "'whole'}, 'decoder': {'context': 'encoder'}}}"},
+     "'bidirectional'}, 'decoder': {'context': 'encoder'}}}"},
     {TOKENS("'depth': 1, 'cross_attend': true, 'cross_attn_dim_context': 8") NARROW,
      "{'stacks': {'encoder': {'source': {'kind': 'vectors', 'dim': 3}, 'dim': 8, 'context': 6}}}"},
     /* F10, stacks by themselves */
     {"'wrapper': 'CrossAttender', " S1,
-     "{'stacks': {'decoder': {'layout': 'cf', 'visible': 'whole', 'source': {'kind': 'vectors'}, "
+     "{'stacks': {'decoder': {'layout': 'cf', 'visible': 'bidirectional', 'source': {'kind': 'vectors'}, "
      "'head': {'kind': 'none'}, 'positions': null}}}"},
     {"'wrapper': 'CrossAttender', " S1 ", 'context': {'wrapper': 'Encoder', " S1 "}",
      "{'stacks': {'encoder': {'depth': 1, 'head': {'kind': 'none'}}, 'decoder': {'layout': "
@@ -119,7 +120,7 @@ static const struct {
     {"'wrapper': 'CrossAttender', 'macaron': true, 'use_rmsnorm': true, " S1,
      "{'stacks': {'decoder': {'layout': 'fcf', 'norm': 'unit'}}}"},
     {"'wrapper': 'Encoder', 'rel_pos_bias': true, " S1,
-     "{'visible': 'whole', 'source': {'kind': 'vectors'}, 'head': {'kind': 'none'}}"},
+     "{'visible': 'bidirectional', 'source': {'kind': 'vectors'}, 'head': {'kind': 'none'}}"},
     {"'wrapper': 'Decoder', 'cross_attend': true, 'rotary_pos_emb': true, " S1,
      "{'stacks': {'decoder': {'visible': null, 'source': {'kind': 'vectors'}}}}"},
     /* F11, F12 */
@@ -148,8 +149,8 @@ static const struct {
     {"'wrapper': 'AutoregressiveWrapper', 'net': {" TOKENS("'depth': 1, 'cross_attend': true") "}",
      "{'stacks': {'context': {'dim': 16}}}"},
     /* NonAutoregressiveWrapper */
-    {MASKED "}, 'mask_id': 0", "{'visible': 'whole', 'vocab': 10}"},
-    {"'release': 'N', " MASKED "}, 'mask_id': 9", "{'visible': 'whole', 'vocab': 10}"},
+    {MASKED "}, 'mask_id': 0", "{'visible': 'bidirectional', 'vocab': 10}"},
+    {"'release': 'N', " MASKED "}, 'mask_id': 9", "{'visible': 'bidirectional', 'vocab': 10}"},
 };
 
 /* ---- configs --------------------------------------------------------------------------------- */
