@@ -284,7 +284,7 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
     if (st == DRA_OK && s->model && !s->skip_hash) cli_weights_look(s->model, m->weights);
-    if (st == DRA_OK && s->dtype == 1) st = dra_weights_shorten(m->weights, err);
+    if (st == DRA_OK && s->dtype == 1) st = dra_weights_to_bf16(m->weights, err);
     return st == DRA_OK && s->activations ? round_activations(m->weights, err) : st;
 }
 

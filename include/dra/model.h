@@ -91,7 +91,7 @@ typedef enum dra_head_kind {
     DRA_HEAD_NONE     /* "hidden" (B, T, C) is all there is                     */
 } dra_head_kind;
 
-/* What stands for a text: of tokens that are no pads */
+/* Pooling over the tokens of a text that are not padding. */
 typedef enum dra_pool_kind {
     DRA_POOL_MEAN, /* the mean of all                                                       */
     DRA_POOL_CLS,  /* what a learned vector before the first becomes; of encoders, as BERT has it */
@@ -423,9 +423,9 @@ DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
 /* Weight i as dense real numbers. One stored otherwise is copied when it is first asked for, and is
  * dense from then on; threads may ask at the same time. NULL: out of memory. */
 DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
-/* Stores what only products and lookups read as bf16 from now on, rounded to nearest even: half the
- * bytes, for reading and generating. Tensors that are bf16 in the file are used in place. */
-DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
+/* Casts weights of products and embeddings to bf16, rounded to nearest even: half the bytes, for
+ * reading and generating. Tensors that are bf16 in the file are used in place. */
+DRA_API dra_status dra_weights_to_bf16(dra_weights *w, dra_error *err);
 /* The tensor that weight i is stored in, and its layout there. */
 DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *form);
 /* The same as dra_weights_at to write to: a mapped tensor is copied first. NULL: out of memory. */

@@ -151,12 +151,12 @@ DRA_API dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_va
                                   dra_value memory);
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
-/* What layers see of the given tokens x (B, given, C): (B, T, C), with the rows of `start` (M, C)
- * where sequences start; its gradient sums over all of them. It may be bf16 or f16. */
-DRA_API dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value start,
-                                  dra_value x);
+/* The given tokens x (B, given, C) with the rows of `start` (M, C) inserted where sequences start:
+ * (B, T, C). The gradient of `start` sums over all of them. It may be bf16 or f16. */
+DRA_API dra_value dra_tokens_insert_prefix(dra_graph *g, const dra_tokens *tokens, dra_value start,
+                                           dra_value x);
 /* The given tokens of what layers make, y (B, T, ...): (B, given, ...). */
-DRA_API dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y);
+DRA_API dra_value dra_tokens_drop_prefix(dra_graph *g, const dra_tokens *tokens, dra_value y);
 /* y (B, T, ...) with 0 at pads, or another number. */
 DRA_API dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y);
 DRA_API dra_value dra_tokens_fill_pads(dra_graph *g, const dra_tokens *tokens, dra_value y,
@@ -227,8 +227,8 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * `start` learned vectors come before the first token of every sequence: the first that is no pad,
  * after dra_states_reset and after every DRA_MARK_RESET; of a whole module, before every text, pads
  * or not. To layers they are tokens, which have positions and write items and states, also where
- * the token after them is skipped. The module puts them in by dra_tokens_take and leaves them out
- * by dra_tokens_give, so that its inputs and outputs are those of the given tokens. Rows in which
+ * the token after them is skipped. The module inserts them by dra_tokens_insert_prefix and drops them
+ * by dra_tokens_drop_prefix, so that its inputs and outputs are those of the given tokens. Rows in which
  * fewer sequences start are filled up with pads at the end. A call with n starts in a row may take
  * a program for the next power of two.
  *
@@ -418,8 +418,8 @@ DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
                                            const int32_t *mark, int n, const dra_named *inputs,
                                            dra_error *err);
 /* Reads the next T tokens of n rows of a pool, none of them twice: mark (n, T) or NULL; inputs and
- * outputs are of n rows. A program is compiled for n and T, not for which rows they are. Row -1 is
- * nobody: what is read for it goes nowhere. */
+ * outputs are of n rows. A program is compiled for n and T, not for which rows they are. Index
+ * -1 is padding: its output is discarded. */
 DRA_API dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n,
                                         const int64_t *rows, int64_t T, const int32_t *mark,
                                         int n_inputs, const dra_named *inputs, dra_error *err);

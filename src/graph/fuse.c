@@ -140,7 +140,7 @@ void dra_close_gaps(dra_code_block *b)
 dra_status dra_fuse(dra_program *p)
 {
     const bool pointwise = p->device->table->find(p->device, dra_op_pointwise.name);
-    dra_remake(p, DRA_BLOCK_STEP);
+    dra_rematerialise(p, DRA_BLOCK_STEP);
     for (size_t b = 0; b < p->n_block; b++) {
         if (!dra_program_failed(p)) dra_fuse_joins(p, (int32_t)b);
         if (!dra_program_failed(p) && pointwise) dra_fuse_pointwise(p, (int32_t)b);

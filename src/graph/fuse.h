@@ -27,7 +27,7 @@ bool dra_same_elements(const dra_program *p, const dra_place *a, const dra_place
 bool dra_in_order(const dra_program *p, const dra_place *x);
 
 /* The passes. */
-void dra_remake(dra_program *p, int32_t block);
+void dra_rematerialise(dra_program *p, int32_t block);
 void dra_fuse_joins(dra_program *p, int32_t block);
 void dra_fuse_pointwise(dra_program *p, int32_t block);
 void dra_fuse_then(dra_program *p, int32_t block);

@@ -36,7 +36,7 @@ enum {                       /* flags */
        DRA_OP_REGION = 2,    /* run by the executor: scan, cond, recompute                       */
        DRA_OP_NO_GRAD = 4,   /* the gradient is zero by definition (stop-gradient, sign, ..)     */
        DRA_OP_POINTWISE = 8, /* one function of elements, its attribute a dra_function_attr      */
-       DRA_OP_CHEAP = 16,    /* output 0 is cheaper to compute again than to keep, see remake.c  */
+       DRA_OP_CHEAP = 16,  /* output 0 is cheaper to compute again than to keep, rematerialise.c */
        DRA_OP_PROGRAM = 32 /* its attribute ends with a dra_pointwise_attr, whose outputs it has */
 };
 

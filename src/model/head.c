@@ -93,7 +93,7 @@ dra_value dra_head_cls(dra_graph *g, const dra_model *m, const dra_tokens *t, dr
 static dra_tokens given_of(dra_graph *g, const dra_tokens *t)
 {
     dra_tokens given = *t;
-    given.mark = dra_tokens_give(g, t, t->mark);
+    given.mark = dra_tokens_drop_prefix(g, t, t->mark);
     return given;
 }
 

@@ -64,7 +64,7 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
     if (m->project_w >= 0)
         x = dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
     if (!dra_model_starts(c)) return x;
-    return dra_tokens_take(g, &call->tokens, starts(g, m, call), x);
+    return dra_tokens_insert_prefix(g, &call->tokens, starts(g, m, call), x);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
     snprintf(name, sizeof name, "%s.%d", what, i);
-    x = dra_tokens_give(g, t, dra_streams_close(g, x));
+    x = dra_tokens_drop_prefix(g, t, dra_streams_close(g, x));
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
@@ -312,8 +312,9 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     if (m->cls_token >= 0)
         all.pooled = final_norm(g, m, call, dra_head_cls(g, m, &call->tokens, x),
                                 dra_head_cls(g, m, &call->tokens, all.dual), condition);
-    if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
-    all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual, condition);
+    if (all.dual.id) all.dual = dra_tokens_drop_prefix(g, &call->tokens, all.dual);
+    all.hidden = final_norm(g, m, call, dra_tokens_drop_prefix(g, &call->tokens, x), all.dual,
+                            condition);
     dra_head_build(g, m, call, &all);
     return all;
 }

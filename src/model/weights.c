@@ -279,7 +279,7 @@ static dra_status shorten(dra_weights *w, int i, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_weights_shorten(dra_weights *w, dra_error *err)
+dra_status dra_weights_to_bf16(dra_weights *w, dra_error *err)
 {
     dra_status st = DRA_OK;
     w->shortened = true;

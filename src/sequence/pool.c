@@ -417,7 +417,7 @@ dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dr
     for (int i = 0; i < count; i++) at[i].base = room + (4 + i) * n;
     for (int64_t b = 0; b < n; b++) {
         v->context[b] = -1;
-        v->tokens[b] = 1; /* of nobody: its start vectors are read */
+        v->tokens[b] = 1; /* of padding: its start vectors are read */
     }
     dra_pool_look(s, n, rows, v);
     *out = v;

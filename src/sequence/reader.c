@@ -463,7 +463,7 @@ static dra_status put_input(dra_reader *r, const dra_named *input, const dra_joi
     return st;
 }
 
-/* Where rows of a pool are. Nobody reads the first one, and leaves it as it is. */
+/* Where rows of a pool are. Padding reads row 0 and never writes it. */
 static dra_status put_rows(dra_reader *r, int64_t n, dra_error *err)
 {
     int32_t   *from = calloc(2 * (size_t)n + 1, sizeof *from), *to = from ? from + n : NULL;

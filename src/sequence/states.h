@@ -114,7 +114,7 @@ const dra_pages *dra_pool_pages(const dra_states *s, int64_t limit);
 int64_t    dra_states_lowest_base(const dra_states *s, int i, int64_t row);
 dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err);
 
-/* Where n rows of a pool stand (-1: nobody, who has read something), as states without memory: what
+/* Where n rows of a pool stand (-1: padding, which counts as one that has read something), as states without memory: what
  * looks at numbers alone takes them; and back, after they have advanced. */
 dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
                          dra_error *err);
@@ -190,7 +190,7 @@ void       dra_extents_free(dra_extents *e);
  * more than they need, so that programs can be used again. */
 int64_t dra_pool_span(const dra_states *s, int64_t limit, int64_t n, const int64_t *rows,
                       int64_t T);
-/* Takes extents of a view of a pool's rows to where their pages are; nobody writes nothing. */
+/* Takes extents of a view of a pool's rows to where their pages are; padding writes nothing. */
 dra_status dra_extents_to_pool(dra_extents *e, const dra_states *pool, const int64_t *rows,
                                dra_error *err);
 

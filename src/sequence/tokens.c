@@ -203,7 +203,8 @@ dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value tabl
 
 /* Two reads, since a row of tokens may be read but once where a gradient is wanted, and a start
  * vector is read by every sequence: the gradient of an embedding sums over its reads. */
-dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value start, dra_value x)
+dra_value dra_tokens_insert_prefix(dra_graph *g, const dra_tokens *tokens, dra_value start,
+                                   dra_value x)
 {
     if (!tokens->take.id || dra_graph_failed(g)) return x;
     const int32_t   n = (int32_t)tokens->start;
@@ -218,7 +219,7 @@ dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value star
     return dra_select(g, where, first, own);
 }
 
-dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y)
+dra_value dra_tokens_drop_prefix(dra_graph *g, const dra_tokens *tokens, dra_value y)
 {
     return tokens->give.id ? dra_read_rows(g, y, tokens->give) : y;
 }

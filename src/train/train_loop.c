@@ -42,7 +42,7 @@ static void add_result(dra_event *e, double share, const dra_microbatch_result *
 }
 
 /* Starts the microbatches of a step, which add up its gradients. */
-static dra_status start_lessons(dra_trainer *t, int64_t step, dra_error *err)
+static dra_status start_microbatches(dra_trainer *t, int64_t step, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const dra_batch        *b = &t->batch;
@@ -128,7 +128,7 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     st = dra_batches_read(t->batches, step - 1 - c->stage[stage].from, step, &t->batch, err);
     if (st != DRA_OK) return st;
     e->rate = dra_train_rate(c, step);
-    st = start_lessons(t, step, err);
+    st = start_microbatches(t, step, err);
     if (st == DRA_OK) st = learn(t, step, t->batch.total > 0, err);
     if (st != DRA_OK) return st;
     const int64_t tokens = t->batch.tokens;

@@ -418,7 +418,7 @@ static void shortened(const subject *s, const char *name)
     int              shorter = 0;
     expect_ok(dra_weights_draw(s->model, 5, &a.weights, &err), &err);
     expect_ok(dra_weights_draw(s->model, 5, &b.weights, &err), &err);
-    expect_ok(dra_weights_shorten(b.weights, &err), &err);
+    expect_ok(dra_weights_to_bf16(b.weights, &err), &err);
     for (int i = 0; i < dra_specs_count(specs); i++) {
         dra_param_layout form;
         const uint16_t  *half = dra_weights_stored(b.weights, i, &form);

@@ -264,8 +264,8 @@ static void shortened_from_where_they_lie(void **unused)
         load_folder(&there, folders[d]);
         load_folder(&dense, folders[d]);
         edit_all(&dense);
-        expect_ok(dra_weights_shorten(there.weights, &err), &err);
-        expect_ok(dra_weights_shorten(dense.weights, &err), &err);
+        expect_ok(dra_weights_to_bf16(there.weights, &err), &err);
+        expect_ok(dra_weights_to_bf16(dense.weights, &err), &err);
         if (dtypes[d] == DRA_BF16) expect_in_place(&there, DRA_BF16);
         expect_same(&there, &dense);
         for (int i = 0; i < dra_specs_count(dra_model_params(there.model)); i++)
@@ -481,7 +481,7 @@ static void what_is_not_finite_is_counted(void **unused)
         expect_ok(dra_weights_load(m.model, in_folder("broken.safetensors"), &again.weights, &err),
                   &err);
         assert_int_equal(dra_weights_not_finite(again.weights, &first), 2);
-        expect_ok(dra_weights_shorten(m.weights, &err), &err);
+        expect_ok(dra_weights_to_bf16(m.weights, &err), &err);
         assert_int_equal(dra_weights_not_finite(m.weights, &first), 2);
         dra_weights_destroy(again.weights);
         load_free(&m);

@@ -152,7 +152,7 @@ static void follows_every_change(void **state)
     }
     assert_true(print_of(w) == h);
     dra_error err = {0};
-    expect_ok(dra_weights_shorten(w, &err), &err);
+    expect_ok(dra_weights_to_bf16(w, &err), &err);
     assert_true(print_of(w) != h);
     dra_weights_destroy(w);
 }

@@ -45,12 +45,12 @@ static inline dra_value read_context(dra_graph *g, const pair *p, const dra_modu
     const dra_tokens      *t = &text->tokens;
     const dra_value        none = {0};
     const dra_value        in = dra_input(g, "source", DRA_REAL, DRA_SHAPE(t->B, t->given, C));
-    const dra_value        h = dra_linear(g, dra_tokens_take(g, t, text->param[START], in),
+    const dra_value        h = dra_linear(g, dra_tokens_insert_prefix(g, t, text->param[START], in),
                                           text->param[W_E], none);
     dra_attend_config      config = {.lo = t->lo, .hi = t->hi};
     if (t->seen.id) config.mask = dra_reshape(g, t->seen, DRA_SHAPE(t->B, 1, 1, t->T));
     const dra_value e = p->mixes ? dra_add(g, h, attend(g, h, h, h, &config)) : h;
-    const dra_value given = dra_tokens_give(g, t, e);
+    const dra_value given = dra_tokens_drop_prefix(g, t, e);
     return call->context_take.id ? dra_read_rows(g, given, call->context_take) : given;
 }
 

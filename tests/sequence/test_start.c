@@ -86,8 +86,9 @@ static void build_prefix(dra_graph *g, const void *self, const dra_module_call *
     dra_value         x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->given, C));
     const dra_value   place = dra_reshape(g, dra_cast(g, t->place, DRA_REAL), column);
     if (t->start) x = dra_add(g, x, dra_affine(g, place, 0.0625, 0)); /* a learned position */
-    const dra_value y = layer(g, call, dra_tokens_take(g, t, call->param[START], x), state_out);
-    dra_output(g, "y", dra_tokens_give(g, t, y));
+    const dra_value y = layer(g, call, dra_tokens_insert_prefix(g, t, call->param[START], x),
+                              state_out);
+    dra_output(g, "y", dra_tokens_drop_prefix(g, t, y));
     if (t->take.id) dra_output(g, "inner", y);
 }
 

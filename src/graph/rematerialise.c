@@ -1,11 +1,11 @@
-/* Remaking, between lowering and fusing: a large value that is cheap to compute and read both early
- * and late, such as the output of a norm or an activation in a training step, is not kept from one
- * to the other but computed a second time, from values that are there anyway. The numbers are the
- * same, the memory is less.
+/* Rematerialisation, between lowering and fusing: a large value that is cheap to compute and is
+ * read both early and late, such as the output of a norm or an activation in a training step, is
+ * not kept from one to the other but computed again from values that are there anyway. The numbers
+ * are the same and memory is saved.
  *
  * Instructions are looked at from the last to the first: whatever reads a value has then decided
- * when it does. What is remade is noted, and inserted in the end, all at once; until then a number
- * stands for each instruction, and its place is counted with a tree of sums. */
+ * when it does. What is computed again is noted, and inserted at the end, all at once; until then a
+ * number stands for each instruction, and its place is counted with a tree of sums. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ typedef struct added { /* an instruction to be inserted */
     int32_t    next;   /* number of the one that follows it there; -1: that instruction */
 } added;
 
-typedef struct remaking {
+typedef struct rematerialising {
     dra_program *p;
     int32_t      block, n; /* n: instructions of the block */
     dra_uses     uses;
@@ -42,9 +42,9 @@ typedef struct remaking {
     int32_t      n_more, room;
     int32_t     *first; /* of the block's own: the first that is inserted before it; -1: none */
     int32_t     *sums;  /* how many are inserted, see before() */
-} remaking;
+} rematerialising;
 
-static bool remaking_open(remaking *r)
+static bool open_rematerialising(rematerialising *r)
 {
     const dra_program *p = r->p;
     r->n = (int32_t)p->block[r->block].n;
@@ -59,7 +59,7 @@ static bool remaking_open(remaking *r)
     return true;
 }
 
-static void remaking_close(remaking *r)
+static void close_rematerialising(rematerialising *r)
 {
     for (size_t s = 0; r->of && s < r->roots; s++)
         if (r->of[s].room) free(r->of[s].at);
@@ -72,20 +72,20 @@ static void remaking_close(remaking *r)
 
 /* How many are inserted before the block's own instruction i and those in front of it.
  * [Fenwick 1994] */
-static int32_t before(const remaking *r, int32_t i)
+static int32_t before(const rematerialising *r, int32_t i)
 {
     int32_t sum = 0;
     for (i++; i > 0; i -= i & -i) sum += r->sums[i];
     return sum;
 }
 
-static void count_at(remaking *r, int32_t i)
+static void count_at(rematerialising *r, int32_t i)
 {
     for (i++; i <= r->n; i += i & -i) r->sums[i]++;
 }
 
 /* The place of an instruction among all. */
-static int32_t place_of(const remaking *r, int32_t at)
+static int32_t place_of(const rematerialising *r, int32_t at)
 {
     if (at < r->n) return at + before(r, at);
     const int32_t own = r->more[at - r->n].before;
@@ -96,14 +96,14 @@ static int32_t place_of(const remaking *r, int32_t at)
 
 /* ---- what can be remade ---------------------------------------------------------------------- */
 
-static bool is_plain(const remaking *r, int32_t root)
+static bool is_plain(const rematerialising *r, int32_t root)
 {
     const dra_storage *s = &r->p->storage[root];
     return !r->uses.shared[root] && s->kind == DRA_STORAGE_LOCAL && s->block == r->block;
 }
 
 /* Which touch comes after the longest pause between two readers; 0: there is none so long. */
-static size_t late_reader(const remaking *r, int32_t root)
+static size_t late_reader(const rematerialising *r, int32_t root)
 {
     const touches *t = &r->of[root];
     size_t         late = 0;
@@ -116,7 +116,7 @@ static size_t late_reader(const remaking *r, int32_t root)
 }
 
 /* Is what an instruction reads still there, and as it was, when the one at place `late` runs? */
-static bool inputs_last(const remaking *r, const dra_instr *in, int32_t late)
+static bool inputs_last(const rematerialising *r, const dra_instr *in, int32_t late)
 {
     const dra_program *p = r->p;
     for (int i = 0; i < in->n_in; i++) {
@@ -131,7 +131,7 @@ static bool inputs_last(const remaking *r, const dra_instr *in, int32_t late)
 }
 
 /* Before which of its touches output 0, the only large one, is to be computed again; 0: nowhere. */
-static size_t remade_at(const remaking *r, int32_t at)
+static size_t remade_at(const rematerialising *r, int32_t at)
 {
     const dra_program *p = r->p;
     const dra_instr   *in = p->block[r->block].instr[at];
@@ -143,7 +143,7 @@ static size_t remade_at(const remaking *r, int32_t at)
     return late && inputs_last(r, in, place_of(r, r->of[root].at[late])) ? late : 0;
 }
 
-/* ---- remaking -------------------------------------------------------------------------------- */
+/* ---- rematerialising ------------------------------------------------------------------------- */
 
 /* The same instruction, of which only output 0 is wanted. */
 static dra_instr *copy_of(dra_program *p, int32_t block, const dra_instr *from)
@@ -163,7 +163,7 @@ static dra_instr *copy_of(dra_program *p, int32_t block, const dra_instr *from)
     return in;
 }
 
-static bool reserve(remaking *r)
+static bool reserve(rematerialising *r)
 {
     if (r->n_more < r->room) return true;
     const int32_t room = r->room ? 2 * r->room : 16;
@@ -175,7 +175,7 @@ static bool reserve(remaking *r)
 }
 
 /* Inserts directly before instruction `late`. Returns its number; -1: no memory. */
-static int32_t insert(remaking *r, int32_t late, dra_instr *in)
+static int32_t insert(rematerialising *r, int32_t late, dra_instr *in)
 {
     if (!reserve(r)) return -1;
     const bool    own = late < r->n;
@@ -189,7 +189,7 @@ static int32_t insert(remaking *r, int32_t late, dra_instr *in)
 }
 
 /* A further touch of a storage, in its place. */
-static bool touch(remaking *r, int32_t root, int32_t id)
+static bool touch(rematerialising *r, int32_t root, int32_t id)
 {
     touches *t = &r->of[root];
     if (t->n >= t->room) {
@@ -214,7 +214,7 @@ static void redirect(dra_program *p, dra_instr *in, int32_t root, int32_t to)
 }
 
 /* Instruction `at` once more before touch `late` of its output, for that and those after it. */
-static void remake(remaking *r, int32_t at, size_t late)
+static void rematerialise(rematerialising *r, int32_t at, size_t late)
 {
     dra_program     *p = r->p;
     const dra_instr *from = p->block[r->block].instr[at];
@@ -236,7 +236,7 @@ static void remake(remaking *r, int32_t at, size_t late)
 }
 
 /* All instructions in their order. */
-static void insert_all(remaking *r)
+static void insert_all(rematerialising *r)
 {
     const size_t    n = (size_t)(r->n + r->n_more);
     dra_code_block *b = &r->p->block[r->block];
@@ -257,14 +257,14 @@ static void insert_all(remaking *r)
     b->room = n + 1;
 }
 
-void dra_remake(dra_program *p, int32_t block)
+void dra_rematerialise(dra_program *p, int32_t block)
 {
-    remaking r = {.p = p, .block = block};
-    if (!remaking_open(&r)) dra_no_memory(p);
+    rematerialising r = {.p = p, .block = block};
+    if (!open_rematerialising(&r)) dra_no_memory(p);
     for (int32_t i = r.n; i-- > 0 && !dra_program_failed(p);) {
         const size_t late = remade_at(&r, i);
-        if (late) remake(&r, i, late);
+        if (late) rematerialise(&r, i, late);
     }
     if (r.n_more && !dra_program_failed(p)) insert_all(&r);
-    remaking_close(&r);
+    close_rematerialising(&r);
 }

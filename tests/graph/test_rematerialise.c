@@ -1,4 +1,4 @@
-/* remake.c: norms and activations of a training step are computed twice instead of kept: the same
+/* rematerialise.c: norms and activations of a training step are computed twice instead of kept: the same
  * bits, less memory. */
 #include "check.h"
 #include "graph/program.h"
@@ -97,5 +97,5 @@ static void keeps_the_bits_and_saves_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_the_bits_and_saves_memory)};
-    return check_main("remake", NULL, 0, tests, COUNT(tests));
+    return check_main("rematerialise", NULL, 0, tests, COUNT(tests));
 }
