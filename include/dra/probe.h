@@ -54,8 +54,8 @@ DRA_API void dra_probe_score_add(const dra_probe *p, int64_t B, const int32_t *t
 /* ---- training and testing -------------------------------------------------------------------- */
 
 /* All is borrowed. Of `train` count: steps, batch, chunk, eval_every (0: a tenth of the steps),
- * what decides the learning rate, the optimizer, smoothing, aux_loss, clamp_states, recompute, precision,
- * blend_* and seed. */
+ * what decides the learning rate, the optimizer, smoothing, aux_loss, clamp_states, recompute,
+ * precision, blend_* and seed. */
 typedef struct dra_probe_config {
     const dra_probe        *probe;
     const dra_train_config *train;

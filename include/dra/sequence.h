@@ -227,10 +227,10 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * `start` learned vectors come before the first token of every sequence: the first that is no pad,
  * after dra_states_reset and after every DRA_MARK_RESET; of a whole module, before every text, pads
  * or not. To layers they are tokens, which have positions and write items and states, also where
- * the token after them is skipped. The module inserts them by dra_tokens_insert_prefix and drops them
- * by dra_tokens_drop_prefix, so that its inputs and outputs are those of the given tokens. Rows in which
- * fewer sequences start are filled up with pads at the end. A call with n starts in a row may take
- * a program for the next power of two.
+ * the token after them is skipped. The module inserts them by dra_tokens_insert_prefix and drops
+ * them by dra_tokens_drop_prefix, so that its inputs and outputs are those of the given tokens.
+ * Rows in which fewer sequences start are filled up with pads at the end. A call with n starts in a
+ * row may take a program for the next power of two.
  *
  * A module that reads in pieces sees tokens p L .. p L + L - 1 of a sequence as piece p. What later
  * pieces see of it may come from any layer, so no call of its graph crosses the border of a piece

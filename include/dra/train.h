@@ -174,8 +174,8 @@ typedef struct dra_microbatch {
     int                     n_inputs;
     const dra_named        *inputs;
     const dra_context_text *context; /* of a model with a context: its text; fresh whole rows */
-    /* To measure: no gradients, dropout, smoothing or l2wrap; gradients stay what they are with add.
-     * Whole rows only. */
+    /* To measure: no gradients, dropout, smoothing or l2wrap; gradients stay what they are with
+     * add. Whole rows only. */
     bool only_loss;
 } dra_microbatch;
 

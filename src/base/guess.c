@@ -7,13 +7,13 @@
 enum { LONGEST = 63 }; /* longer names are not compared; none of ours is */
 enum { BEGINS = DRA_GUESS_MEANT + 1 };
 
-/* What other programs (nanoGPT, Hugging Face, llama.cpp) call a thing, and what dra calls it, the
- * first of several that is there. A dotted name is a key of a config. */
+/* What other programs (nanoGPT, Hugging Face, llama.cpp) call a thing, or dra once did, and what
+ * dra calls it, the first of several that is there. A dotted name is a key of a config. */
 static const struct {
     const char *theirs, *ours[3];
 } synonyms[] = {
+    {"add", {"aux-loss"}},
     {"batch-size", {"batch"}},
-    {"per-device-train-batch-size", {"batch"}},
     {"block-size", {"context"}},
     {"checkpoint", {"model"}},
     {"ckpt", {"model"}},
@@ -27,9 +27,12 @@ static const struct {
     {"eval-steps", {"eval-every"}},
     {"file", {"prompt-file"}},
     {"finetune", {"train"}},
+    {"forget", {"forgetful-mask"}},
     {"gpu", {"device"}},
     {"grad-clip", {"clip"}},
     {"gradient-accumulation-steps", {"accumulate"}},
+    {"guard", {"clamp-states"}},
+    {"guard-steps", {"clamp-steps"}},
     {"hidden-size", {"dim"}},
     {"init-from", {"model"}},
     {"input", {"data", "prompt"}},
@@ -37,6 +40,7 @@ static const struct {
     {"iters", {"steps"}},
     {"layers", {"depth"}},
     {"learning-rate", {"lr"}},
+    {"logit-pull", {"l2wrap"}},
     {"max-grad-norm", {"clip"}},
     {"max-iters", {"steps"}},
     {"max-length", {"tokens", "context"}},
@@ -66,11 +70,13 @@ static const struct {
     {"out-dir", {"out"}},
     {"output", {"out"}},
     {"output-dir", {"out"}},
+    {"per-device-train-batch-size", {"batch"}},
     {"predict", {"tokens"}},
     {"quantize", {"convert"}},
     {"repeat-penalty", {"repetition-penalty"}},
     {"sample", {"generate"}},
     {"save-steps", {"save-every"}},
+    {"skip", {"state-dropout"}},
     {"temp", {"temperature"}},
     {"train-file", {"data"}},
     {"vocab-size", {"vocab"}},

@@ -114,8 +114,9 @@ const dra_pages *dra_pool_pages(const dra_states *s, int64_t limit);
 int64_t    dra_states_lowest_base(const dra_states *s, int i, int64_t row);
 dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err);
 
-/* Where n rows of a pool stand (-1: padding, which counts as one that has read something), as states without memory: what
- * looks at numbers alone takes them; and back, after they have advanced. */
+/* Where n rows of a pool stand (-1: padding, which counts as one that has read something), as
+ * states without memory: what looks at numbers alone takes them; and back, after they have
+ * advanced. */
 dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
                          dra_error *err);
 /* Looks again: rows have been moved. */

@@ -101,7 +101,8 @@ learns_in_its_format() {
         grep -aq 'transformer.h.0.attn.c_attn.weight' g.st &&
         sed -i 's/"resid_pdrop": 0.0/"resid_pdrop": 0.5/' bytes-hf/config.json &&
         "$dra" grad --model bytes-hf --tokens 1,2,3 --out dropped.st >"$out" &&
-        cmp g.st dropped.st && "$dra" grad --model "$data/rwkv.pth" --tokens 1,2,3 --out g.st >"$out" &&
+        cmp g.st dropped.st &&
+        "$dra" grad --model "$data/rwkv.pth" --tokens 1,2,3 --out g.st >"$out" &&
         grep -aq '"blocks.1.att.key.weight"' g.st && ! grep -aq 'rwkv.blocks' g.st &&
         "$dra" train --model bytes-hf --data text --out run --steps 2 --batch 1 --context 8 \
             >"$out" 2>"$err" &&

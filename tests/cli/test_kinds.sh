@@ -14,7 +14,8 @@ encoder="\"encoder\": {\"vocab\": 20, $small, \"context\": 6, \"positions\": \"l
 decoder="\"decoder\": {\"vocab\": 22, $small, \"max_seq_len\": 8, \"positions\": \"learned\",
     \"layout\": \"acf\", \"tied\": false, \"context\": \"encoder\"}"
 image='"source": {"kind": "image", "size": 4, "patch": 2, "channels": 1}'
-vit="{\"model_type\": \"dra\", $small, \"visible\": \"bidirectional\", \"positions\": \"learned\", $image"
+encodes='"visible": "bidirectional"'
+vit="{\"model_type\": \"dra\", $small, $encodes, \"positions\": \"learned\", $image"
 
 echo "{\"model_type\": \"dra\", \"stacks\": {$encoder, $decoder}}" >seq.json
 echo "$vit, \"head\": {\"kind\": \"classes\", \"dim\": 3}}" >vit.json
@@ -32,9 +33,9 @@ echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 
     \"reader\": {$small, \"visible\": \"bidirectional\", \"layout\": \"cf\",
     \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
     \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >cross.json
-echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"bidirectional\", $image},
+echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, $encodes, $image},
     \"text\": {\"vocab\": 22, $small, \"layout\": \"acf\", \"context\": \"eye\"}}}" >caption.json
-echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"bidirectional\", $image},
+echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, $encodes, $image},
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
 
 echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,

@@ -76,7 +76,8 @@ by_default() {
         has '"eval_every": 4,' usual/train/config.json &&
         has '"sample_every": 10,' usual/train/config.json || return 1
     # shellcheck disable=SC2086 # a list of options
-    run 0 train --preset gpt2-tiny --set visible=bidirectional ${small#*tiny} --steps 8 --out encoder &&
+    run 0 train --preset gpt2-tiny --set visible=bidirectional ${small#*tiny} --steps 8 \
+        --out encoder &&
         count 0 '"sample"' encoder/log.jsonl
 }
 

@@ -33,7 +33,8 @@ static const char encoder_decoder[] =
     "\"positions\":\"learned\",\"layout\":\"acf\",\"tied\":false,\"context\":\"encoder\"}}}";
 static const char captions[] =
     "{\"model_type\":\"dra\",\"stacks\":{\"vit\":{\"dim\":16,\"depth\":1,\"heads\":2,"
-    "\"visible\": \"bidirectional\",\"positions\":\"learned\",\"source\":{\"kind\":\"image\",\"size\":4,"
+    "\"visible\": \"bidirectional\",\"positions\":\"learned\","
+    "\"source\":{\"kind\":\"image\",\"size\":4,"
     "\"patch\":2,\"channels\":1}},\"text\":{\"vocab\":22,\"dim\":16,\"depth\":2,\"heads\":2,"
     "\"tied\":false,\"layout\":\"acf\",\"context\":\"vit\"}}}";
 #define SERIES(context)                                                                            \

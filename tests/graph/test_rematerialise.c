@@ -1,5 +1,5 @@
-/* rematerialise.c: norms and activations of a training step are computed twice instead of kept: the same
- * bits, less memory. */
+/* rematerialise.c: norms and activations of a training step are computed twice instead of kept: the
+ * same bits, less memory. */
 #include "check.h"
 #include "graph/program.h"
 

@@ -1,6 +1,6 @@
 /* Scans that a device runs in pieces of several steps (device/cuda/scan.cu): lengths around a
- * piece, borders inside and across pieces, rows that are not next to each other, scans and conds inside of
- * each other, many values. The CPU runs the same tests step by step. */
+ * piece, borders inside and across pieces, rows that are not next to each other, scans and conds
+ * inside of each other, many values. The CPU runs the same tests step by step. */
 #include "check.h"
 
 #include <math.h>

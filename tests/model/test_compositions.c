@@ -30,7 +30,8 @@ static void expect_ok(dra_status st, const dra_error *err)
 #define ENCODER "\"vocab\": 11, \"visible\": \"bidirectional\", " SIZES
 #define VIT                                                                                        \
     "\"source\": {\"kind\": \"image\", \"size\": 4, \"patch\": 2, \"channels\": 2}, "              \
-    "\"visible\": \"bidirectional\", \"positions\": \"learned\", \"head\": {\"kind\": \"none\"}, " SIZES
+    "\"visible\": \"bidirectional\", \"positions\": \"learned\", "                                 \
+    "\"head\": {\"kind\": \"none\"}, " SIZES
 
 typedef struct row {
     const char *name, *json;

@@ -60,7 +60,8 @@ static const row rows[] = {
      .condition = C},
     {"norms by a condition, streams, a learned token",
      MODEL(
-         ", \"visible\": \"bidirectional\", \"norm_gain\": \"condition\", \"block\": {\"streams\": 2, "
+         ", \"visible\": \"bidirectional\", \"norm_gain\": \"condition\", \"block\": "
+         "{\"streams\": 2, "
          "\"branch_gate\": true}" CLASSES("cls")),
      .classes = true, .condition = C, .whole = true},
     {"the mean", MODEL(", \"visible\": \"bidirectional\"" CLASSES("mean")), .classes = true,

@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+static const char *const bidirectional[] = {"visible=bidirectional", NULL};
+static const char *const bidirectional_of_four[] = {"visible=bidirectional", "context=4", NULL};
+
 enum { PAD = DRA_MARK_PAD, RESET = DRA_MARK_RESET };
 
 static const void *input(const dra_batch *q, const char *name, size_t bytes)
@@ -64,10 +67,10 @@ static void gaps_are_not_predicted(void **state)
     static const int32_t  ids[4] = {1, -100, 3, -100}, targets[3] = {1, -1, 3};
     const dra_tensor_item item = {"ids", DRA_I32, DRA_SHAPE(1, 4), ids};
     dra_examples         *e = put_examples(&item, 1);
-    dra_model *m = make_model(NULL, NULL, (const char *const[]){"visible=bidirectional", NULL});
-    dra_batches_config c = {.model = m, .examples = e, .B = 1, .once = true};
-    dra_batches       *b = NULL;
-    dra_error          err = {0};
+    dra_model            *m = make_model(NULL, NULL, bidirectional);
+    dra_batches_config    c = {.model = m, .examples = e, .B = 1, .once = true};
+    dra_batches          *b = NULL;
+    dra_error             err = {0};
     c.objective = (dra_objective_config){.mask_share = 1};
     expect_ok(dra_objective_complete(&c.objective, m, &err), &err);
     expect_ok(dra_batches_create(&c, &b, &err), &err);
@@ -130,8 +133,7 @@ static void a_mask_says_which_are_there(void **state)
                                      {"mask", DRA_BOOL, DRA_SHAPE(1, 4), mask}};
     dra_examples         *e = put_examples(items, 2);
     dra_model            *causal = make_model(NULL, NULL, NULL),
-              *encoder = make_model(NULL, NULL,
-                                    (const char *const[]){"visible=bidirectional", NULL});
+              *encoder = make_model(NULL, NULL, bidirectional);
     dra_batches *b = make_batches(causal, e, 1, true);
     dra_batch    q = take(b, 0);
     assert_memory_equal(q.ids, ((int32_t[]){1, 2, 0}), 12);
@@ -277,8 +279,7 @@ static void labels_of_images(void **state)
     for (int i = 0; i < 32; i++) ((float *)img)[i] = (float)i;
     const dra_tensor_item items[] = {{"img", DRA_F32, DRA_SHAPE(2, 1, 4, 4), img},
                                      {"labels", DRA_I32, DRA_SHAPE(2), labels}};
-    dra_model            *m = make_model(&source, &head,
-                                         (const char *const[]){"visible=bidirectional", "context=4", NULL});
+    dra_model            *m = make_model(&source, &head, bidirectional_of_four);
     dra_examples         *e = put_examples(items, 2);
     dra_batches          *b = make_batches(m, e, 3, true);
     const dra_batch       q = take(b, 0);
@@ -440,8 +441,7 @@ static void refuses_by_name(void **state)
     const dra_source_config source = {.kind = DRA_SOURCE_VECTORS, .dim = 1};
     const dra_head_config   head = {.kind = DRA_HEAD_CLASSES, .dim = 3};
     const dra_tensor_item   x = {"x", DRA_F32, DRA_SHAPE(2, 1, 1), reals};
-    m = make_model(&source, &head,
-                   (const char *const[]){"visible=bidirectional", "context=4", NULL});
+    m = make_model(&source, &head, bidirectional_of_four);
     refused(m, &x, 1, DRA_ERR_NAME, ": no tensor 'labels', expected a class of each");
     refused(m, (dra_tensor_item[]){x, {"labels", DRA_I32, DRA_SHAPE(2), three}}, 2, DRA_ERR_FORMAT,
             ": tensor 'labels', example 1: element 0 is 3, expected 0 to 2, or -100 where there is "

@@ -231,11 +231,13 @@ static void skipped_tokens_need_whole_rows(void **state)
     expect_ok(dra_train_config_complete(&whole, m, &err), &err);
     refused(
         m, (dra_train_config){.forgetful_mask = 0.1, .chunk = 8},
-        "train: forgetful_mask: the model's biases by distance (position.distance) need rows that are "
+        "train: forgetful_mask: the model's biases by distance (position.distance) need "
+        "rows that are "
         "read as a whole, without chunk");
     refused(
         m, (dra_train_config){.state_dropout = 0.1, .carry = true},
-        "train: state_dropout: the model's biases by distance (position.distance) need rows that are "
+        "train: state_dropout: the model's biases by distance (position.distance) need "
+        "rows that are "
         "read as a whole, without carry");
     dra_model_destroy(m);
     m = make_model("xt-encoder-tiny");

@@ -34,8 +34,8 @@ static int64_t numbers(const dra_tensor_source *s, const char *name)
     return t ? dra_shape_count(&t->shape) : 0;
 }
 
-/* The first axis of a tensor of heads. A file of rwkv.cpp has lost it where there is one head, which
- * has all numbers; elsewhere as many heads as channels are heads of one channel. */
+/* The first axis of a tensor of heads. A file of rwkv.cpp has lost it where there is one head,
+ * which has all numbers; elsewhere as many heads as channels are heads of one channel. */
 static int64_t heads_of(const dra_tensor_source *s, const char *name, int64_t all)
 {
     const dra_tensor_info *t = look(s, name);

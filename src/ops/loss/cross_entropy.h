@@ -15,8 +15,8 @@ bool dra_row_valid(const dra_call *c, int64_t tile, int64_t row, int64_t V, int3
 /* The loss of a row that counts; *lse is the logarithm of the sum of e^x. */
 real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, real *lse);
 
-/* dx = dy (softmax(x) - target distribution), and dy l2wrap max(x) more at the first largest; dx may
- * be x. */
+/* dx = dy (softmax(x) - target distribution), and dy l2wrap max(x) more at the first largest; dx
+ * may be x. */
 void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t target, real lse,
                        real dy, real *dx);
 

@@ -1,7 +1,7 @@
 /* Every option of the tables of x-transformers in every wrapper: one that is taken changes
  * something, and what it makes can be read. tests/data/xt-effects.json has the wrappers, a value
- * for each option that is not just true, what some need besides, and those that change nothing, with
- * the reason. tests/parity/x_options.py compares the same models with the library. */
+ * for each option that is not just true, what some need besides, and those that change nothing,
+ * with the reason. tests/parity/x_options.py compares the same models with the library. */
 #include <jansson.h>
 
 #include "model/effect.h"

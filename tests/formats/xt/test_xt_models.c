@@ -91,7 +91,8 @@ static const struct {
          "true, 'attn_qk_norm_scale': 4, 'attn_qk_norm_groups': 2, 'attn_sparse_topk': 2, "
          "'attn_sparse_topk_straight_through': true, 'cross_attn_qk_norm': false, "
          "'cross_attn_sparse_topk': null"),
-     "{'stacks': {'decoder': {'mixer': {'softcap': 0.5, 'score_scale': 4.0, 'topk_straight': true}, "
+     "{'stacks': {'decoder': {'mixer': {'softcap': 0.5, 'score_scale': 4.0, "
+     "'topk_straight': true}, "
      "'cross': {'softcap': null, 'qk_norm': null, 'score_scale': null, 'topk': null}}}}"},
     {TOKENS("'depth': 2, 'cross_attend': true, 'cross_attn_softclamp_logits': true"),
      "{'stacks': {'decoder': {'mixer': {'softcap': null}, 'cross': {'softcap': 50.0}}}}"},
@@ -108,7 +109,8 @@ static const struct {
      "{'stacks': {'encoder': {'source': {'kind': 'vectors', 'dim': 3}, 'dim': 8, 'context': 6}}}"},
     /* F10, stacks by themselves */
     {"'wrapper': 'CrossAttender', " S1,
-     "{'stacks': {'decoder': {'layout': 'cf', 'visible': 'bidirectional', 'source': {'kind': 'vectors'}, "
+     "{'stacks': {'decoder': {'layout': 'cf', 'visible': 'bidirectional', 'source': "
+     "{'kind': 'vectors'}, "
      "'head': {'kind': 'none'}, 'positions': null}}}"},
     {"'wrapper': 'CrossAttender', " S1 ", 'context': {'wrapper': 'Encoder', " S1 "}",
      "{'stacks': {'encoder': {'depth': 1, 'head': {'kind': 'none'}}, 'decoder': {'layout': "
