@@ -190,12 +190,12 @@ static bool leaves_out(const mixer_row *row, void (*run)(setting *s))
 {
     if (run == long_runs_stay_flat) return !row->fixed;
     if (run == fused_equals_steps) return row->model != NULL;
-    if (run == fresh_equals_initial) return row->pieces;
+    if (run == fresh_equals_initial) return row->segments;
     if (run == skips_survive_chunks) return row->no_skips;
     if (run == prefixes_survive_chunks) return !row->prefix;
     if (run == skips_leave_no_trace) return row->no_skips || row->model != NULL;
 #ifdef DRA_REAL_DOUBLE
-    if (run == gradients_are_derivatives) return row->straight || row->pieces;
+    if (run == gradients_are_derivatives) return row->straight || row->segments;
 #endif
     return false;
 }

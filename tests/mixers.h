@@ -23,8 +23,9 @@ typedef struct mixer_row {
     bool no_skips; /* refuses skipped tokens where a text is cut, or sees them in positions */
     bool straight; /* its gradients are not derivatives but straight through */
     bool prefix;   /* it has prefixes */
-    bool pieces; /* it reads in pieces, of which a text has several: none of its programs is fresh,
-                      and no gradient passes from one to the next */
+    /* It reads in segments, of which a text has several: none of its programs is fresh, and no
+     * gradient passes from one to the next. */
+    bool segments;
 } mixer_row;
 
 /* Runs all invariants of all rows as tests, with DRA_TEST_ROWS=K/N of rows K, K + N, ... so that N

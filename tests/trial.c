@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sequence/pieces.h"
+#include "sequence/segments.h"
 
 static void *need(void *p)
 {
@@ -40,13 +40,13 @@ size_t live_elements(const dra_states *s, int i)
 
 /* ---- programs: a chunk of T tokens with its gradients ---------------------------------------- */
 
-typedef struct piece {
+typedef struct segment {
     int64_t      T, inner;
     bool         marked;
     int          turns;
     dra_program *program;
     dra_buffers *buffers;
-} piece;
+} segment;
 
 static const char *numbered(char text[32], const char *what, int i)
 {
@@ -70,7 +70,7 @@ static dra_value build_loss(dra_graph *g, const trial *t, int64_t T, const dra_v
     return L;
 }
 
-static void build(dra_graph *g, const trial *t, const dra_states *s, const piece *p)
+static void build(dra_graph *g, const trial *t, const dra_states *s, const segment *p)
 {
     const int  P = params_of(t), S = t->fresh ? 0 : states_of(t);
     dra_value *v = need(calloc((size_t)(1 + P + S), sizeof *v)); /* x, parameters, states */
@@ -101,7 +101,7 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, const piece
     free(rows);
 }
 
-static piece make_piece(const trial *t, const dra_states *s, piece p)
+static segment make_segment(const trial *t, const dra_states *s, segment p)
 {
     dra_error  err = {0};
     dra_graph *g = check_graph();
@@ -152,14 +152,14 @@ static void put_tokens(dra_buffers *b, const char *what, int64_t limit, const in
     expect_ok(dra_put(b, name, x, n * sizeof *x, &err), &err);
 }
 
-static void put_pieces(dra_buffers *b, const dra_extents *e)
+static void put_segments(dra_buffers *b, const dra_extents *e)
 {
     const size_t n = (size_t)(e->B * e->T), B = (size_t)e->B;
-    put_tokens(b, "piece.at", -1, e->pieces.at, n);
-    put_tokens(b, "piece.lo", -1, e->pieces.lo, n);
-    put_tokens(b, "piece.hi", -1, e->pieces.hi, n);
-    put_tokens(b, "piece.base", -1, e->pieces.base, B);
-    if (e->turns) put_tokens(b, "piece.turn", -1, e->pieces.turn, B);
+    put_tokens(b, "segment.at", -1, e->segments.at, n);
+    put_tokens(b, "segment.lo", -1, e->segments.lo, n);
+    put_tokens(b, "segment.hi", -1, e->segments.hi, n);
+    put_tokens(b, "segment.base", -1, e->segments.base, B);
+    if (e->turns) put_tokens(b, "segment.turn", -1, e->segments.turn, B);
 }
 
 void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
@@ -170,9 +170,9 @@ void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
     put_tokens(b, "pos", -1, e->pos, n);
     put_tokens(b, "prev", -1, e->prev, n);
     put_tokens(b, "last", -1, e->last, B);
-    if (e->start > 0 || e->piece > 0)
+    if (e->start > 0 || e->segment > 0)
         put_tokens(b, "place", -1, e->place, (size_t)(e->B * e->given));
-    if (e->piece > 0) put_pieces(b, e);
+    if (e->segment > 0) put_segments(b, e);
     if (e->T > e->given) put_tokens(b, "take", -1, e->take, n);
     if (e->T > e->given) put_tokens(b, "give", -1, e->give, (size_t)(e->B * e->given));
     if (e->whole) put_tokens(b, "lo", -1, e->lo, n);
@@ -203,7 +203,7 @@ static void paste_result(const trial *t, dra_real *to, const dra_buffers *b, con
     free(from);
 }
 
-static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const *us)
+static void bind_chunk(const trial *t, const segment *p, chunk *c, dra_real *const *us)
 {
     const size_t bytes = (size_t)(t->B * c->T * t->C) * sizeof(dra_real);
     dra_error    err = {0};
@@ -304,7 +304,8 @@ static dra_states *roomy_states(const trial *t)
 }
 
 /* The program of a chunk after s: one of the k before it, or a new one. */
-static piece find_piece(const trial *t, const dra_states *s, const chunk *c, int k, const piece *p)
+static segment find_segment(const trial *t, const dra_states *s, const chunk *c, int k,
+                            const segment *p)
 {
     dra_extents e = {0};
     dra_extents_open(&e, t->module);
@@ -312,11 +313,12 @@ static piece find_piece(const trial *t, const dra_states *s, const chunk *c, int
     for (int i = 0; i < k; i++)
         if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked && p[i].turns == e.turns)
             return p[i];
-    return make_piece(t, s, (piece){.T = c->T, .inner = e.T, .marked = e.marked, .turns = e.turns});
+    return make_segment(t, s,
+                        (segment){.T = c->T, .inner = e.T, .marked = e.marked, .turns = e.turns});
 }
 
 /* Forwards through the chunks; each keeps the state it starts from. Returns the last state. */
-static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, outcome *out)
+static dra_states *run_forward(const trial *t, int n, chunk *c, const segment *p, outcome *out)
 {
     dra_error   err = {0};
     char        name[32];
@@ -338,7 +340,7 @@ static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, 
     return s;
 }
 
-static void run_backward(const trial *t, int n, chunk *c, const piece *p, dra_real **us,
+static void run_backward(const trial *t, int n, chunk *c, const segment *p, dra_real **us,
                          outcome *out)
 {
     dra_error err = {0};
@@ -378,16 +380,16 @@ static chunk cut_chunk(const trial *t, int64_t first, int64_t T)
                    .mark = t->mark ? cut(t, t->mark, sizeof *t->mark, first, T) : NULL};
 }
 
-/* A module that reads in pieces: chunks that cross no border. `room` has place for T of them, then
- * for the tokens of all rows. */
-static int cut_pieces(const trial *t, int n, const int64_t **length, int64_t *room)
+/* A module that reads in segments: chunks that cross no border. `room` has place for T of them,
+ * then for the tokens of all rows. */
+static int cut_segments(const trial *t, int n, const int64_t **length, int64_t *room)
 {
     int64_t *tokens = room + t->T, end = (*length)[0];
     int      count = 0, k = 0;
     for (int64_t b = 0; b < t->B; b++) tokens[b] = t->fresh ? 0 : t->start->tokens[b];
     for (int64_t first = 0; first < t->T; first += room[count++]) {
         if (first == end && k + 1 < n) end += (*length)[++k];
-        room[count] = dra_piece_cut(t->module->piece, t->B, t->T, t->mark, first, end, tokens);
+        room[count] = dra_segment_cut(t->module->segment, t->B, t->T, t->mark, first, end, tokens);
     }
     *length = room;
     return count;
@@ -398,15 +400,15 @@ void trial_run(const trial *t, int n, const int64_t *length, outcome *out)
     const int64_t whole[] = {t->T};
     int64_t      *room = need(calloc((size_t)(t->T + t->B), sizeof *room));
     if (n == 0) n = 1, length = whole;
-    if (t->module->piece > 0) n = cut_pieces(t, n, &length, room);
+    if (t->module->segment > 0) n = cut_segments(t, n, &length, room);
     chunk      *c = need(calloc((size_t)n, sizeof *c));
-    piece      *p = need(calloc((size_t)n, sizeof *p));
+    segment    *p = need(calloc((size_t)n, sizeof *p));
     int64_t     first = 0;
     dra_states *roomy = roomy_states(t);
     start_outcome(t, out);
     for (int k = 0; k < n; first += length[k++]) {
         c[k] = cut_chunk(t, first, length[k]);
-        p[k] = find_piece(t, roomy, &c[k], k, p);
+        p[k] = find_segment(t, roomy, &c[k], k, p);
         dra_states_advance(roomy, t->module->start, c[k].T, c[k].mark);
     }
     assert_int_equal(first, t->T);

@@ -24,7 +24,7 @@ DRA_BEGIN_C
     row(dra_attend_config) row(dra_gru_cell) row(dra_slot_gru_cell) row(dra_lstm_cell)             \
     row(dra_moment_config) row(dra_delta_config) row(dra_slots_config) row(dra_adamw_config)       \
     row(dra_adamw_result) row(dra_sample_row) row(dra_sample_config) row(dra_spec)                 \
-    row(dra_param_layout) row(dra_token_items) row(dra_token_pieces) row(dra_tokens)               \
+    row(dra_param_layout) row(dra_token_items) row(dra_token_segments) row(dra_tokens)             \
     row(dra_module_call) row(dra_module) row(dra_context_shape) row(dra_module_shape)              \
     row(dra_states_difference) row(dra_named) row(dra_context_text) row(dra_gamma_config)          \
     row(dra_memory_config) row(dra_mixer_config) row(dra_channels) row(dra_mixer_result)           \

@@ -231,9 +231,9 @@ typedef struct dra_mixer_config {
     bool           context;     /* keys and values are those of the context, not of tokens: memory
                                    append, retrieval time; what a query sees has no positions     */
     int64_t        context_dim; /* its width; 0: dim */
-    /* Transformer-XL: pieces of this many tokens, each of which sees this many rows of memory: of
+    /* Transformer-XL: segments of this many tokens, each of which sees this many rows of memory: of
      * what the sublayer was fed before. Memory append, retrieval time; 0: none. */
-    int64_t            xl_piece, xl_memory;
+    int64_t            xl_segment, xl_memory;
     bool               softcap_late; /* softcap acts after biases by distance and earlier scores */
     dra_value_residual value_residual; /* the first mixer that has it hands its values on */
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
@@ -307,7 +307,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_DUAL,     /* "dual": (B, T, C), the sum of what sublayers add (ResiDual)        */
     DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
     DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
-    DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a piece starts */
+    DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a segment starts */
     DRA_CHANNEL_VALUES,       /* "values": (B, T, K, E), v of the first mixer, value_residual */
     DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
     DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
@@ -343,11 +343,11 @@ typedef struct dra_memory_sizes {
     int64_t                  Q; /* heads of queries: H, but where they share keys and values */
     int                      streams;
     dra_stream               stream[2];
-    bool                     shows_items;   /* memory_residual reads the items, too */
-    bool                     gives_items;   /* a chunk must give its slots, not read them itself */
-    bool                     whole;         /* a text is read as a whole: no items are kept */
-    bool                     context;       /* items are those of the context */
-    int64_t                  piece, memory; /* Transformer-XL: tables of these rows, not items */
+    bool                     shows_items; /* memory_residual reads the items, too */
+    bool                     gives_items; /* a chunk must give its slots, not read them itself */
+    bool                     whole;       /* a text is read as a whole: no items are kept */
+    bool                     context;     /* items are those of the context */
+    int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
     bool                     levels; /* items have levels (mixer option forget) */
     int64_t latent, rope; /* latent_kv and latent_rope of the mixer: what items are instead */

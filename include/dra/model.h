@@ -143,9 +143,9 @@ typedef struct dra_xt_config {
     int64_t        mask_id; /* of the loss masked: the token that stands for a hidden one */
 } dra_xt_config;
 
-/* Transformer-XL: a text is read in pieces of `context` tokens; attention sees its own piece and
- * the last `memory` positions before it, as they came into its sublayer, without a gradient to
- * them. Learned positions start over in every piece, so that a text may have any length. */
+/* Transformer-XL: a text is read in segments of `context` tokens; attention sees its own segment
+ * and the last `memory` positions before it, as they came into its sublayer, without a gradient to
+ * them. Learned positions start over in every segment, so that a text may have any length. */
 typedef struct dra_xl_config {
     int64_t memory; /* M; 0: attention sees all */
     int64_t down;   /* the memory of a sublayer is that of the attention sublayer `down` later */

@@ -14,7 +14,7 @@
  *          read as ever. A call has all of a prefix or none of it. See dra_module.
  * Context: tokens may see a second text besides their own, which is read as a whole, once, and then
  *          is part of the state: the source of a translation. See dra_module.
- * Pieces:  a sequence may be read in pieces of fixed length, each of which sees a memory of those
+ * Pieces:  a sequence may be read in segments of fixed length, each of which sees a memory of those
  *          before it (Transformer-XL). See dra_module.
  * Start:   a sequence may begin with learned vectors, which its layers see as tokens and the caller
  *          does not see at all. See dra_module.
@@ -96,21 +96,21 @@ typedef struct dra_token_items {
 
 /* What becomes of the tables of a row before a call, see dra_tokens_turn(). */
 typedef enum dra_turn {
-    DRA_TURN_NONE,  /* its piece continues            */
+    DRA_TURN_NONE,  /* its segment continues            */
     DRA_TURN_CLEAR, /* its sequence starts            */
-    DRA_TURN_SHIFT  /* a piece starts, after another  */
+    DRA_TURN_SHIFT  /* a segment starts, after another  */
 } dra_turn;
 
-/* Of a module that reads in pieces, see dra_module. A table has `memory` rows for what a piece sees
- * of earlier ones, the latest last, then a row for each token of the piece. When fresh there is no
- * memory: rows are those of the call. */
-typedef struct dra_token_pieces {
-    int64_t         length, memory; /* 0: the module does not read in pieces */
+/* Of a module that reads in segments, see dra_module. A table has `memory` rows for what a segment
+ * sees of earlier ones, the latest last, then a row for each token of the segment. When fresh there
+ * is no memory: rows are those of the call. */
+typedef struct dra_token_segments {
+    int64_t         length, memory; /* 0: the module does not read in segments */
     int             turns;          /* the greatest of all rows              */
-    int64_t         seen;           /* rows of memory, the last, that a piece which starts sees */
+    int64_t         seen;           /* rows of memory, the last, that a segment which starts sees */
     dra_value       turn;           /* i32 (B, 1): dra_turn of each          */
     dra_token_items rows;           /* base: the position of row 0           */
-} dra_token_pieces;
+} dra_token_segments;
 
 typedef struct dra_tokens {
     int64_t   B, T;   /* as layers see them: with start vectors, and pads that fill rows up */
@@ -135,17 +135,17 @@ typedef struct dra_tokens {
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
     /* Of a module with a context: all tokens of row b see its first context_n[b] items. */
-    int64_t          context;   /* rows that hold them; 0: there is no context */
-    dra_value        context_n; /* i32 (B, 1) */
-    dra_token_pieces pieces;
+    int64_t            context;   /* rows that hold them; 0: there is no context */
+    dra_value          context_n; /* i32 (B, 1) */
+    dra_token_segments segments;
 } dra_tokens;
 
 /* x (B, T, ...) one token later: x_{t-1}, at first `before` (B, ...), none: 0; over resets 0.
  * *after: what `before` is for the next call. */
 DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x,
                                    dra_value before, dra_value *after);
-/* A table (B, memory + piece, ...) as this call finds it: zeros where a sequence starts; where a
- * piece starts, its last rows of memory are `memory` (B, at most memory, ...), the others zeros.
+/* A table (B, memory + segment, ...) as this call finds it: zeros where a sequence starts; where a
+ * segment starts, its last rows of memory are `memory` (B, at most memory, ...), the others zeros.
  * memory: read only where there is one to see. */
 DRA_API dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table,
                                   dra_value memory);
@@ -232,13 +232,13 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * Rows in which fewer sequences start are filled up with pads at the end. A call with n starts in a
  * row may take a program for the next power of two.
  *
- * A module that reads in pieces sees tokens p L .. p L + L - 1 of a sequence as piece p. What later
- * pieces see of it may come from any layer, so no call of its graph crosses the border of a piece
- * in any row, nor a reset: the reader makes several calls of one, and puts their outputs together.
- * Then inputs are (B, T, ...), or the same for all of T; outputs (B, T, ...) or, of rank 4, (B, H,
- * T, ...), and "logits" as `keep` and `picks` say. Positions of tokens and the token before start
- * over in every piece; there are no start vectors and no skipped tokens. No gradient passes the
- * border of a piece. */
+ * A module that reads in segments sees tokens p L .. p L + L - 1 of a sequence as segment p. What
+ * later segments see of it may come from any layer, so no call of its graph crosses the border of a
+ * segment in any row, nor a reset: the reader makes several calls of one, and puts their outputs
+ * together. Then inputs are (B, T, ...), or the same for all of T; outputs (B, T, ...) or, of rank
+ * 4, (B, H, T, ...), and "logits" as `keep` and `picks` say. Positions of tokens and the token
+ * before start over in every segment; there are no start vectors and no skipped tokens. No gradient
+ * passes the border of a segment. */
 typedef struct dra_module {
     const dra_specs *params, *state;
     dra_module_build build;
@@ -249,10 +249,10 @@ typedef struct dra_module {
      * text (dra_module_call.context) and puts its items into states that say `context`, which
      * later calls leave as they are. A reset keeps it. A whole module reads it in every call. */
     bool    context;
-    int64_t context_start; /* `start` of that text */
-    int64_t piece, memory; /* L, and how many rows of memory a piece sees; 0: no pieces */
+    int64_t context_start;   /* `start` of that text */
+    int64_t segment, memory; /* L, and how many rows of memory a segment sees; 0: no segments */
     /* Which tokens the output "logits" (B, n, ...) is of: those whose numbers are in the input
-     * "picks", i32 (B, picks), else the last `keep` of the call; 0: all. Read of pieces alone. */
+     * "picks", i32 (B, picks), else the last `keep` of the call; 0: all. Read of segments alone. */
     int64_t keep, picks;
     bool    prefix; /* it has prefixes */
 } dra_module;
@@ -278,8 +278,8 @@ typedef struct dra_module_shape {
     bool                     holes;   /* of a whole module: some keys between others are not seen */
     int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
     const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
-    /* Of a module that reads in pieces: the greatest of all rows. DRA_TURN_SHIFT + n: rows whose
-     * piece starts have read L 2^n tokens at most, or see all rows of memory. */
+    /* Of a module that reads in segments: the greatest of all rows. DRA_TURN_SHIFT + n: rows whose
+     * segment starts have read L 2^n tokens at most, or see all rows of memory. */
     int turns;
 } dra_module_shape;
 

@@ -103,9 +103,9 @@ typedef struct dra_kernel_call {
     dra_call          call;
 } dra_kernel_call;
 
-/* walk.c: runs block number `block` on the host, group by group; where calls are timed or fenced,
- * instruction by instruction. `run` computes 1 to DRA_GROUP independent kernel calls. Stops where
- * the fault is set. */
+/* run_block.c: runs block number `block` on the host, group by group; where calls are timed or
+ * fenced, instruction by instruction. `run` computes 1 to DRA_GROUP independent kernel calls. Stops
+ * where the fault is set. */
 typedef void (*dra_walk_run)(dra_device *d, int n, dra_kernel_call *calls);
 void dra_walk(dra_device *d, const dra_launch *l, int32_t block, dra_walk_run run);
 

@@ -1,4 +1,5 @@
-/* The CPU device: plain memory, the thread pool, and the kernels it was created with. */
+/* The CPU device: plain memory, the thread pool, and the kernels it was created with. run_block.c
+ * runs the instructions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Vectors of x86 processors with AVX-512 (F, BW, DQ, VL): what simd_vector.h is written on. */
+/* Vectors of x86 processors with AVX-512 (F, BW, DQ, VL): what simd_vector.h is written on.
+ * Products are in simd_gemm.h, one source for all levels. */
 #ifndef DRA_SRC_SIMD_AVX512_H
 #define DRA_SRC_SIMD_AVX512_H
 

@@ -64,7 +64,7 @@ static bool find_below(const dra_field *table, const char *name, char dotted[PAT
 
 static dra_status unknown(const reading *r, const dra_field *table, const char *name)
 {
-    char      text[100] = "is not a key";
+    char      text[200] = "is not a key";
     dra_guess guess = {.typed = name};
     char      nested[PATH_TEXT];
     try_names(&guess, table);

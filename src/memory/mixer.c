@@ -328,7 +328,7 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
                                  .self = m,
                                  .prefix = m->config.prefix,
                                  .context = m->config.context,
-                                 .piece = m->config.xl_piece,
+                                 .segment = m->config.xl_segment,
                                  .memory = m->config.xl_memory};
         *out = m;
     } else {

@@ -186,12 +186,12 @@ static dra_seen encode(const building *b, dra_value x, dra_value in[DRA_MIXES], 
     return (dra_seen){.x = seen, .decay = in[DRA_MIX_DECAY], .rate = in[DRA_MIX_RATE]};
 }
 
-/* Keys and values of Transformer-XL's memory, where a piece starts. */
+/* Keys and values of Transformer-XL's memory, where a segment starts. */
 static void encode_memory(const building *b, dra_value kv[2])
 {
-    const dra_token_pieces *p = &b->call->tokens.pieces;
-    const dra_value         memory = b->channels->value[DRA_CHANNEL_XL];
-    dra_value               qkv[3] = {{0}};
+    const dra_token_segments *p = &b->call->tokens.segments;
+    const dra_value           memory = b->channels->value[DRA_CHANNEL_XL];
+    dra_value                 qkv[3] = {{0}};
     kv[0] = kv[1] = (dra_value){0};
     if (!p->seen || dra_graph_failed(b->g)) return;
     if (!memory.id) {

@@ -4,9 +4,9 @@
  * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of
  * softmax reads are handed to dra_attend here.
  *
- * Transformer-XL: K and V are tables of M rows for the memory and L for the piece so far. Where a
- * piece starts, the keys and values of its memory are made once. Distances are those of rows of the
- * table, which are those of tokens; rotations count from the start of the piece. */
+ * Transformer-XL: K and V are tables of M rows for the memory and L for the segment so far. Where a
+ * segment starts, the keys and values of its memory are made once. Distances are those of rows of
+ * the table, which are those of tokens; rotations count from the start of the segment. */
 #include <math.h>
 #include <stdio.h>
 
@@ -23,8 +23,8 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
     const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
-    if (s->piece) {
-        const int64_t rows = s->memory + s->piece;
+    if (s->segment) {
+        const int64_t rows = s->memory + s->segment;
         dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});
         dra_specs_add(state, prefix, &(dra_spec){"V", DRA_SHAPE(rows, s->H, s->E), .table = true});
         return;
@@ -66,23 +66,23 @@ static dra_value rotate_by(dra_graph *g, const dra_read_call *c, dra_value x, dr
     return n == heads ? parts[1] : dra_concat(g, 2, parts, 2);
 }
 
-static bool in_pieces(const dra_read_call *c) { return c->tokens->pieces.length > 0; }
+static bool in_segments(const dra_read_call *c) { return c->tokens->segments.length > 0; }
 
-/* The same for tokens, which in a piece count from its start: learned keys, which have no position,
- * see the same queries in every piece. */
+/* The same for tokens, which in a segment count from its start: learned keys, which have no
+ * position, see the same queries in every segment. */
 static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
 {
-    const dra_token_pieces *p = &c->tokens->pieces;
-    if (!c->options->config->rotary || !in_pieces(c))
+    const dra_token_segments *p = &c->tokens->segments;
+    if (!c->options->config->rotary || !in_segments(c))
         return rotate_by(g, c, x, c->tokens->pos, key);
     return rotate_by(g, c, x, dra_sub(g, p->rows.at, dra_integer(g, (int32_t)p->memory)), key);
 }
 
-/* Keys of Transformer-XL's memory, which ends where the piece starts. */
+/* Keys of Transformer-XL's memory, which ends where the segment starts. */
 static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k)
 {
     if (!k.id || dra_graph_failed(g)) return k;
-    const int64_t   n = c->tokens->pieces.seen;
+    const int64_t   n = c->tokens->segments.seen;
     const dra_value at = dra_sub(g, dra_arange(g, n), dra_integer(g, (int32_t)n));
     return rotate_by(g, c, k, dra_broadcast(g, at, DRA_SHAPE(c->tokens->B, n)), true);
 }
@@ -96,7 +96,8 @@ static bool needs_scores(const dra_mixer_config *m)
 
 static const dra_token_items *rows_of(const dra_read_call *c)
 {
-    return in_pieces(c) ? &c->tokens->pieces.rows : dra_tokens_items(c->tokens, limit(c->sizes));
+    return in_segments(c) ? &c->tokens->segments.rows
+                          : dra_tokens_items(c->tokens, limit(c->sizes));
 }
 
 /* Items of the context: those of this call, which become the state, or those of the state. */
@@ -136,7 +137,7 @@ static dra_value append_to_pool(dra_graph *g, const dra_token_items *at, dra_val
 }
 
 /* The items of the state, then those of this call, (B, rows, H, width). xl: of the memory where a
- * piece starts, or none. */
+ * segment starts, or none. */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items, dra_value xl,
                         dra_value *state_out)
 {
@@ -146,7 +147,7 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     if (!at) return (dra_value){0};
     if (c->tokens->fresh && !c->tokens->mark.id) return items;
     dra_value before = c->state[i];
-    if (in_pieces(c) && !c->tokens->fresh) before = dra_tokens_turn(g, c->tokens, before, xl);
+    if (in_segments(c) && !c->tokens->fresh) before = dra_tokens_turn(g, c->tokens, before, xl);
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
     if (at->pages.id) return append_to_pool(g, at, before, items, !in_pages(c), &state_out[i]);
     return state_out[i] = dra_write_rows(g, before, items, at->at);

@@ -14,7 +14,7 @@ static bool has_blocks(const dra_memory_config *c)
 /* The form of latents depends on the length of a call, and sums of ln f begin with it. */
 static bool is_plain(const dra_mixer_config *c)
 {
-    return !c->latent_kv && !c->forget && !c->xl_piece;
+    return !c->latent_kv && !c->forget && !c->xl_segment;
 }
 
 int64_t dra_model_cut(const dra_model *m)

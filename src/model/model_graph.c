@@ -164,7 +164,7 @@ static int64_t items_rows(dra_graph *g, const dra_module_call *call, int i, int6
 static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
     int64_t rows = dra_imax(call->tokens.T,
-                            call->tokens.pieces.memory + call->tokens.pieces.length);
+                            call->tokens.segments.memory + call->tokens.segments.length);
     for (int i = 0; i < dra_specs_count(m->state) && !call->tokens.fresh; i++)
         if (dra_specs_at(m->state, i)->items && !dra_graph_failed(g))
             rows = dra_imax(rows, items_rows(g, call, i, dra_specs_at(m->state, i)->limit));
@@ -377,7 +377,7 @@ dra_module dra_view_module(const dra_view *view)
                         .start = dra_model_starts(&m->config),
                         .context = m->context != NULL,
                         .context_start = m->context ? m->context->config.memory_tokens : 0,
-                        .piece = m->config.xl.memory ? m->config.context : 0,
+                        .segment = m->config.xl.memory ? m->config.context : 0,
                         .memory = m->config.xl.memory,
                         .keep = view->keep,
                         .picks = view->picks};

@@ -44,8 +44,8 @@ static void hand_tokens(handing *h, dra_tokens *t)
     hand(h, &t->seen);
     hand(h, &t->context_n);
     for (int i = 0; i < t->n_items; i++) hand_items(h, &t->items[i]);
-    hand_items(h, &t->pieces.rows);
-    hand(h, &t->pieces.turn);
+    hand_items(h, &t->segments.rows);
+    hand(h, &t->segments.turn);
 }
 
 /* The steps of a layer, and where its tensors are in the lists of the model. Parameters may be

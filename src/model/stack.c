@@ -139,7 +139,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     fill_mixer(c, &m);
     m.score_scale = score_scale(c, &m, l);
     m.xl_memory = c->xl.memory;
-    m.xl_piece = c->xl.memory ? c->context : 0;
+    m.xl_segment = c->xl.memory ? c->context : 0;
     m.value_residual = value_residual(c, l);
     m.aux = c->aux;
     m.a.gamma.layer = m.b.gamma.layer = (int)l;

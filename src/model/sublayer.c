@@ -374,7 +374,7 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
 }
 
-/* Transformer-XL: keeps what comes in for later pieces, also where the sublayer is left out, and
+/* Transformer-XL: keeps what comes in for later segments, also where the sublayer is left out, and
  * hands on what is kept of earlier ones, normed as x is. Nothing of it is shifted. */
 static void read_memory(const building *b, dra_value x)
 {
@@ -494,7 +494,7 @@ dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer *
                              .self = s,
                              .prefix = s->config.mixer.prefix,
                              .context = is_mixer(s) && s->config.mixer.context,
-                             .piece = s->xl < 0 ? 0 : s->config.mixer.xl_piece,
+                             .segment = s->xl < 0 ? 0 : s->config.mixer.xl_segment,
                              .memory = s->xl < 0 ? 0 : s->config.mixer.xl_memory};
     *out = s;
     return DRA_OK;

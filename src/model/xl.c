@@ -1,9 +1,10 @@
-/* Transformer-XL [Dai et al. 2019]: what an attention sublayer was fed in earlier pieces.
+/* Transformer-XL [Dai et al. 2019]: what an attention sublayer was fed in earlier segments.
  *
- * Each has a table X (M + L, C): M rows of memory, then those of the piece, as they came in, before
- * any norm. Where a piece starts, its memory is the last M rows that were there. With `down` s,
- * sublayer l takes them from sublayer l + s, around the end (Ding et al. 2020), so that rows of k
- * pieces ago are those of sublayer l + k s. No gradient passes from memory to what it was. */
+ * Each has a table X (M + L, C): M rows of memory, then those of the segment, as they came in,
+ * before any norm. Where a segment starts, its memory is the last M rows that were there. With
+ * `down` s, sublayer l takes them from sublayer l + s, around the end (Ding et al. 2020), so that
+ * rows of k segments ago are those of sublayer l + k s. No gradient passes from memory to what it
+ * was. */
 #include "model/xl.h"
 
 #include "base/error.h"
@@ -17,7 +18,7 @@ dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
     if (!c->xl.memory && c->xl.down)
         return dra_fail(err, DRA_ERR_VALUE, "model: xl.down without xl.memory");
     if (!c->xl.memory) return DRA_OK;
-    if (c->context_stack) /* later pieces would have to be read without it */
+    if (c->context_stack) /* later segments would have to be read without it */
         return dra_fail(err, DRA_ERR_VALUE, "model: xl.memory and a context exclude each other");
     if (c->visible == DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
@@ -32,7 +33,7 @@ dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
 
 int dra_xl_declare(const dra_sublayer_config *c, dra_specs *state)
 {
-    const int64_t M = c->mixer.xl_memory, L = c->mixer.xl_piece;
+    const int64_t M = c->mixer.xl_memory, L = c->mixer.xl_segment;
     const int     at = dra_specs_count(state);
     if (!M || c->kind != DRA_SUBLAYER_MIXER) return -1;
     dra_specs_add(
@@ -43,8 +44,8 @@ int dra_xl_declare(const dra_sublayer_config *c, dra_specs *state)
 
 dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value from)
 {
-    const dra_token_pieces *p = &tokens->pieces;
-    dra_value               memory = {0};
+    const dra_token_segments *p = &tokens->segments;
+    dra_value                 memory = {0};
     if (p->seen) memory = dra_slice(g, from, 1, p->length, p->memory);
     return dra_tokens_turn(g, tokens, table, memory);
 }
@@ -82,7 +83,7 @@ const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_mod
 {
     const dra_tokens *t = &call->tokens;
     const int64_t     n = count_memories(m);
-    if (!m->config.xl.memory || t->fresh || !t->pieces.turns) return call->state;
+    if (!m->config.xl.memory || t->fresh || !t->segments.turns) return call->state;
     for (int i = 0; i < dra_specs_count(m->state); i++) room[i] = call->state[i];
     for (int64_t i = 0; i < n; i++) {
         const int at = state_of(m, i), from = state_of(m, (i + m->config.xl.down) % n);
@@ -94,7 +95,7 @@ const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_mod
 dra_value dra_xl_memory(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value x,
                         dra_value *state_out)
 {
-    const dra_token_pieces *p = &tokens->pieces;
+    const dra_token_segments *p = &tokens->segments;
     *state_out = dra_write_rows(g, table, x, p->rows.at);
     if (!p->seen) return (dra_value){0};
     return dra_stop_gradient(g, dra_slice(g, table, 1, p->memory - p->seen, p->seen));

@@ -7,14 +7,14 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "sequence/pieces.h"
+#include "sequence/segments.h"
 
 void dra_extents_open(dra_extents *e, const dra_module *m)
 {
     e->whole = m->whole;
     e->prefix = m->prefix;
     e->start = m->start;
-    e->piece = m->piece;
+    e->segment = m->segment;
     e->kept = m->memory;
 }
 
@@ -95,10 +95,11 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
     e->holes = false;
     e->marked = mark != NULL;
     e->turns = DRA_TURN_NONE;
-    for (int64_t b = 0; e->piece > 0 && s && b < B; b++) {
-        const dra_turn turn = dra_piece_turn(e->piece, s->tokens[b], T, row_of(e, mark, b));
-        const int turns = turn == DRA_TURN_SHIFT ? dra_piece_shift(e->piece, e->kept, s->tokens[b])
-                                                 : (int)turn;
+    for (int64_t b = 0; e->segment > 0 && s && b < B; b++) {
+        const dra_turn turn = dra_segment_turn(e->segment, s->tokens[b], T, row_of(e, mark, b));
+        const int      turns = turn == DRA_TURN_SHIFT
+                                   ? dra_segment_shift(e->segment, e->kept, s->tokens[b])
+                                   : (int)turn;
         if (turns > e->turns) e->turns = turns;
     }
     for (int64_t b = 0; e->whole && mark && b < B && !e->holes; b++)
@@ -135,10 +136,10 @@ static bool reserve(dra_extents *e)
     next += 2 * own;
     for (int i = 0; i < e->n_items; i++, next += 3 * each)
         e->items[i].at = next, e->items[i].lo = next + each, e->items[i].hi = next + 2 * each;
-    e->pieces.at = next, e->pieces.lo = next + each, e->pieces.hi = next + 2 * each;
+    e->segments.at = next, e->segments.lo = next + each, e->segments.hi = next + 2 * each;
     next += 3 * each;
     for (int i = 0; i < e->n_items; i++, next += B) e->items[i].base = next;
-    e->last = next, e->pieces.base = next + B, e->pieces.turn = next + 2 * B;
+    e->last = next, e->segments.base = next + B, e->segments.turn = next + 2 * B;
     return true;
 }
 
@@ -159,7 +160,7 @@ static void put_token(dra_extents *e, walk *w, int32_t what, int64_t take)
     const int64_t i = w->b * e->T + w->t;
     const bool    pad = what & DRA_MARK_PAD, write = !pad && !(what & DRA_MARK_SKIP);
     if (what & DRA_MARK_RESET) w->begin = w->end, w->pos = 0, w->prev = -1;
-    if (e->piece > 0 && !pad && w->pos % e->piece == 0) w->prev = -1;
+    if (e->segment > 0 && !pad && w->pos % e->segment == 0) w->prev = -1;
     e->mark[i] = pad ? what & ~DRA_MARK_SKIP : what;
     e->writes[i] = (what & DRA_MARK_RESET) | (write ? 0 : DRA_MARK_PAD);
     e->pos[i] = pad ? 0 : (int32_t)w->pos; /* there may be no further one */
@@ -204,7 +205,7 @@ static void fill_row(dra_extents *e, walk *w, const int32_t *mark)
         e->give[i] = (int32_t)w->t;
         put_token(e, w, what, e->start + t);
         e->place[i] = what & DRA_MARK_PAD ? 0 : (int32_t)(w->pos - 1 - e->start);
-        if (e->piece > 0) e->place[i] %= (int32_t)e->piece;
+        if (e->segment > 0) e->place[i] %= (int32_t)e->segment;
     }
     while (w->t < e->T) put_token(e, w, DRA_MARK_PAD, -1);
     e->last[w->b] = w->prev;
@@ -310,7 +311,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
             fill_texts(e, b, row_of(e, mark, b));
         else
             fill_row(e, &w, row_of(e, mark, b));
-        if (e->piece > 0) dra_pieces_fill(e, s, b, row_of(e, mark, b));
+        if (e->segment > 0) dra_segments_fill(e, s, b, row_of(e, mark, b));
     }
     return DRA_OK;
 }
@@ -407,11 +408,11 @@ void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *
                              .take = name_of(session, prefix, "take"),
                              .give = name_of(session, prefix, "give"),
                              .place = name_of(session, prefix, "place"),
-                             .pieces = {.at = name_of(session, prefix, "piece.at"),
-                                        .lo = name_of(session, prefix, "piece.lo"),
-                                        .hi = name_of(session, prefix, "piece.hi"),
-                                        .base = name_of(session, prefix, "piece.base"),
-                                        .turn = name_of(session, prefix, "piece.turn")}};
+                             .segments = {.at = name_of(session, prefix, "segment.at"),
+                                          .lo = name_of(session, prefix, "segment.lo"),
+                                          .hi = name_of(session, prefix, "segment.hi"),
+                                          .base = name_of(session, prefix, "segment.base"),
+                                          .turn = name_of(session, prefix, "segment.turn")}};
     for (int i = 0; i < n; i++) {
         out->items[i].at = dra_session_name(session, dra_token_input(name, "at", limit[i]));
         out->items[i].lo = dra_session_name(session, dra_token_input(name, "lo", limit[i]));
@@ -429,24 +430,25 @@ static dra_status put_starts(const dra_extents *e, dra_session *session,
     const size_t own = (size_t)(e->B * e->given) * sizeof(int32_t);
     const size_t each = (size_t)(e->B * e->T) * sizeof(int32_t);
     dra_status   st = DRA_OK;
-    if (e->start > 0 || e->piece > 0)
+    if (e->start > 0 || e->segment > 0)
         st = dra_session_put(session, names->place, e->place, own, err);
     if (e->T == e->given || st != DRA_OK) return st;
     st = dra_session_put(session, names->take, e->take, each, err);
     return st == DRA_OK ? dra_session_put(session, names->give, e->give, own, err) : st;
 }
 
-static dra_status put_pieces(const dra_extents *e, dra_session *session,
-                             const dra_token_names *names, dra_error *err)
+static dra_status put_segments(const dra_extents *e, dra_session *session,
+                               const dra_token_names *names, dra_error *err)
 {
     const size_t each = (size_t)(e->B * e->T) * sizeof(int32_t);
     const size_t rows = (size_t)e->B * sizeof(int32_t);
-    dra_status   st = dra_session_put(session, names->pieces.at, e->pieces.at, each, err);
-    if (st == DRA_OK) st = dra_session_put(session, names->pieces.lo, e->pieces.lo, each, err);
-    if (st == DRA_OK) st = dra_session_put(session, names->pieces.hi, e->pieces.hi, each, err);
-    if (st == DRA_OK) st = dra_session_put(session, names->pieces.base, e->pieces.base, rows, err);
+    dra_status   st = dra_session_put(session, names->segments.at, e->segments.at, each, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->segments.lo, e->segments.lo, each, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->segments.hi, e->segments.hi, each, err);
+    if (st == DRA_OK)
+        st = dra_session_put(session, names->segments.base, e->segments.base, rows, err);
     if (st != DRA_OK || !e->turns) return st;
-    return dra_session_put(session, names->pieces.turn, e->pieces.turn, rows, err);
+    return dra_session_put(session, names->segments.turn, e->segments.turn, rows, err);
 }
 
 static dra_status put_items(const dra_extents *e, int i, dra_session *session,
@@ -481,7 +483,7 @@ dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra
     if (st == DRA_OK && e->whole) st = dra_session_put(session, names->lo, e->lo, bytes, err);
     if (st == DRA_OK && e->whole) st = dra_session_put(session, names->hi, e->hi, bytes, err);
     if (st == DRA_OK) st = put_starts(e, session, names, err);
-    if (st == DRA_OK && e->piece > 0) st = put_pieces(e, session, names, err);
+    if (st == DRA_OK && e->segment > 0) st = put_segments(e, session, names, err);
     for (int i = 0; i < e->n_items && st == DRA_OK; i++) st = put_items(e, i, session, names, err);
     return st;
 }

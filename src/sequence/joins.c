@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "device/array.h"
-#include "sequence/pieces.h"
+#include "sequence/segments.h"
 
 void dra_picks_cut(int32_t *to, const dra_join_part *part)
 {

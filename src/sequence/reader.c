@@ -10,7 +10,7 @@
 #include "device/array.h"
 #include "graph/op.h"
 #include "sequence/module.h"
-#include "sequence/pieces.h"
+#include "sequence/segments.h"
 #include "session/session.h"
 
 typedef struct fetched { /* a result that was asked for, as the host sees it */
@@ -425,11 +425,12 @@ dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, 
 {
     const bool    reads = r->module.context;
     const int64_t M = r->module.memory;
-    const int turns = r->module.piece > 0 ? dra_piece_shift(r->module.piece, M, M) : DRA_TURN_NONE;
-    const int marks = (marked ? MARKED : 0) | turns * TURNS;
-    dra_states *s = NULL;
-    dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
-    if (r->module.piece > 0) T = dra_imin(T, r->module.piece);
+    const int     turns = r->module.segment > 0 ? dra_segment_shift(r->module.segment, M, M)
+                                                : DRA_TURN_NONE;
+    const int     marks = (marked ? MARKED : 0) | turns * TURNS;
+    dra_states   *s = NULL;
+    dra_status    st = dra_states_create(r->device, r->module.state, B, &s, err);
+    if (r->module.segment > 0) T = dra_imin(T, r->module.segment);
     if (st == DRA_OK) dra_extents_plan(&r->extents, s, B, T, NULL);
     if (st == DRA_OK) st = dra_states_reserve(s, r->extents.T, err);
     if (st == DRA_OK && reads) st = take_context(r, s, &(dra_context_text){T, NULL}, err);
@@ -582,11 +583,11 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     return st;
 }
 
-/* Reads a call part by part, none of which crosses the border of a piece in any row. room: for
+/* Reads a call part by part, none of which crosses the border of a segment in any row. room: for
  * marks (B, T), then the tokens that rows have read (B). */
-static dra_status read_pieces(dra_reader *r, dra_states *states, const dra_context_text *context,
-                              dra_join_part *part, const int32_t *mark, int n,
-                              const dra_named *inputs, int64_t *room, dra_error *err)
+static dra_status read_segments(dra_reader *r, dra_states *states, const dra_context_text *context,
+                                dra_join_part *part, const int32_t *mark, int n,
+                                const dra_named *inputs, int64_t *room, dra_error *err)
 {
     const int64_t B = part->B, T = part->T;
     int64_t      *tokens = room;
@@ -594,7 +595,7 @@ static dra_status read_pieces(dra_reader *r, dra_states *states, const dra_conte
     dra_status    st = DRA_OK;
     memcpy(tokens, states->tokens, (size_t)B * sizeof *tokens);
     for (part->first = 0; part->first < T && st == DRA_OK; part->first += part->n) {
-        part->n = dra_piece_cut(r->module.piece, B, T, mark, part->first, T, tokens);
+        part->n = dra_segment_cut(r->module.segment, B, T, mark, part->first, T, tokens);
         if (mark) dra_tokens_cut(own, mark, B, T, part->first, part->n, sizeof *own);
         st = read_part(r, states, part->first ? NULL : context, part, mark ? own : NULL, n, inputs,
                        err);
@@ -676,12 +677,12 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
     if (st == DRA_OK) st = check(r, states, T, mark, err);
     if (st == DRA_OK) st = check_context(r, states, context, err);
     if (st != DRA_OK) return st;
-    if (r->module.piece > 0) {
+    if (r->module.segment > 0) {
         const size_t B = (size_t)states->B, marks = B * (size_t)T * sizeof *mark;
         int64_t     *room = malloc(B * sizeof *room + marks + 1);
         part.pick = find_picks(r, part.B, n, inputs);
         part.picks = part.pick ? r->module.picks : 0;
-        st = room ? read_pieces(r, states, context, &part, mark, n, inputs, room, err)
+        st = room ? read_segments(r, states, context, &part, mark, n, inputs, room, err)
                   : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
         free(room);
     } else {

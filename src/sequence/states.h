@@ -168,12 +168,12 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
     bool     marked;
     int32_t *memory, *pages_memory;
     size_t   room, pages_room;
-    int64_t  B, T, given; /* T: tokens that layers see */
-    int64_t  piece, kept; /* piece and memory of the module: to be set before the rest */
-    int      turns;       /* as of dra_module_shape */
+    int64_t  B, T, given;   /* T: tokens that layers see */
+    int64_t  segment, kept; /* segment and memory of the module: to be set before the rest */
+    int      turns;         /* as of dra_module_shape */
     struct {
         int32_t *at, *lo, *hi, *base, *turn;
-    } pieces;
+    } segments;
 } dra_extents; /* all zero = empty */
 
 /* Sets what an extents takes from its module. */
@@ -202,7 +202,7 @@ typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declar
     } items[DRA_TOKEN_KINDS];
     struct {
         int at, lo, hi, base, turn;
-    } pieces;
+    } segments;
 } dra_token_names;
 
 /* Those of a text whose names begin with "prefix."; state may be NULL: there are no items. */

@@ -52,8 +52,8 @@ static void declare_whole(dra_graph *g, const char *prefix, bool holes, dra_toke
 static void declare_start(dra_graph *g, const char *prefix, dra_tokens *out)
 {
     const dra_shape own = DRA_SHAPE(out->B, out->given);
-    out->place = out->start > 0 || out->pieces.length > 0 ? declare(g, prefix, "place", own)
-                                                          : out->pos;
+    out->place = out->start > 0 || out->segments.length > 0 ? declare(g, prefix, "place", own)
+                                                            : out->pos;
     if (out->T == out->given) return;
     out->take = declare(g, prefix, "take", DRA_SHAPE(out->B, out->T));
     out->give = declare(g, prefix, "give", own);
@@ -75,14 +75,14 @@ void dra_tokens_declare_text(dra_graph *g, const char *prefix, bool marked, bool
     if (out->whole) declare_whole(g, prefix, holes, out);
 }
 
-/* Rows of tables, where a module reads in pieces. */
-static void declare_pieces(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
+/* Rows of tables, where a module reads in segments. */
+static void declare_segments(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
 {
-    const dra_shape   each = DRA_SHAPE(out->B, out->T), rows = DRA_SHAPE(out->B, 1);
-    dra_token_pieces *p = &out->pieces;
+    const dra_shape     each = DRA_SHAPE(out->B, out->T), rows = DRA_SHAPE(out->B, 1);
+    dra_token_segments *p = &out->segments;
     if (!p->length) return;
     if (out->start > 0 || out->whole || out->skip.id) {
-        dra_build_fail(g, "tokens", DRA_ERR_VALUE, "%s cannot be read in pieces",
+        dra_build_fail(g, "tokens", DRA_ERR_VALUE, "%s cannot be read in segments",
                        out->skip.id ? "skipped tokens"
                        : out->whole ? "whole texts"
                                     : "start vectors");
@@ -91,12 +91,12 @@ static void declare_pieces(dra_graph *g, const dra_module_shape *shape, dra_toke
     p->turns = shape->turns;
     if (p->turns >= DRA_TURN_SHIFT)
         p->seen = dra_imin(p->memory, p->length << (p->turns - DRA_TURN_SHIFT));
-    p->rows = (dra_token_items){.at = dra_input(g, "tokens.piece.at", DRA_I32, each),
-                                .lo = dra_input(g, "tokens.piece.lo", DRA_I32, each),
-                                .hi = dra_input(g, "tokens.piece.hi", DRA_I32, each),
-                                .base = dra_input(g, "tokens.piece.base", DRA_I32, rows)};
+    p->rows = (dra_token_items){.at = dra_input(g, "tokens.segment.at", DRA_I32, each),
+                                .lo = dra_input(g, "tokens.segment.lo", DRA_I32, each),
+                                .hi = dra_input(g, "tokens.segment.hi", DRA_I32, each),
+                                .base = dra_input(g, "tokens.segment.base", DRA_I32, rows)};
     p->rows.own = p->rows.at;
-    if (p->turns) p->turn = dra_input(g, "tokens.piece.turn", DRA_I32, rows);
+    if (p->turns) p->turn = dra_input(g, "tokens.segment.turn", DRA_I32, rows);
 }
 
 /* Of rows of a pool: where the items of this limit are. */
@@ -123,7 +123,7 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
     out->prefix = module->prefix;
     out->start = module->start;
     out->given = shape->T;
-    out->pieces = (dra_token_pieces){.length = module->piece, .memory = module->memory};
+    out->segments = (dra_token_segments){.length = module->segment, .memory = module->memory};
     out->n_items = dra_token_limits(module->state, limit);
     if (out->n_items < 0 || (out->whole && out->n_items)) {
         if (out->n_items < 0)
@@ -135,7 +135,7 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
         return;
     }
     dra_tokens_declare_text(g, "tokens", shape->marked, shape->skips, shape->holes, out);
-    declare_pieces(g, shape, out);
+    declare_segments(g, shape, out);
     for (int i = 0; i < out->n_items; i++)
         out->items[i] = (dra_token_items){
             .limit = limit[i],
@@ -172,7 +172,7 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
                                       : dra_broadcast(g, dra_number(g, 0), row);
     const dra_value parts[] = {first, x}, all = dra_concat(g, 2, parts, 1); /* (B, 1 + T, ...) */
     dra_value       shifted, last;
-    if (tokens->mark.id || tokens->pieces.turns) {
+    if (tokens->mark.id || tokens->segments.turns) {
         shifted = dra_read_rows(g, all, tokens->prev);
         last = dra_read_rows(g, all, tokens->last);
     } else {
@@ -187,7 +187,7 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
 
 dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value memory)
 {
-    const dra_token_pieces *p = &tokens->pieces;
+    const dra_token_segments *p = &tokens->segments;
     if (!p->turns || dra_graph_failed(g)) return table;
     dra_shape one = dra_shape_of(g, table);
     for (int32_t i = 1; i < one.rank; i++) one.dim[i] = 1;

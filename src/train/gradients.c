@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "device/array.h"
 #include "train/gradients.h"
-#include "sequence/pieces.h"
+#include "sequence/segments.h"
 #include "session/session.h"
 
 static dra_status out_of_memory(dra_error *err)

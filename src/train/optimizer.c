@@ -1,5 +1,5 @@
 /* The optimizer: one program measures the gradients and changes the weights in place, unless their
- * norm or a loss is not finite. */
+ * norm or a loss is not finite. optimizer_kinds.c has AdamW, SGD, Lion and Muon. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

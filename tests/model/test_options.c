@@ -59,10 +59,9 @@ static const row rows[] = {
      MODEL(", \"norm\": \"unit\", \"norm_gain\": \"condition\", \"block\": {\"norm\": \"dual\"}"),
      .condition = C},
     {"norms by a condition, streams, a learned token",
-     MODEL(
-         ", \"visible\": \"bidirectional\", \"norm_gain\": \"condition\", \"block\": "
-         "{\"streams\": 2, "
-         "\"branch_gate\": true}" CLASSES("cls")),
+     MODEL(", \"visible\": \"bidirectional\", \"norm_gain\": \"condition\", \"block\": "
+           "{\"streams\": 2, "
+           "\"branch_gate\": true}" CLASSES("cls")),
      .classes = true, .condition = C, .whole = true},
     {"the mean", MODEL(", \"visible\": \"bidirectional\"" CLASSES("mean")), .classes = true,
      .whole = true},

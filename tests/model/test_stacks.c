@@ -14,7 +14,7 @@
 
 /* Pieces of 6 tokens: the text has three or four, and rows begin them at different places. */
 #define XL(xl, options)                                                                            \
-    .config = {.dim = 12}, .no_skips = true, .pieces = true,                                       \
+    .config = {.dim = 12}, .no_skips = true, .segments = true,                                     \
     .model = "{\"model_type\": \"dra\", \"vocab\": 5, \"dim\": 12, \"depth\": 2, "                 \
              "\"heads\": 3, \"context\": 6, \"ff\": {\"dim\": 8}, \"xl\": {" xl "}" options "}"
 
@@ -172,9 +172,9 @@ static const mixer_row rows[] = {
      MODEL(", \"memory_tokens\": 2, \"position\": {\"rotate\": \"rotary\"}, \"mixer\": "
            "[{\"memory\": \"delta\"}, {\"key_dim\": 4}]"),
      .equal = true, .no_skips = true},
-    {"xl, one piece", MODEL(", \"xl\": {\"memory\": 5}"), .no_skips = true},
+    {"xl, one segment", MODEL(", \"xl\": {\"memory\": 5}"), .no_skips = true},
     {"xl", XL("\"memory\": 4", "")},
-    {"xl, memory of several pieces, down, t5",
+    {"xl, memory of several segments, down, t5",
      XL("\"memory\": 15, \"down\": 1",
         ", \"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}")},
     {"xl, learned positions, post, down",

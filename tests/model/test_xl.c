@@ -1,5 +1,5 @@
 /* Transformer-XL: what memories must do, and its loss and gradients against x-transformers.
- * tests/data/golden-xl.json has the loss of a text in several pieces and the gradient of every
+ * tests/data/golden-xl.json has the loss of a text in several segments and the gradient of every
  * parameter; tests/parity/xl.py made it. That reading whole is reading in chunks, also in
  * gradients, is shown by model/test_stacks; numbers of the library also by
  * formats/xt/test_xt_golden. */
@@ -125,28 +125,28 @@ static void long_memories_see_the_joint_text(void **unused)
             const int   down = strstr(how[i], "order") != NULL; /* one layer */
             dra_real    joint[B * N * VOCAB];
             char        text[300];
-            xl          plain, pieces;
+            xl          plain, segments;
             dra_states *a, *b;
             snprintf(text, sizeof text, "%s, \"xl\": {\"memory\": %d, \"down\": %d}", how[i],
                      memory, down);
             open_xl(&plain, how[i]);
-            open_xl(&pieces, text);
+            open_xl(&segments, text);
             open_reader(&plain, (dra_view){.logits = true});
-            open_reader(&pieces, (dra_view){.logits = true});
-            a = new_states(&plain, B), b = new_states(&pieces, B);
+            open_reader(&segments, (dra_view){.logits = true});
+            a = new_states(&plain, B), b = new_states(&segments, B);
             memcpy(joint, read_some(&plain, a, 0, N, NULL, "logits"), sizeof joint);
-            const double off = worst_of(B * N * VOCAB, read_some(&pieces, b, 0, N, NULL, "logits"),
-                                        joint);
+            const double off = worst_of(B * N * VOCAB,
+                                        read_some(&segments, b, 0, N, NULL, "logits"), joint);
             if (memory > N ? !(off <= EQUAL) : !(off > 1e-3))
                 fail_msg("%s, memory %d: differs by %g", how[i], memory, off);
             dra_states_destroy(a);
             dra_states_destroy(b);
             close_xl(&plain);
-            close_xl(&pieces);
+            close_xl(&segments);
         }
 }
 
-/* Memories of another sublayer are another matter, but only from the second piece on. */
+/* Memories of another sublayer are another matter, but only from the second segment on. */
 static void down_begins_alike(void **unused)
 {
     dra_real y[2][B * N * VOCAB];
@@ -245,7 +245,7 @@ static void outputs_are_joined(void **unused)
     close_xl(&x);
 }
 
-/* Learned positions start over in every piece, so that a text may be longer than they are. */
+/* Learned positions start over in every segment, so that a text may be longer than they are. */
 static void generates_beyond_the_context(void **unused)
 {
     enum { MORE = 40 };
@@ -295,8 +295,8 @@ static dra_real *all_gradients(const xl *x, size_t *count)
     return all;
 }
 
-/* Rows longer than a piece, with pads and resets, in any chunks, recomputed, from a state; what is
- * dropped out does not depend on it. */
+/* Rows longer than a segment, with pads and resets, in any chunks, recomputed, from a state; what
+ * is dropped out does not depend on it. */
 static void expect_same_gradients(const char *options)
 {
     static const int64_t some[] = {2, 9, 1, 11}, late[] = {21, 2};
@@ -353,7 +353,7 @@ static void chunks_give_the_same_gradients(void **unused)
 }
 
 #ifdef DRA_REAL_DOUBLE
-/* The loss of one piece after a state, with all parameters moved along a direction. */
+/* The loss of one segment after a state, with all parameters moved along a direction. */
 static double moved_loss(xl *x, const dra_states *start, double by, dra_microbatch_result *r)
 {
     const dra_specs *specs = dra_model_params(x->model);
@@ -374,7 +374,7 @@ static double moved_loss(xl *x, const dra_states *start, double by, dra_microbat
     return r->loss;
 }
 
-/* Of a piece whose memory is given they are derivatives, also with respect to what makes keys and
+/* Of a segment whose memory is given they are derivatives, also with respect to what makes keys and
  * values of the memory. */
 static void gradients_are_derivatives(void **unused)
 {
@@ -534,7 +534,7 @@ static void skipped_tokens_are_refused(void **unused)
     dra_states     *s = new_states(&x, B);
     const dra_named in = {"ids", x.ids, sizeof x.ids};
     assert_int_equal(dra_reader_read(x.reader, s, N, mark, 1, &in, &err), DRA_ERR_VALUE);
-    assert_non_null(strstr(err.text, "skipped tokens cannot be read in pieces"));
+    assert_non_null(strstr(err.text, "skipped tokens cannot be read in segments"));
     dra_states_destroy(s);
     close_xl(&x);
 }

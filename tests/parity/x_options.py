@@ -2,7 +2,7 @@
 
     x_options.py LIBDRA DOUBLE_DRA [PART OF A ROW'S NAME]
 
-Options are those of the tables in src/formats/xt/tables.c; tests/data/xt-effects.json has wrappers
+Options are those of the tables in src/formats/xt/options_table.c; tests/data/xt-effects.json has wrappers
 they are tried in, a value for each that is not just true, and what some need besides. A row is a
 wrapper with one option. Where dra takes the config, the library must, too; outputs, loss and
 gradients of the double build are compared with it, and the model with the option with the one
@@ -47,7 +47,7 @@ SEED = 5
 
 def tables():
     """Options by table: {"stack": {name: kind}, "token": ...}."""
-    text = (ROOT / "src/formats/xt/tables.c").read_text()
+    text = (ROOT / "src/formats/xt/options_table.c").read_text()
     found = {}
     for name, rows in re.findall(r"dra_field (\w+)_fields\[\] = \{(.*?)\{0\}\};", text, re.S):
         found[name] = {option: kind for kind, option in

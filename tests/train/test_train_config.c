@@ -95,7 +95,7 @@ static void zeros_are_zeros(void **state)
 {
     static const char json[] =
         "{\"weight_decay\": 0, \"clip\": 0.0, \"warmup\": 0, \"min_lr\": 0, \"beta1\": 0, "
-        "\"beta2\": 0, \"eval_every\": 0, \"save_every\": 0, \"guard_steps\": 0, \"chunk\": 0, "
+        "\"beta2\": 0, \"eval_every\": 0, \"save_every\": 0, \"clamp_steps\": 0, \"chunk\": 0, "
         "\"lr\": 0.5, \"steps\": 10}";
     dra_train_config c;
     dra_model       *m = make_model("dra-gru-tiny");
@@ -229,16 +229,14 @@ static void skipped_tokens_need_whole_rows(void **state)
     config.position.distance = DRA_DISTANCE_ALIBI;
     expect_ok(dra_model_create(&config, &m, &err), &err);
     expect_ok(dra_train_config_complete(&whole, m, &err), &err);
-    refused(
-        m, (dra_train_config){.forgetful_mask = 0.1, .chunk = 8},
-        "train: forgetful_mask: the model's biases by distance (position.distance) need "
-        "rows that are "
-        "read as a whole, without chunk");
-    refused(
-        m, (dra_train_config){.state_dropout = 0.1, .carry = true},
-        "train: state_dropout: the model's biases by distance (position.distance) need "
-        "rows that are "
-        "read as a whole, without carry");
+    refused(m, (dra_train_config){.forgetful_mask = 0.1, .chunk = 8},
+            "train: forgetful_mask: the model's biases by distance (position.distance) need "
+            "rows that are "
+            "read as a whole, without chunk");
+    refused(m, (dra_train_config){.state_dropout = 0.1, .carry = true},
+            "train: state_dropout: the model's biases by distance (position.distance) need "
+            "rows that are "
+            "read as a whole, without carry");
     dra_model_destroy(m);
     m = make_model("xt-encoder-tiny");
     refused(m, (dra_train_config){.chunk = 8},

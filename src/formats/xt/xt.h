@@ -62,7 +62,7 @@ typedef struct dra_xt {
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
 } dra_xt;
 
-/* ---- tables (tables.c) -------------------------------------------------------------------- */
+/* ---- tables (options_table.c) ---------------------------------------------------------------- */
 
 extern const char *const dra_xt_wrappers[]; /* their names; NULL at the end */
 extern const char *const dra_xt_types[];    /* of stacks, as dra_visible_kind */
@@ -112,7 +112,7 @@ dra_status dra_xt_read_pair(const char *place, json_t *body, const dra_xt *top,
 dra_status dra_xt_read_masked(const char *place, const json_t *body, int64_t vocab,
                               dra_xt_config *out, dra_error *err);
 
-/* ---- one stack (options.c, cross.c) ---------------------------------------------------- */
+/* ---- one stack (options_read.c, cross.c) ---------------------------------------------------- */
 
 /* From JSON: unknown names, options that dra does not have and those that contradict each other
  * are refused, each by name. `out` says which wrapper it is, and the release. */

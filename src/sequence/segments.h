@@ -1,24 +1,24 @@
-/* Reading in pieces: where calls are cut, which rows of tables tokens have, and outputs of several
- * calls put together. */
-#ifndef DRA_SRC_SEQUENCE_PIECES_H
-#define DRA_SRC_SEQUENCE_PIECES_H
+/* Segments of Transformer-XL: where calls are cut, which rows of tables tokens have, and outputs of
+ * several calls put together. */
+#ifndef DRA_SRC_SEQUENCE_SEGMENTS_H
+#define DRA_SRC_SEQUENCE_SEGMENTS_H
 
 #include "sequence/states.h"
 
 /* What becomes of the tables of a row that has read `tokens` tokens, before T more with these marks
- * (or NULL), which belong to one piece. */
-dra_turn dra_piece_turn(int64_t piece, int64_t tokens, int64_t T, const int32_t *mark);
+ * (or NULL), which belong to one segment. */
+dra_turn dra_segment_turn(int64_t segment, int64_t tokens, int64_t T, const int32_t *mark);
 
-/* turns of dra_module_shape for a row whose piece starts after `tokens` others. */
-int dra_piece_shift(int64_t piece, int64_t memory, int64_t tokens);
+/* turns of dra_module_shape for a row whose segment starts after `tokens` others. */
+int dra_segment_shift(int64_t segment, int64_t memory, int64_t tokens);
 
 /* How many of the tokens first .. end - 1 of mark (B, T) (or NULL) a call may read, so that no row
- * crosses the border of a piece. tokens (B): read by each row since its reset, counted on. */
-int64_t dra_piece_cut(int64_t piece, int64_t B, int64_t T, const int32_t *mark, int64_t first,
-                      int64_t end, int64_t *tokens);
+ * crosses the border of a segment. tokens (B): read by each row since its reset, counted on. */
+int64_t dra_segment_cut(int64_t segment, int64_t B, int64_t T, const int32_t *mark, int64_t first,
+                        int64_t end, int64_t *tokens);
 
 /* Fills the numbers of row b, once its positions are there. */
-void dra_pieces_fill(dra_extents *e, const dra_states *s, int64_t b, const int32_t *mark);
+void dra_segments_fill(dra_extents *e, const dra_states *s, int64_t b, const int32_t *mark);
 
 /* to (B, n, ...): tokens first .. first + n - 1 of from (B, T, ...); `each` bytes for a token. */
 void dra_tokens_cut(void *to, const void *from, int64_t B, int64_t T, int64_t first, int64_t n,

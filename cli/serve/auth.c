@@ -1,4 +1,4 @@
-/* Who may ask: addresses, keys, origins. */
+/* Who may ask: addresses, keys, origins. route.c asks it, and answers 401 and 403. */
 #include "serve.h"
 
 #include <stdlib.h>

@@ -1,31 +1,31 @@
-/* Reading in pieces: where calls are cut, and which rows of tables tokens have. */
-#include "sequence/pieces.h"
+/* Segments of Transformer-XL: where calls are cut, and which rows of tables tokens have. */
+#include "sequence/segments.h"
 
 #include <string.h>
 
 #include "base/shape.h"
 
-dra_turn dra_piece_turn(int64_t piece, int64_t tokens, int64_t T, const int32_t *mark)
+dra_turn dra_segment_turn(int64_t segment, int64_t tokens, int64_t T, const int32_t *mark)
 {
     dra_turn turn = DRA_TURN_NONE;
     for (int64_t t = 0; t < T; t++) {
         const int32_t what = mark ? mark[t] : 0;
         if (what & DRA_MARK_RESET) tokens = 0, turn = DRA_TURN_CLEAR;
         if (what & DRA_MARK_PAD) continue;
-        return tokens == 0 ? DRA_TURN_CLEAR : tokens % piece == 0 ? DRA_TURN_SHIFT : turn;
+        return tokens == 0 ? DRA_TURN_CLEAR : tokens % segment == 0 ? DRA_TURN_SHIFT : turn;
     }
     return turn;
 }
 
-int dra_piece_shift(int64_t piece, int64_t memory, int64_t tokens)
+int dra_segment_shift(int64_t segment, int64_t memory, int64_t tokens)
 {
     int turns = DRA_TURN_SHIFT;
-    for (int64_t seen = piece; seen < tokens && seen < memory; seen *= 2) turns++;
+    for (int64_t seen = segment; seen < tokens && seen < memory; seen *= 2) turns++;
     return turns;
 }
 
 /* Of one row: the number of tokens before the first border after `first`, at most n. */
-static int64_t cut_row(int64_t piece, int64_t n, const int32_t *mark, int64_t tokens)
+static int64_t cut_row(int64_t segment, int64_t n, const int32_t *mark, int64_t tokens)
 {
     bool seen = false;
     for (int64_t t = 0; t < n; t++) {
@@ -33,7 +33,7 @@ static int64_t cut_row(int64_t piece, int64_t n, const int32_t *mark, int64_t to
         if (what & DRA_MARK_RESET && seen) return t;
         if (what & DRA_MARK_RESET) tokens = 0;
         if (what & DRA_MARK_PAD) continue;
-        if (seen && tokens % piece == 0) return t;
+        if (seen && tokens % segment == 0) return t;
         seen = true;
         tokens++;
     }
@@ -50,31 +50,32 @@ static int64_t count_on(int64_t tokens, int64_t n, const int32_t *mark)
     return tokens;
 }
 
-int64_t dra_piece_cut(int64_t piece, int64_t B, int64_t T, const int32_t *mark, int64_t first,
-                      int64_t end, int64_t *tokens)
+int64_t dra_segment_cut(int64_t segment, int64_t B, int64_t T, const int32_t *mark, int64_t first,
+                        int64_t end, int64_t *tokens)
 {
     int64_t n = end - first;
     for (int64_t b = 0; b < B; b++)
-        n = cut_row(piece, n, mark ? mark + b * T + first : NULL, tokens[b]);
+        n = cut_row(segment, n, mark ? mark + b * T + first : NULL, tokens[b]);
     for (int64_t b = 0; b < B; b++)
         tokens[b] = count_on(tokens[b], n, mark ? mark + b * T + first : NULL);
     return n;
 }
 
-void dra_pieces_fill(dra_extents *e, const dra_states *s, int64_t b, const int32_t *mark)
+void dra_segments_fill(dra_extents *e, const dra_states *s, int64_t b, const int32_t *mark)
 {
-    const int64_t L = e->piece, M = s ? e->kept : 0; /* when fresh there is none */
+    const int64_t L = e->segment, M = s ? e->kept : 0; /* when fresh there is none */
     int64_t       base = 0;
     for (int64_t t = 0; t < e->T; t++) {
         const int64_t i = b * e->T + t, pos = e->pos[i], in = pos % L, before = pos - in;
         const bool    pad = e->mark[i] & DRA_MARK_PAD;
-        e->pieces.at[i] = pad ? -1 : (int32_t)(M + in);
-        e->pieces.lo[i] = pad ? 0 : (int32_t)(M - dra_imin(M, before));
-        e->pieces.hi[i] = pad ? 0 : (int32_t)(M + in + 1);
+        e->segments.at[i] = pad ? -1 : (int32_t)(M + in);
+        e->segments.lo[i] = pad ? 0 : (int32_t)(M - dra_imin(M, before));
+        e->segments.hi[i] = pad ? 0 : (int32_t)(M + in + 1);
         if (!pad) base = before - M;
     }
-    e->pieces.base[b] = (int32_t)base;
-    e->pieces.turn[b] = s ? (int32_t)dra_piece_turn(L, s->tokens[b], e->T, mark) : DRA_TURN_NONE;
+    e->segments.base[b] = (int32_t)base;
+    e->segments.turn[b] = s ? (int32_t)dra_segment_turn(L, s->tokens[b], e->T, mark)
+                            : DRA_TURN_NONE;
 }
 
 void dra_tokens_cut(void *to, const void *from, int64_t B, int64_t T, int64_t first, int64_t n,

@@ -1,4 +1,5 @@
-/* Options of one stack of x-transformers, with its wrapper: from JSON and back. */
+/* Options of one stack of x-transformers, with its wrapper: from JSON and back. Their names are in
+ * options_table.c, those that are refused in refused.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
