@@ -192,6 +192,13 @@ const char *cli_json_number(double x, int digits, char room[CLI_NUMBER])
     return room;
 }
 
+const char *cli_json_shortest(double x, char room[CLI_NUMBER])
+{
+    int digits = 1;
+    while (digits < 17 && strtod(cli_json_number(x, digits, room), NULL) != x) digits++;
+    return cli_json_number(x, digits, room);
+}
+
 void cli_json_text(const char *text, FILE *out)
 {
     fputc('"', out);

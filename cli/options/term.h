@@ -54,5 +54,7 @@ void cli_json_part(const char *text, size_t bytes, FILE *out);
  * write. Every real number in JSON output passes through here. */
 enum { CLI_NUMBER = 32 };
 const char *cli_json_number(double x, int digits, char room[CLI_NUMBER]);
+/* The same with as few digits as read back as x: 0.1. */
+const char *cli_json_shortest(double x, char room[CLI_NUMBER]);
 
 #endif

@@ -1,5 +1,6 @@
 /* What the system says about this process and its machine; what it does not say is left out. */
 #include "started.h"
+#include "jsonl.h"
 #include "io/model.h"
 #include "options/term.h"
 
@@ -130,4 +131,24 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
     free(before);
     free(text);
     return st;
+}
+
+bool cli_started_command(const char *run, char *text, size_t size)
+{
+    char       path[PATH_TEXT], *lines = NULL;
+    size_t     bytes = 0;
+    cli_member m[CLI_MEMBERS];
+    text[0] = '\0';
+    if (!cli_path(run, "train/started.jsonl", path, sizeof path) ||
+        dra_file_read(path, FILE_MOST, &lines, &bytes, NULL) != DRA_OK)
+        return false;
+    while (bytes && lines[bytes - 1] == '\n') lines[--bytes] = '\0';
+    char     *end = strrchr(lines, '\n');
+    const int n = cli_line_read(end ? end + 1 : lines, m);
+    for (int i = 0; i < n; i++)
+        if (m[i].kind == CLI_MEMBER_TEXT && strcmp(m[i].key, "command") == 0 &&
+            strlen(m[i].text) < size)
+            snprintf(text, size, "%s", m[i].text);
+    free(lines);
+    return text[0];
 }

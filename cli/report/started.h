@@ -8,4 +8,7 @@
 /* more: the run continues, its earlier lines stay. */
 dra_status cli_started_note(const char *run, const dra_device *device, bool more, dra_error *err);
 
+/* The command of its last line; false: it is not known, or too long for `size` bytes. */
+bool cli_started_command(const char *run, char *text, size_t size);
+
 #endif

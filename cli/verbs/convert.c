@@ -44,7 +44,7 @@ static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
      "model folder of dra, Hugging Face or x-transformers, a GGUF file of GPT-2 or RWKV, or an "
-     "RWKV file of rwkv.cpp or PyTorch",
+     "RWKV file of rwkv.cpp or PyTorch, or nanoGPT's ckpt.pt",
      "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
@@ -313,6 +313,18 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
     return st;
 }
 
+/* A file has no place for what a folder says of sampling. */
+static void tell_habits(const struct args *a)
+{
+    char path[4096];
+    if ((a->as == AS_CPP || as_of(a) == AS_GGUF) &&
+        cli_path(a->from, "generation_config.json", path, sizeof path) && cli_is_there(path))
+        cli_line(stderr,
+                 "%s: without the generation_config.json of its folder, so generate samples at "
+                 "temperature 1 unless told otherwise",
+                 a->to);
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
@@ -339,6 +351,7 @@ static int run(const void *args)
     if (!a->json)
         cli_line(stderr, "%s: %lld tensors, %s newly initialised%s", a->to, (long long)j.rows,
                  j.drawn ? fresh : "none", a->dry_run ? "; nothing written" : "");
+    if (!a->json) tell_habits(a);
     if (!a->json && a->quantise && !a->dry_run) cli_quant_print(&j.report);
     if (!a->json && a->check)
         printf("largest difference of logits: %.3g (relative)\n", j.difference);

@@ -227,7 +227,7 @@ const cli_verb cmd_info = {
              "Of a model that is no language model, also what it reads and puts out, and its "
              "stacks: source, sublayers and head of each, with their parameters. --draw writes "
              "the same as a picture, of any model.\n"
-             "Of a state file (--model FILE.state) it prints the tokens that each sequence has "
+             "Of a state file (dra info FILE.state) it prints the tokens that each sequence has "
              "read, the fingerprint of its model and weights, and its tensors.",
     .examples = examples,
     .also = "presets report",

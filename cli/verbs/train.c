@@ -250,6 +250,17 @@ static bool is_same(const char *a, const char *b)
            s.st_ino == t.st_ino;
 }
 
+/* Where no model is named, the run has one. Before its first checkpoint it has a command. */
+static dra_status check_resumable(const struct args *a, dra_error *err)
+{
+    char             command[300];
+    dra_error        why = {0};
+    const dra_status st = names_model(&a->from) ? DRA_OK : dra_run_resumable(a->out, &why);
+    if (st == DRA_OK) return DRA_OK;
+    const bool known = cli_started_command(a->out, command, sizeof command);
+    return cli_error(err, st, "%s%s%s", why.text, known ? ": " : "", known ? command : "");
+}
+
 /* Whether a file is part of the data, or in a folder of it. */
 static bool is_of(const char *path, const cli_list *data)
 {
@@ -483,7 +494,7 @@ static dra_status settle(const struct args *a, parts *p, dra_error *err)
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
     dra_status st = open_device(a, &p->device, err);
-    if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
+    if (st == DRA_OK) st = check_resumable(a, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);
     if (st == DRA_OK) st = settle(a, p, err);
@@ -666,7 +677,7 @@ static int run(const void *args)
     dra_error         err = {0};
     int               status = CLI_OK;
     if (a.resume && a.data.count == 0) {
-        dra_status st = names_model(&a.from) ? DRA_OK : dra_run_resumable(a.out, &err);
+        dra_status st = check_resumable(&a, &err);
         if (st == DRA_OK) st = cli_sources_recall(a.out, &s, &r, &err);
         if (st == DRA_OK)
             take_sources(&a, &s);

@@ -20,7 +20,7 @@ struct dra_corpus {
     int64_t         tokens, documents, bytes;
     int32_t         largest;
     uint64_t        fingerprint;
-    char            about[256];
+    char            about[256], name[160];
 };
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -53,6 +53,14 @@ static void add_about(dra_corpus *c, const dra_source *s, int64_t tokens)
         snprintf(c->about + n, room, "%s%s, %s", n ? "; " : "", kind, packing);
 }
 
+/* Of the files: the first, and how many there are beside it. */
+static void put_name(dra_corpus *c, const dra_sources *s)
+{
+    char room[DRA_BRIEF], more[32] = "";
+    if (s->n > 1) snprintf(more, sizeof more, " and %zu more", s->n - 1);
+    if (s->n) snprintf(c->name, sizeof c->name, "%s%s", dra_brief(s->at[0].path, room), more);
+}
+
 /* Of all ids one after the other, wherever files cut them, and then where documents start. */
 static uint64_t finish_fingerprint(const dra_corpus *c, dra_hash *ids)
 {
@@ -69,6 +77,7 @@ static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_co
     dra_hash ids;
     dra_hash_begin(&ids, 0);
     meter.total = s->bytes;
+    put_name(c, s);
     c->piece = calloc(s->n, sizeof *c->piece);
     if (!c->piece) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: out of memory");
     for (size_t i = 0; i < s->n; i++) {
@@ -133,6 +142,8 @@ int64_t  dra_corpus_documents(const dra_corpus *c) { return c->documents; }
 int64_t  dra_corpus_bytes(const dra_corpus *c) { return c->bytes; }
 int32_t  dra_corpus_largest(const dra_corpus *c) { return c->largest; }
 uint64_t dra_corpus_fingerprint(const dra_corpus *c) { return c->fingerprint; }
+
+const char *dra_corpus_name(const dra_corpus *c) { return c->name; }
 
 const char *dra_corpus_about(const dra_corpus *c) { return c->about[0] ? c->about : NULL; }
 

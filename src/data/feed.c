@@ -10,6 +10,7 @@
 #include "base/shape.h"
 #include "data/corpus.h"
 #include "data/shuffle.h"
+#include "file/fail.h"
 
 struct dra_feed {
     dra_feed_config c;
@@ -44,10 +45,10 @@ static dra_status check_tokens(const dra_feed *f, dra_error *err)
                         c->from, c->to, (long long)dra_corpus_tokens(c->corpus),
                         (long long)dra_corpus_documents(c->corpus));
     if (n >= needed || c->once) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "data: %lld tokens to read, expected at least %lld, %s %lld (the context)",
-                    (long long)n, (long long)needed,
-                    c->carry ? "rows of a batch, each of" : "a row of", (long long)c->T);
+    return dra_fail_at(err, DRA_ERR_VALUE, dra_corpus_name(c->corpus),
+                       "%lld tokens to read, expected at least %lld, %s %lld (the context)",
+                       (long long)n, (long long)needed,
+                       c->carry ? "rows of a batch, each of" : "a row of", (long long)c->T);
 }
 
 dra_status dra_feed_create(const dra_feed_config *c, dra_feed **out, dra_error *err)

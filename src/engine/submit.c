@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
+#include "generate/generator.h"
 #include "generate/sample.h"
 
 enum { LOGPROBS_MOST = 1 << 16, STOPS_MOST = 1 << 10 };
@@ -74,10 +75,7 @@ static dra_status check_penalties(const dra_job_config *c, dra_error *err)
 static dra_status check_room(const dra_engine *e, dra_job *job, dra_error *err)
 {
     const int64_t n = (int64_t)job->prompt, room = e->positions - job->base;
-    if (n > room)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "%lld tokens after %lld: the model has no more than %lld positions",
-                        (long long)n, (long long)job->base, (long long)e->positions);
+    if (n > room) return dra_fail_positions(n, job->base, e->positions, err);
     const int64_t written = job->config.kind == DRA_JOB_EMBED ? 0 : job->config.tokens;
     const int64_t most = written < 0 ? dra_imin(room - n, DRA_ENGINE_KEPT)
                                      : dra_imin(room - n, written);

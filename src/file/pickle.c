@@ -152,9 +152,14 @@ static void make_long(machine *m, int unused)
         make_int(m, (int)bytes);
 }
 
+/* A double whose highest byte comes first. */
 static void make_real(machine *m, int bytes)
 {
-    if (take(m, (uint64_t)bytes)) make(m, DRA_PICKLE_REAL);
+    const unsigned char *at = take(m, (uint64_t)bytes);
+    value               *v = at ? make(m, DRA_PICKLE_REAL) : NULL;
+    uint64_t             bits = 0;
+    for (int i = 0; v && i < bytes; i++) bits = bits << 8 | at[i];
+    if (v) memcpy(&v->real, &bits, sizeof v->real);
 }
 
 static void make_text(machine *m, int bytes)
@@ -376,6 +381,13 @@ const char *dra_pickle_name(dra_pickle_kind kind)
                                         "a real", "a text",   "a tuple", "a list",
                                         "a dict", "a global", "a call",  "a storage"};
     return names[kind];
+}
+
+const dra_pickled *dra_pickle_find(const dra_pickled *dict, const char *key)
+{
+    for (size_t i = 0; dict->kind == DRA_PICKLE_DICT && i < dict->count; i += 2)
+        if (dra_pickle_says(dict->item[i], key)) return dict->item[i + 1];
+    return NULL;
 }
 
 bool dra_pickle_says(const dra_pickled *v, const char *text)

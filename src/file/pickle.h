@@ -12,7 +12,7 @@ typedef enum dra_pickle_kind {
     DRA_PICKLE_NONE,
     DRA_PICKLE_BOOL,   /* number */
     DRA_PICKLE_INT,    /* number */
-    DRA_PICKLE_REAL,   /* which nobody asks for */
+    DRA_PICKLE_REAL,   /* real */
     DRA_PICKLE_TEXT,   /* text, count bytes: not ended by a 0 */
     DRA_PICKLE_TUPLE,  /* items */
     DRA_PICKLE_LIST,   /* items */
@@ -25,6 +25,7 @@ typedef enum dra_pickle_kind {
 typedef struct dra_pickled {
     dra_pickle_kind      kind;
     int64_t              number;
+    double               real;
     const char          *text;
     size_t               count, room;
     struct dra_pickled **item;
@@ -44,6 +45,8 @@ dra_status dra_pickle_read(const dra_pickle *p, const dra_pickled **out, size_t 
                            dra_error *err);
 
 const char *dra_pickle_name(dra_pickle_kind kind); /* "a dict", ... */
+/* What a dict holds under a text; NULL: nothing, or it is no dict. */
+const dra_pickled *dra_pickle_find(const dra_pickled *dict, const char *key);
 /* Whether a text is just this. */
 bool dra_pickle_says(const dra_pickled *v, const char *text);
 

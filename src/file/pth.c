@@ -1,6 +1,8 @@
 /* Checkpoints of PyTorch. Both forms hold a pickle of {name: tensor}, where a tensor is
  *   _rebuild_tensor_v2(storage, offset, sizes, strides, ...), perhaps inside _rebuild_parameter
  * and a storage is named ("storage", class, key, device, elements).
+ *   trainer   or it is one of {"model": {name: tensor}, "model_args": {name: number}, ...}, as
+ *             nanoGPT's; the rest, such as the state of its optimizer, is passed over
  *   archive   ROOT/data.pkl, ROOT/data/KEY for each storage, perhaps ROOT/byteorder
  *   older     pickles: a magic number, a version, facts about the machine, the dict, a list of
  *             keys; then for each key the number of elements, 8 bytes, and the elements */
@@ -13,6 +15,7 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "file/format.h"
+#include "file/json_make.h"
 #include "file/pickle.h"
 #include "file/zip.h"
 
@@ -133,6 +136,14 @@ static dra_status read_sizes(const reader *r, const dra_pickled *sizes, const dr
     return DRA_OK;
 }
 
+/* The name that a tensor had before torch.compile() put its own in front of it. */
+static char *skip_compiled(char *name)
+{
+    static const char prefix[] = "_orig_mod.";
+    const size_t      n = sizeof prefix - 1;
+    return strncmp(name, prefix, n) == 0 && name[n] ? name + n : name;
+}
+
 static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickled *t, view *v)
 {
     char what[96];
@@ -141,10 +152,10 @@ static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickle
                            dra_pickle_name(name->kind));
     char *text = copy_text(&r->out->arena, name);
     if (!text) return no_memory(r);
-    v->name = text;
     if (!dra_name_fits(text, name->count))
         return bad(r, text,
                    "its name is not UTF-8 of at most 256 bytes, without control characters");
+    v->name = text = skip_compiled(text);
     if (t->kind == DRA_PICKLE_CALL && strcmp(t->text, "torch._utils._rebuild_parameter") == 0 &&
         t->count)
         t = t->item[0];
@@ -172,6 +183,69 @@ static dra_status read_views(reader *r, const dra_pickled *root)
         st = read_view(r, root->item[2 * r->count], root->item[2 * r->count + 1],
                        &r->views[r->count]);
     return st;
+}
+
+/* What is no number is named: "a list". */
+static json_t *value_of(dra_json *j, const dra_pickled *v)
+{
+    switch (v->kind) {
+    case DRA_PICKLE_NONE: return json_null();
+    case DRA_PICKLE_BOOL: return dra_json_bool(v->number);
+    case DRA_PICKLE_INT: return dra_json_int(j, v->number);
+    case DRA_PICKLE_REAL: return dra_json_real(j, v->real);
+    default: return dra_json_text(j, dra_pickle_name(v->kind));
+    }
+}
+
+static dra_status put_arg(const reader *r, const dra_pickled *key, const dra_pickled *v,
+                          dra_json *j, json_t *object)
+{
+    char name[NAME_MOST + 1] = "";
+    if (key->kind == DRA_PICKLE_TEXT && key->count <= NAME_MOST)
+        memcpy(name, key->text, key->count);
+    if (!*name || !dra_name_fits(name, key->count))
+        return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, DRA_PTH_ARGS ": a key is not a name");
+    dra_json_set(j, object, name, value_of(j, v));
+    return DRA_OK;
+}
+
+/* As a JSON object; *text is to be freed. */
+static dra_status dump_args(const reader *r, const dra_pickled *args, char **text)
+{
+    dra_json   j = {0};
+    json_t    *object = dra_json_object(&j);
+    dra_status st = dra_json_check(&j, r->path, r->err);
+    for (size_t i = 0; i < args->count && st == DRA_OK; i += 2)
+        st = put_arg(r, args->item[i], args->item[i + 1], &j, object);
+    if (st == DRA_OK) st = dra_json_dump(&j, object, JSON_COMPACT, r->path, text, NULL, r->err);
+    json_decref(object);
+    return st;
+}
+
+static dra_status read_args(reader *r, const dra_pickled *args)
+{
+    dra_header        *h = r->out;
+    char              *text = NULL;
+    const dra_status   st = dump_args(r, args, &text);
+    dra_metadata_item *item = st == DRA_OK ? dra_arena_alloc(&h->arena, sizeof *item) : NULL;
+    if (item) *item = (dra_metadata_item){DRA_PTH_ARGS, dra_arena_text(&h->arena, text)};
+    free(text);
+    if (st != DRA_OK) return st;
+    if (!item || !item->value) return no_memory(r);
+    h->metadata = item;
+    h->n_metadata = 1;
+    return DRA_OK;
+}
+
+/* A state dict, alone or in the checkpoint of a trainer. */
+static dra_status read_root(reader *r, const dra_pickled *root)
+{
+    const dra_pickled *model = dra_pickle_find(root, "model");
+    const dra_pickled *args = dra_pickle_find(root, DRA_PTH_ARGS);
+    if (!model || model->kind != DRA_PICKLE_DICT || !args || args->kind != DRA_PICKLE_DICT)
+        return read_views(r, root);
+    const dra_status st = read_args(r, args);
+    return st == DRA_OK ? read_views(r, model) : st;
 }
 
 /* ---- where it is stored ---------------------------------------------------------------------- */
@@ -305,7 +379,7 @@ static dra_status read_archive(reader *r)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "byteorder is not 'little'");
     const size_t from = (size_t)(pickle->data - r->file);
     st = read_pickle(r, from, from + pickle->bytes, &root, &end);
-    return st == DRA_OK ? read_views(r, root) : st;
+    return st == DRA_OK ? read_root(r, root) : st;
 }
 
 /* ---- the older form -------------------------------------------------------------------------- */
@@ -351,10 +425,8 @@ static dra_status find_storages(reader *r, const dra_pickled *keys, size_t at)
 
 static bool is_little(const dra_pickled *facts)
 {
-    for (size_t i = 0; facts->kind == DRA_PICKLE_DICT && i < facts->count; i += 2)
-        if (dra_pickle_says(facts->item[i], "little_endian"))
-            return facts->item[i + 1]->kind == DRA_PICKLE_BOOL && facts->item[i + 1]->number;
-    return false;
+    const dra_pickled *is = dra_pickle_find(facts, "little_endian");
+    return is && is->kind == DRA_PICKLE_BOOL && is->number;
 }
 
 static dra_status read_old(reader *r)
@@ -372,7 +444,7 @@ static dra_status read_old(reader *r)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path,
                            "expected PyTorch's version 1001, little-endian; save it again with a "
                            "newer PyTorch");
-    st = read_views(r, part[ROOT]);
+    st = read_root(r, part[ROOT]);
     if (st == DRA_OK) st = list_storages(r);
     return st == DRA_OK ? find_storages(r, part[KEYS], at) : st;
 }

@@ -16,7 +16,7 @@ enum { DRA_TENSOR_NAME = 160 };
 typedef enum dra_dialect {
     DRA_DIALECT_FOLDER,   /* that of the format's folders                       */
     DRA_DIALECT_OLD,      /* of older folders and GGUF; read, never written     */
-    DRA_DIALECT_ORIGINAL, /* of RWKV's trainers                                 */
+    DRA_DIALECT_ORIGINAL, /* of RWKV's trainers; GPT-2 of nanoGPT               */
     DRA_DIALECT_CPP       /* of rwkv.cpp                                        */
 } dra_dialect;
 
@@ -132,7 +132,7 @@ const dra_format *dra_format_named(const json_t *object);
 #define DRA_KEPT_KEYS "hugging_face"
 json_t *dra_format_others(dra_json *j, const char *place, json_t *object);
 /* The config of a file that stands alone, from names and shapes: RWKV of rwkv.cpp, or by the names
- * of its original checkpoints (formats/rwkv/infer.c). */
+ * of its original checkpoints (formats/rwkv/infer.c), or GPT-2 of nanoGPT (gpt2_infer.c). */
 dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 /* What only the file knows: whether there is a head of its own, ranks. */
 dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);

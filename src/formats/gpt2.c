@@ -2,7 +2,8 @@
  * attention as one. [https://huggingface.co/docs/transformers/model_doc/gpt2] */
 #include <string.h>
 
-#include "formats/format.h"
+#include "base/error.h"
+#include "formats/gpt2.h"
 
 static const dra_name_rule rules[] = {
     {"embedding", "wte.weight", .instead = "lm_head.weight"},
@@ -60,8 +61,17 @@ static dra_ff_kind read_activation(dra_keys *k)
     return a->kind;
 }
 
+void dra_gpt2_layers(dra_model_config *c)
+{
+    c->positions = DRA_POSITIONS_LEARNED;
+    c->norm = DRA_NORM_LAYER;
+    c->bias = true;
+    c->mixers = 1;
+}
+
 static void read(dra_keys *k, dra_model_config *c)
 {
+    dra_gpt2_layers(c);
     c->vocab = dra_keys_int(k, "vocab_size", NULL, 50257);
     c->context = dra_keys_int(k, "n_positions", "max_position_embeddings", 1024);
     c->dim = dra_keys_int(k, "n_embd", "hidden_size", 768);
@@ -74,10 +84,6 @@ static void read(dra_keys *k, dra_model_config *c)
     c->attention_dropout = dra_keys_real(k, "attn_pdrop", 0.1);
     c->embed_dropout = dra_keys_real(k, "embd_pdrop", 0.1);
     c->tied = dra_keys_bool(k, "tie_word_embeddings", true) ? DRA_ON : DRA_OFF;
-    c->positions = DRA_POSITIONS_LEARNED;
-    c->norm = DRA_NORM_LAYER;
-    c->bias = true;
-    c->mixers = 1;
     if (!dra_keys_bool(k, "scale_attn_weights", true)) c->mixer[0].score_scale = 1;
     c->layer_scale = dra_keys_bool(k, "scale_attn_by_inverse_layer_idx", false);
     if (dra_keys_bool(k, "add_cross_attention", false))
@@ -122,10 +128,22 @@ static void write(dra_keys *k, const dra_model_config *c)
     put_ends(k, c);
 }
 
+/* Projections of nanoGPT are stored (out, in), as torch.nn.Linear has them. */
+static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
+{
+    out->row = rules;
+    if (out->dialect != DRA_DIALECT_ORIGINAL) return DRA_OK;
+    dra_name_rule *row = dra_arena_copy(&out->arena, rules, sizeof rules);
+    if (!row) return dra_fail(err, DRA_ERR_MEMORY, "gpt2: out of memory");
+    for (size_t i = 0; row[i].ours; i++) row[i].transposed = false;
+    out->row = row;
+    return DRA_OK;
+}
+
 const dra_format dra_format_gpt2 = {.name = "gpt2",
                                     .prefix = "transformer.",
                                     .head = "lm_head.weight",
-                                    .rules = rules,
+                                    .make_rules = make_rules,
                                     .ignored = ignored,
                                     .class_name = "GPT2LMHeadModel",
                                     .read = read,

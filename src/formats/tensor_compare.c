@@ -12,19 +12,27 @@ enum { COUNT = 64 }; /* of numbers that are compared at a time */
 
 typedef struct listing { /* names for an error: the first few, and how many there are */
     char   text[300];
-    size_t n;
+    size_t n, shown;
 } listing;
 
 static void list(listing *l, const char *name)
 {
     char         room[DRA_BRIEF];
     const size_t used = strlen(l->text);
-    if (used + strlen(name) + 2 < sizeof l->text - 40)
-        snprintf(l->text + used, sizeof l->text - used, "%s%s", l->n ? ", " : "",
+    const bool   fits = used + strlen(name) + 2 < sizeof l->text - 40;
+    if (fits && l->shown == l->n)
+        snprintf(l->text + used, sizeof l->text - used, "%s%s", l->shown++ ? ", " : "",
                  dra_brief(name, room));
-    else if (used < 4 || strcmp(l->text + used - 4, " ...") != 0) /* there are more */
-        snprintf(l->text + used, sizeof l->text - used, ", ...");
     l->n++;
+}
+
+/* Its names, and how many are not among them. */
+static const char *listed(listing *l)
+{
+    const size_t used = strlen(l->text), more = l->n - l->shown;
+    if (more) snprintf(l->text + used, sizeof l->text - used, ", and %zu more", more);
+    l->shown = l->n;
+    return l->text;
 }
 
 static bool is_ignored(const dra_model *m, const dra_name_rules *rules, const char *name)
@@ -46,21 +54,20 @@ static const char *name_here(const dra_name_rules *n, const dra_spec *p, char na
     return dra_name_rule_name(n, r, l, name);
 }
 
-static dra_status report(const dra_tensor_source *s, const dra_specs *params,
-                         const listing *missing, const listing *strange, const char *stranger,
-                         dra_error *err)
+static dra_status report(const dra_tensor_source *s, const dra_specs *params, listing *missing,
+                         listing *strange, const char *stranger, dra_error *err)
 {
     char      name[DRA_BRIEF];
     dra_guess guess = {.typed = stranger ? stranger : ""};
     if (missing->n > 1)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are missing: %s%s", missing->n,
-                           missing->text, strange->n ? "; others are unexpected" : "");
+                           listed(missing), strange->n ? "; others are unexpected" : "");
     if (missing->n)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%.200s",
-                           missing->text, strange->n ? "; unexpected: " : "", strange->text);
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%s", listed(missing),
+                           strange->n ? "; unexpected: " : "", listed(strange));
     if (strange->n > 1)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu unexpected tensors: %s", strange->n,
-                           strange->text);
+                           listed(strange));
     for (int i = 0; i < dra_specs_count(params); i++)
         dra_guess_try(&guess, dra_specs_at(params, i)->name);
     return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is unexpected%s%.80s%s",

@@ -244,6 +244,18 @@ bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
     return n <= (size_t)most && dra_generator_tokens(g, row) <= most - (int64_t)n;
 }
 
+dra_status dra_fail_positions(int64_t n, int64_t before, int64_t positions, dra_error *err)
+{
+    return before ? dra_fail(err, DRA_ERR_VALUE,
+                             "%lld tokens after %lld: this model has positions for %lld; nothing "
+                             "is cut off",
+                             (long long)n, (long long)before, (long long)positions)
+                  : dra_fail(err, DRA_ERR_VALUE,
+                             "the text has %lld tokens, this model has positions for %lld; nothing "
+                             "is cut off",
+                             (long long)n, (long long)positions);
+}
+
 static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                             dra_error *err)
 {
@@ -252,16 +264,7 @@ static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const
             return dra_fail(err, DRA_ERR_INDEX, "token %zu is %d, the model has 0 to %lld", i,
                             ids[i], (long long)g->V - 1);
     if (dra_generator_fits(g, row, n)) return DRA_OK;
-    const long long before = (long long)dra_generator_tokens(g, row);
-    const long long most = (long long)positions_of(g);
-    return before ? dra_fail(err, DRA_ERR_VALUE,
-                             "%zu tokens after %lld: this model has positions for %lld; nothing is "
-                             "cut off",
-                             n, before, most)
-                  : dra_fail(err, DRA_ERR_VALUE,
-                             "the text has %zu tokens, this model has positions for %lld; nothing "
-                             "is cut off",
-                             n, most);
+    return dra_fail_positions((int64_t)n, dra_generator_tokens(g, row), positions_of(g), err);
 }
 
 /* One row has read n tokens: waits for them, and takes their last logits. */

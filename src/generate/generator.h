@@ -137,4 +137,7 @@ bool dra_generate_ends(const dra_generator *g, const dra_generate_config *c, int
 /* Whether all rows have read something to continue from. */
 dra_status dra_generator_begun(const dra_generator *g, dra_error *err);
 
+/* "the text has N tokens, ...": more than there are positions for, after `before` of them. */
+dra_status dra_fail_positions(int64_t n, int64_t before, int64_t positions, dra_error *err);
+
 #endif

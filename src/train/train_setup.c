@@ -117,7 +117,8 @@ static dra_status find_start(dra_trainer *t, dra_error *err)
     }
     if (n > 0 && !t->c.force)
         return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
-                           "holds a run of %lld steps; resume it, or force a new one over it",
+                           "holds a run of %lld steps; resume it (--resume), or force a new one "
+                           "over it (--force)",
                            (long long)steps[0]);
     return start(t, err);
 }

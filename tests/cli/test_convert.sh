@@ -50,6 +50,22 @@ from_pytorch() {
             convert --from "$data/evil.pth" --to never && [ ! -e never ]
 }
 
+# A checkpoint of nanoGPT, with biases and without; a module that was pickled whole is none.
+from_nanogpt() {
+    nano=$data/../nanogpt
+    printf '\1\0\2\0\3\0\4\0\5\0\6\0\7\0\10\0\11\0\12\0\13\0\14\0' >ids.bin
+    says 'vocab 13, dim 8, depth 2, heads 2, context 16' info --model "$nano/bias.pt" &&
+        "$dra" convert --from "$nano/bias.pt" --to nano-hf --as hf --check >"$out" 2>"$err" &&
+        grep -q '^transformer.h.1.mlp.c_fc.weight .*(8, 32) .*(32, 8) F32' "$out" &&
+        grep -q '"activation_function": "gelu"' nano-hf/config.json &&
+        says '^loss ' eval --model "$nano/bias.pt" --data ids.bin && grep '^loss' "$out" >loss &&
+        says '^loss ' eval --model nano-hf --data ids.bin && grep '^loss' "$out" | cmp - loss &&
+        says '[0-9]' generate --model "$nano/plain.pt" --prompt-tokens 1,2,3 --tokens 3 &&
+        "$dra" convert --from "$nano/plain.pt" --to nano-own --check >"$out" 2>"$err" &&
+        failed "never: a gpt2 folder cannot hold norm_bias false, only the default" \
+            convert --from "$nano/plain.pt" --to never --as hf && [ ! -e never ]
+}
+
 # RWKV 5 to 7: folders of flash-linear-attention and files of rwkv.cpp, and what they cannot hold.
 later_rwkv() {
     later=$data/../rwkv567
@@ -221,7 +237,11 @@ follows_habits() {
         "$dra" generate --model gpt-hf --prompt-tokens 1,2 --temperature 0 --tokens 3 >same &&
         cmp greedy same && [ "$(wc -w <greedy)" -eq 3 ] &&
         "$dra" generate --model gpt-hf --prompt-tokens 1,2 --tokens 5 --ignore-end >more &&
-        [ "$(wc -w <more)" -eq 5 ]
+        [ "$(wc -w <more)" -eq 5 ] &&
+        "$dra" convert --from gpt-hf --to habits.gguf >"$out" 2>"$err" &&
+        grep -q '^habits.gguf: without the generation_config.json of its folder' "$err" &&
+        "$dra" convert --from rwkv-hf --to habits.bin --as rwkv.cpp >"$out" 2>"$err" &&
+        ! grep -q generation_config "$err"
 }
 
 # Loaded in the dtype its config names, a file must not be rounded: both say the same.
@@ -322,6 +342,7 @@ check "there and back, to the bit" there_and_back
 check "through rwkv.cpp" through_rwkv_cpp
 check "RWKV 5 to 7" later_rwkv
 check "from PyTorch" from_pytorch
+check "from nanoGPT" from_nanogpt
 check "learns in its format" learns_in_its_format
 check "keeps keys it does not know" keeps_unknown_keys
 check "keeps the end token" keeps_the_end_token

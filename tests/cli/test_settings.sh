@@ -179,7 +179,8 @@ shows_a_state() {
         says '^tokens        6 read$' info --model a.state &&
         has '^fingerprint   [0-9a-f]' "$out" &&
         has '^  layers.0.mixer.*F[0-9]* (1, ' "$out" &&
-        says '"tokens": "6"' info --model a.state --json
+        says '"tokens": "6"' info --model a.state --json &&
+        says '^tokens        6 read$' info a.state
 }
 
 check "0 is 0" zeros

@@ -129,7 +129,7 @@ couples() {
     is_json "$out" >/dev/null && cmp "$out" pairs/sweep.json &&
         [ "$(find pairs -name log.jsonl | wc -l)" -eq 4 ] &&
         has '"heads": 3' pairs/dim=24_heads=3_lr=0.2_optimizer=lion/config.json &&
-        has 'dim=16_heads=2_lr=0.1_optimizer=adamw' "$out"
+        has 'dim=16_heads=2_lr=0.1_optimizer=adamw' "$out" && has '"lr": 0.1,' "$out"
 }
 
 # What a preset says of its memory is dropped where another one does not have it, and that is said;

@@ -235,8 +235,12 @@ killed_early() {
     kill -KILL "$job"
     wait "$job" 2>/dev/null
     cp early/train/config.json settings.json || { cat "$err"; return 1; }
-    refused 1 "early: has no checkpoint yet; repeat the command that started it" \
+    began="early: has no checkpoint yet; repeat the command that started it: dra train --preset"
+    began="$began gpt2-tiny --set dim=32 --set heads=2 --set depth=2 --data text --out early"
+    refused 1 "$began --steps 100000 --context 32 --save-every -1 --log-every 1 --seed 5" \
         "$dra" train --resume --data text --out early &&
+        refused 1 "repeat the command that started it: dra train" \
+            "$dra" train --resume --out early &&
         refused 1 "resume: seed was 5 and is 6 now" begin_early 32 --resume --seed 6 &&
         refused 1 'is a run of another model: config.json says "dim": 32, expected' \
             begin_early 16 --resume --seed 5 &&
@@ -437,9 +441,14 @@ check "an object of JSON at the end" ends_in_json
 check "a report before the run" reports_before_the_run
 
 run=gpt2-tiny.whole
+printf 'abc' >few
 again() { "$dra" train --resume --out $run "$@"; }
-check "a run that is there" refused 1 "holds a run of 40 steps; resume it, or force" \
+check "a run that is there" refused 1 \
+    "holds a run of 40 steps; resume it (--resume), or force a new one over it (--force)" \
     "$dra" train --preset gpt2-tiny --data text --out $run
+check "too little data" refused 1 \
+    "few: 3 tokens to read, expected at least 256, a row of 256 (the context)" \
+    "$dra" train --preset gpt2-tiny --data few --out few-run
 check "another model" refused 1 'is a run of another model: config.json says "dim": 32, expected' \
     again --data text --preset gpt2-tiny
 check "other data" refused 1 "was trained on other data" again --data other

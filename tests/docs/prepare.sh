@@ -45,6 +45,7 @@ END
 }
 rm -rf gpt rwkv
 cp "$here/../data/pth/rwkv.pth" rwkv.pth
+cp "$here/../data/nanogpt/bias.pt" ckpt.pt
 
 # Inputs of models that are no language models.
 . "$here/../cli/tensors.sh"

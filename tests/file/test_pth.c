@@ -225,6 +225,59 @@ static void reads_archives_of_both_widths(void **state)
     }
 }
 
+/* A dict of a trainer: one tensor in its model, args of each kind, and an optimizer. */
+static void make_trainer(const char *args)
+{
+    static const float data[2] = {1, 2};
+    made = (archive){0};
+    archive_open(&made, "r/data.pkl");
+    archive_text(&made, "\x80\x02}");
+    pickle_text(&made, "optimizer");
+    archive_text(&made, "}");
+    pickle_tensor(&made, "m", "FloatStorage", "gone", 9, 0, 1, (int64_t[]){9}, (int64_t[]){1});
+    archive_text(&made, "s");
+    pickle_text(&made, "model");
+    archive_text(&made, "}");
+    pickle_tensor(&made, "_orig_mod.w", "FloatStorage", "k", 2, 0, 1, (int64_t[]){2},
+                  (int64_t[]){1});
+    archive_text(&made, "s");
+    pickle_text(&made, "model_args");
+    archive_text(&made, "}");
+    archive_text(&made, args);
+    pickle_text(&made, "dropout");
+    archive_put(&made, "G\x3f\xb9\x99\x99\x99\x99\x99\x9a", 9);
+    archive_text(&made, "ss.");
+    archive_close(&made);
+    archive_entry(&made, "r/data/k", data, sizeof data);
+    archive_end(&made);
+}
+
+static void reads_the_model_of_a_trainer(void **state)
+{
+    dra_header h;
+    dra_error  err = {0};
+    bool       accepted;
+    make_trainer("");
+    if (dra_pth_read("f", made.at, made.n, &h, &err) != DRA_OK) fail_msg("%s", err.text);
+    assert_int_equal(h.count, 1);
+    assert_string_equal(h.tensor[0].name, "w");
+    assert_memory_equal(h.tensor[0].data, ((float[]){1, 2}), 8);
+    assert_int_equal(h.n_metadata, 1);
+    assert_string_equal(h.metadata[0].key, "model_args");
+    assert_string_equal(h.metadata[0].value, "{\"dropout\":0.10000000000000001}");
+    dra_header_free(&h);
+    make_trainer("K\1K\2s");
+    expect_refused("f: model_args: a key is not a name");
+    make_trainer("");
+    for (size_t i = 0; i < made.n; i++)
+        for (unsigned bit = 1; bit < 256; bit *= 2) {
+            made.at[i] ^= (unsigned char)bit;
+            const char *broken = archive_try(made.at, made.n, &accepted, &err);
+            if (broken) fail_msg("byte %zu: %s", i, broken);
+            made.at[i] ^= (unsigned char)bit;
+        }
+}
+
 static void refuses_what_lies_outside(void **state)
 {
     const int64_t most = INT64_MAX, one[] = {1, 1};
@@ -419,6 +472,7 @@ int main(void)
         cmocka_unit_test(survives_every_cut),
         cmocka_unit_test(survives_every_changed_byte),
         cmocka_unit_test(reads_archives_of_both_widths),
+        cmocka_unit_test(reads_the_model_of_a_trainer),
         cmocka_unit_test(refuses_what_lies_outside),
         cmocka_unit_test(refuses_archives_that_mislead),
         cmocka_unit_test(reads_numbers_of_every_width),

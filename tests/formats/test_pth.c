@@ -178,8 +178,9 @@ static void refuses_by_name(void **unused)
     assert_int_equal(dra_folder_config(in_folder("plain.pth"), &c, &err), DRA_ERR_FORMAT);
     check_error(
         &err, DRA_ERR_FORMAT, "plain.pth",
-        ": expected a model's folder, GGUF, a file of rwkv.cpp or a checkpoint with the names of "
-        "RWKV");
+        ": expected a model's folder, GGUF, a file of rwkv.cpp, or a checkpoint of RWKV or "
+        "nanoGPT; put a state dict of another model as model.pt next to its config.json, and "
+        "give that folder");
     fixture_folder("evil", gpt2_config);
     take_file("evil.pth", "evil/pytorch_model.bin");
     assert_int_equal(dra_folder_load(in_folder("evil"), &m, &w, &err), DRA_ERR_FORMAT);

@@ -439,7 +439,9 @@ static void refuses_another_run(void **state)
                  put_text("text.other", story, 9));
     run_until(&f, run, &train, 3);
     dra_trainer_config c = trainer_config(&f, run, &train);
-    refused(&c, "/refuses: holds a run of 3 steps; resume it, or force a new one over it");
+    refused(&c,
+            "/refuses: holds a run of 3 steps; resume it (--resume), or force a new one over it "
+            "(--force)");
     c.resume = true;
     c.model = g.model;
     refused(&c, "/refuses: is a run of another model: its tensors have other names or shapes");

@@ -192,7 +192,7 @@ static void write_settings(const cli_sweep_results *s, int64_t run, bool seed, F
         cli_json_text(s->sweep->axis[i].name, out);
         fputs(": ", out);
         if (cli_read_real(value, &x))
-            fputs(cli_json_number(x, 17, room), out);
+            fputs(cli_json_shortest(x, room), out);
         else
             cli_json_text(value, out);
         between = ", ";

@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "formats/gguf/gguf.h"
+#include "formats/gpt2.h"
 #include "formats/rwkv/rwkv.h"
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static int64_t rank_of(const dra_tensor_source *s, const char *name)
 dra_dialect dra_dialect_of(const dra_tensor_source *s)
 {
     if (s->dim) return DRA_DIALECT_CPP;
-    if (has(s, "emb.weight")) return DRA_DIALECT_ORIGINAL;
+    if (has(s, "emb.weight") || dra_gpt2_is_linear(s)) return DRA_DIALECT_ORIGINAL;
     const bool old = dra_tensor_source_find(s, "model.layers.0.attn.x_x") ||
                      dra_tensor_source_find(s, "blk.0.time_mix_lerp_w.weight");
     return old ? DRA_DIALECT_OLD : DRA_DIALECT_FOLDER;
@@ -180,11 +181,13 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
     static const dra_format *const formats[] = {
         [4] = &dra_format_rwkv, [5] = &dra_format_rwkv5, &dra_format_rwkv6, &dra_format_rwkv7};
     if (s->gguf.pairs) return dra_gguf_config(s, c, err);
+    if (dra_gpt2_is_nano(s)) return dra_gpt2_infer(s, c, err);
     if (!has(s, "emb.weight") && !s->dim)
         return dra_fail_at(
             err, DRA_ERR_FORMAT, s->path,
-            "expected a model's folder, GGUF, a file of rwkv.cpp or a checkpoint with the "
-            "names of RWKV");
+            "expected a model's folder, GGUF, a file of rwkv.cpp, or a checkpoint of RWKV or "
+            "nanoGPT; put a state dict of another model as model.pt next to its config.json, and "
+            "give that folder");
     const int  version = version_of(s);
     dra_json   j = {0};
     json_t    *nothing = dra_json_object(&j);
