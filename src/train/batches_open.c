@@ -81,7 +81,7 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     return dra_examples_check_floats(b->c.examples, s->tensor, err);
 }
 
-/* Beyond a table of positions there is nothing, unless a text is read in pieces. */
+/* Beyond a table of positions there is nothing, unless a text is read in segments. */
 static dra_status check_length(const dra_batches *b, const dra_example_stream *s, int64_t T,
                                dra_error *err)
 {

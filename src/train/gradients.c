@@ -4,7 +4,7 @@
  * programs add their part to the gradients, which are donated states of theirs. Through chunks:
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
- * so that only one chunk's activations exist at a time. No gradient passes the border of a piece:
+ * so that only one chunk's activations exist at a time. No gradient passes the border of a segment:
  * a chunk between two of them needs one pass. Numbers for the host go into rows of metrics, which
  * are read when all is done: nothing waits in between. */
 #include <math.h>
@@ -22,11 +22,11 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "gradients: out of memory");
 }
 
-/* A microbatch as it is computed: no chunk crosses the border of a piece. */
+/* A microbatch as it is computed: no chunk crosses the border of a segment. */
 typedef struct cutting {
     dra_microbatch q;
     int64_t       *length;
-    bool          *ends; /* after chunk k all rows have read whole pieces; NULL: there are none */
+    bool          *ends; /* after chunk k all rows have read whole segments; NULL: there are none */
 } cutting;
 
 /* Chunk k of q neither gets a gradient from later chunks nor has one for earlier ones. */
@@ -441,26 +441,26 @@ static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-static bool whole_pieces(int64_t piece, const int64_t *tokens, int64_t B)
+static bool whole_segments(int64_t segment, const int64_t *tokens, int64_t B)
 {
     for (int64_t b = 0; b < B; b++)
-        if (tokens[b] % piece) return false;
+        if (tokens[b] % segment) return false;
     return true;
 }
 
-/* The chunks that were asked for, cut where a row crosses the border of a piece; returns how many
+/* The chunks that were asked for, cut where a row crosses the border of a segment; returns how many
  * there are. tokens (B): read by each row. */
-static int cut_pieces(const dra_gradients *l, const cutting *cut, const int32_t *mark,
-                      int64_t *tokens)
+static int cut_segments(const dra_gradients *l, const cutting *cut, const int32_t *mark,
+                        int64_t *tokens)
 {
     const dra_microbatch *q = &cut->q;
-    const int64_t         piece = l->module.piece;
+    const int64_t         segment = l->module.segment;
     int64_t               end = q->chunks ? q->chunk[0] : q->T;
     int                   n = 0, k = 0;
     for (int64_t first = 0; first < q->T; first += cut->length[n++]) {
         if (first == end) end += q->chunk[++k];
-        cut->length[n] = dra_piece_cut(piece, q->B, q->T, mark, first, end, tokens);
-        cut->ends[n] = whole_pieces(piece, tokens, q->B);
+        cut->length[n] = dra_segment_cut(segment, q->B, q->T, mark, first, end, tokens);
+        cut->ends[n] = whole_segments(segment, tokens, q->B);
     }
     return n;
 }
@@ -472,17 +472,17 @@ static void cutting_free(cutting *cut)
 }
 
 /* mark: NULL where they are not known yet. */
-static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
-                            cutting *cut, dra_error *err)
+static dra_status in_segments(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                              cutting *cut, dra_error *err)
 {
     *cut = (cutting){.q = *q};
-    if (!l->module.piece) return DRA_OK;
+    if (!l->module.segment) return DRA_OK;
     cut->length = calloc((size_t)(q->T + q->B), sizeof *cut->length);
     cut->ends = calloc((size_t)q->T, sizeof *cut->ends);
     if (!cut->length || !cut->ends) return out_of_memory(err);
     int64_t *tokens = cut->length + q->T;
     for (int64_t b = 0; b < q->B && q->states; b++) tokens[b] = q->states->tokens[b];
-    const int n = cut_pieces(l, cut, mark, tokens);
+    const int n = cut_segments(l, cut, mark, tokens);
     if (n == 1 && !q->chunks) return DRA_OK;
     cut->q.chunks = n;
     cut->q.chunk = cut->length;
@@ -517,7 +517,7 @@ dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_erro
 {
     cutting    cut = {0};
     dra_status st = check(l, q, err);
-    if (st == DRA_OK) st = in_pieces(l, q, q->mark, &cut, err);
+    if (st == DRA_OK) st = in_segments(l, q, q->mark, &cut, err);
     if (st == DRA_OK) st = check_further(l, &cut.q, q->states != NULL, err);
     if (st == DRA_OK) st = start_microbatch(l, &cut, err);
     cutting_free(&cut);
@@ -592,9 +592,9 @@ static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_s
 {
     const int64_t M = l->module.memory, inner = T + (before == 0 || q->mark ? l->module.start : 0);
     const bool    skips = dra_marks_any_skip(q->mark, q->B);
-    const int     turns = !l->module.piece || !s ? DRA_TURN_NONE
+    const int     turns = !l->module.segment || !s ? DRA_TURN_NONE
                           : before || carried
-                              ? dra_piece_shift(l->module.piece, M, carried ? M : before)
+                              ? dra_segment_shift(l->module.segment, M, carried ? M : before)
                               : DRA_TURN_CLEAR;
     const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
                       (skips && l->module.whole ? HOLES : 0) | turns * TURNS;
@@ -617,7 +617,7 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bo
     const dra_microbatch *q = &cut.q;
     int                   through = 0;
     int64_t               before = 0;
-    dra_status            st = in_pieces(l, asked, NULL, &cut, err);
+    dra_status            st = in_segments(l, asked, NULL, &cut, err);
     *bytes = 0;
     if (st == DRA_OK) st = check_further(l, q, carried, err);
     if (st == DRA_OK && q->context) st = plan_context(l, q, err);
@@ -627,7 +627,7 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bo
     if (st == DRA_OK && !q->chunks)
         st = measure(l, q, s, carried, 0, q->T, s ? CARRIED : FRESH, err);
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
-        const bool alone = !q->mark && stands_alone(&cut, k); /* marks may end a piece anywhere */
+        const bool alone = !q->mark && stands_alone(&cut, k); /* marks may end a segment anywhere */
         if (!alone) through++;
         st = measure(l, q, s, carried, before, q->chunk[k], alone ? CARRIED : THROUGH, err);
         if (st == DRA_OK && !alone && (k + 1 < q->chunks || carried))
