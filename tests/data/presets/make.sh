@@ -44,11 +44,11 @@ train_kind() {
     adr) train_preset adr --recompute ;;
     dra-delta) train_preset dra-delta --carry --chunk 8 ;;
     dra-ema) train_preset dra-ema --accumulate 2 ;;
-    dra-slots) train_preset dra-slots $slots --carry --chunk 8 --skip 0.1 ;;
+    dra-slots) train_preset dra-slots $slots --carry --chunk 8 --state-dropout 0.1 ;;
     hybrid) train_preset hybrid --set mixer.b.slots=4 --blend-steps 5 ;;
     rwkv4) train_preset rwkv4 --carry --chunk 8 --rwkv-rates ;;
     hf-gpt2) hugging_face gpt2 $dropouts && train --model hf ;;
-    hf-rwkv) hugging_face rwkv4 && train --model hf --skip 0.1 ;; # the format has no dropout
+    hf-rwkv) hugging_face rwkv4 && train --model hf --state-dropout 0.1 ;; # the format has no dropout
     graft)
         hugging_face gpt2 $dropouts
         "$dra" convert --from hf --to grafted --memory gru >log 2>&1
@@ -63,7 +63,7 @@ train_kind() {
             --set bias=true
         ;;
     list)
-        train --config "$fixtures/list.json" --add drift=0.1
+        train --config "$fixtures/list.json" --aux-loss drift=0.1
         ;;
     *) train_preset "$1" ;;
     esac
