@@ -8,7 +8,7 @@
 static void finds_what_was_added(void **state)
 {
     enum { N = 5000 };
-    static char text[N][16];
+    static char text[N][24];
     dra_names   t = {0};
     assert_int_equal(dra_names_find(&t, "none"), -1);
     for (int i = 0; i < N; i++) {

@@ -36,7 +36,7 @@ echo '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"
 echo '{"model_type": "x-transformers", "wrapper": "TransformerWrapper", "num_tokens": 256,
     "max_seq_len": 16, "attn_layers": {"type": "Decoder", "dim": 8, "depth": 1, "heads": 2,
     "attn_dim_head": 4, "rotary_pos_emb": true, "ff_glu": true}}' >in/xt.json
-brief="--batch 2 --context 16 --log-every 1 --threads 1 --seed 3"
+brief="--batch 2 --context 16 --log-every 1 --sample-every 0 --threads 1 --seed 3"
 # shellcheck disable=SC2086 # lists of options
 {
     "$dra" init --preset dra-gru-tiny $tiny --out in/m &&
@@ -87,30 +87,38 @@ all() {
     quiet=/dev/null
     faults init none $quiet init --preset dra-gru-tiny $tiny --out m
     faults train none $quiet train --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
-        --steps 2 --cache kept $brief --out run
+        --steps 2 --eval-every 2 --cache kept $brief --out run
     faults train-words none $quiet train --preset dra-slots-tiny $tiny --data "$in/lines.jsonl.gz" \
         --tokenizer "$in/words" --steps 1 $brief --out run
     faults resume started $quiet train --resume --steps 2 --out run --threads 1
     # Runs of a sweep that fail do not keep the others from their turn.
     DRA_FAULT_MAY_DIFFER="report.html sweep.json done.jsonl" \
         faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" \
-        --split 0.2 --steps 1 --batch 2 --context 16 --threads 1 --set lr=0.001,0.002 --out s
+        --split 0.2 --steps 1 --batch 2 --context 16 --sample-every 0 --threads 1 \
+        --set lr=0.001,0.002 --out s
     faults probe none $quiet probe copy --preset dra-gru-tiny $tiny --steps 1 --batch 2 \
         --length 12 --tests 2 --threads 1
     faults eval none $quiet eval --model "$in/m" --data "$in/story.txt" --context 32 --threads 1 \
         --json
-    faults generate none $quiet generate --model "$in/m" --prompt ab --tokens 4 --state-out s \
+    faults generate none $quiet generate --seed 0 \
+        --model "$in/m" --prompt ab --tokens 4 --state-out s \
         --threads 1
-    faults generate-state none $quiet generate --model "$in/m" --state-in "$in/state" --prompt c \
+    faults generate-state none $quiet generate --seed 0 \
+        --model "$in/m" --state-in "$in/state" --prompt c \
         --tokens 3 --count 2 --logprobs 2 --json --threads $two
-    faults generate-grammar none $quiet generate --model "$in/m" --prompt a --tokens 3 \
+    faults generate-grammar none $quiet generate --seed 0 \
+        --model "$in/m" --prompt a --tokens 3 \
         --grammar "$in/letters.gbnf" --threads 1
-    faults generate-schema none $quiet generate --model "$in/m" --prompt a --tokens 8 \
+    faults generate-schema none $quiet generate --seed 0 \
+        --model "$in/m" --prompt a --tokens 8 \
         --json-schema "$in/schema.json" --threads 1
-    faults generate-prompts none $quiet generate --model "$in/m" --prompts "$in/prompts.jsonl" \
+    faults generate-prompts none $quiet generate --seed 0 \
+        --model "$in/m" --prompts "$in/prompts.jsonl" \
         --tokens 3 --threads 1
-    faults generate-stdin none "$in/said" generate --model "$in/m" --prompt - --tokens 3 --threads 1
-    faults generate-beams none $quiet generate --model "$in/gpt2" --prompt ab --tokens 3 --beam 2 \
+    faults generate-stdin none "$in/said" generate --seed 0 \
+        --model "$in/m" --prompt - --tokens 3 --threads 1
+    faults generate-beams none $quiet generate --seed 0 \
+        --model "$in/gpt2" --prompt ab --tokens 3 --beam 2 \
         --threads 1
     faults chat none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1
     faults chat-template none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1 \

@@ -173,7 +173,7 @@ fi
 
 printf '{"prompt": "Once"}\n{"prompt": "Twice", "seed": 3}\n' >before/prompts.jsonl
 every prompts 20 "$all" before : "$dra" generate --model m --prompts prompts.jsonl --tokens 3 \
-    --threads 1
+    --seed 0 --threads 1
 gzip -c text >before/text.gz
 every tokenize 20 "$all" before : "$dra" tokenize --tokenizer "$data/bpe/tokenizer.json" \
     --file text.gz

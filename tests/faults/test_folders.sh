@@ -19,7 +19,7 @@ start() {
     steps=$3
     shift 3
     timeout --foreground 60 "$dra" train $small --data text --out "$out" --steps "$steps" \
-        --batch 2 --context 8 --save-every 20 --log-every 20 --threads 1 "$@" \
+        --batch 2 --context 8 --save-every 20 --log-every 20 --sample-every 0 --threads 1 "$@" \
         >"$name.out" 2>"$name.err" </dev/null &
     job=$!
     jobs="$jobs $job"

@@ -166,8 +166,8 @@ do_synced() { echo new >other && sync other && mv other file && sync .; }
 do_tokenizer() { "$dra" tokenizer train --data text --vocab 270 --out new; }
 do_convert() { "$dra" convert --from model --to other --dtype bf16; }
 do_state() {
-    "$dra" generate --model model --prompt "line 1" --tokens 3 --state-out new &&
-        "$dra" generate --model model --prompt "line" --tokens 3 --state-out first
+    "$dra" generate --seed 0 --model model --prompt "line 1" --tokens 3 --state-out new &&
+        "$dra" generate --seed 0 --model model --prompt "line" --tokens 3 --state-out first
 }
 
 case $1 in

@@ -30,7 +30,7 @@ static inline const char *in_folder(const char *name)
     static char paths[8][1024];
     static int  next;
     char       *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], "%.300s/%.700s", folder, name);
     return path;
 }
 
