@@ -60,7 +60,7 @@ flat() { sed 's/^ *//; s/ *$//' "$@" | tr '\n' '\001'; } # one line, without ind
 
 is_an_excerpt() { # is_an_excerpt BLOCK: of an example or a test
     flat "$1" >"$scratch/flat"
-    for source in examples/*.c tests/*/*.c; do
+    for source in examples/*.c tests/*/*.c tests/*/*/*.c; do
         if flat "$source" | grep -qFf "$scratch/flat"; then return 0; fi
     done
     cat "$1"
