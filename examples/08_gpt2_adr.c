@@ -132,7 +132,7 @@ static dra_value remember_all(const demo *d, const dra_value w[4], dra_value x)
     return dra_transpose(g, m, 1, 2);
 }
 
-static dra_value remember(demo *d, int l, char which, dra_value x)
+static dra_value remember_heads(demo *d, int l, char which, dra_value x)
 {
     char name[48];
     snprintf(name, sizeof name, "blocks.%d.attn.%c_mem.gru", l, which);
@@ -159,8 +159,8 @@ static dra_value block(demo *d, int l, dra_value x)
         snprintf(name[i], sizeof name[i], "blocks.%d.%s", l,
                  (const char *[]){"ln_1", "attn.out_proj", "ln_2", "mlp.0", "mlp.2"}[i]);
     const dra_value h = norm(d, name[0], x), q = project(d, l, 'q', h);
-    const dra_value k = remember(d, l, 'k', project(d, l, 'k', h));
-    const dra_value v = remember(d, l, 'v', project(d, l, 'v', h));
+    const dra_value k = remember_heads(d, l, 'k', project(d, l, 'k', h));
+    const dra_value v = remember_heads(d, l, 'v', project(d, l, 'v', h));
     dra_value       y = dra_transpose(g, dra_attend(g, q, k, v, NULL), 1, 2);
     y = dra_reshape(g, y, DRA_SHAPE(1, d->T, d->C));
     x = dra_add(g, x, linear(d, name[1], d->C, d->C, y));

@@ -10,7 +10,7 @@
 /* ---- claims ---------------------------------------------------------------------------------- */
 
 /* "100,000". */
-static const char *whole(int64_t n, char text[32])
+static const char *grouped_digits(int64_t n, char text[32])
 {
     char      digits[24];
     const int many = snprintf(digits, sizeof digits, "%lld", (long long)n);
@@ -37,8 +37,8 @@ static const char *cost_text(const demo_model *m, char text[COST])
         snprintf(memory, sizeof memory, "grew from %s to %s", a, b);
     snprintf(text, COST,
              "%s's memory %s; a token took %s microseconds at the beginning and %s at the end.",
-             m->called, memory, whole(llrint(c->micros[0]), micros[0]),
-             whole(llrint(c->micros[1]), micros[1]));
+             m->called, memory, grouped_digits(llrint(c->micros[0]), micros[0]),
+             grouped_digits(llrint(c->micros[1]), micros[1]));
     return text;
 }
 
@@ -63,18 +63,20 @@ void demo_claims(const demo *d, char claims[DEMO_CLAIMS][DEMO_CLAIM])
     const demo_recall *r = &d->recall;
     char               a[COST], b[COST], n[4][32];
     snprintf(claims[0], DEMO_CLAIM, "%s: in %s tokens %s %s", cost_verdict(&d->model[0].cost),
-             whole(d->stream, n[0]), cost_text(&d->model[0], a), cost_text(&d->model[1], b));
+             grouped_digits(d->stream, n[0]), cost_text(&d->model[0], a),
+             cost_text(&d->model[1], b));
     snprintf(claims[1], DEMO_CLAIM,
              "%s: asked %s times for a name that was told %s tokens ago, dra was right %s times, "
              "the Transformer %s times, guessing about %s.",
-             recall_verdict(r), whole(r->asked, n[0]), r->ago, whole(r->right[0], n[1]),
-             whole(r->right[1], n[2]), whole(r->guess, n[3]));
+             recall_verdict(r), grouped_digits(r->asked, n[0]), r->ago,
+             grouped_digits(r->right[0], n[1]), grouped_digits(r->right[1], n[2]),
+             grouped_digits(r->guess, n[3]));
 }
 
 /* ---- what next ------------------------------------------------------------------------------- */
 
 /* How to call this program from here: by its path if it is below, else by its name. */
-static const char *program(char path[DEMO_PATH])
+static const char *program_path(char path[DEMO_PATH])
 {
     char          here[DEMO_PATH];
     const ssize_t n = readlink("/proc/self/exe", path, DEMO_PATH - 1);
@@ -87,7 +89,7 @@ static const char *program(char path[DEMO_PATH])
 void demo_next(const demo *d)
 {
     char        path[DEMO_PATH], room[CLI_CLEAN];
-    const char *dra = program(path), *model = cli_clean(d->model[0].folder, room);
+    const char *dra = program_path(path), *model = cli_clean(d->model[0].folder, room);
     FILE       *out = demo_out(d);
     fprintf(out,
             "  Try it yourself:\n"

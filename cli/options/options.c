@@ -213,7 +213,7 @@ static const char *example_of(const cli_verb *verb, const cli_option *o)
     return first;
 }
 
-static bool required(parser *p, const cli_option *o)
+static bool misused_required(parser *p, const cli_option *o)
 {
     char        name[256], value[256];
     const char *example = example_of(p->verb, o);
@@ -313,7 +313,7 @@ static bool too_many(parser *p, const char *argument)
     return misused(p, "expected no further argument, found %s", quoted);
 }
 
-static bool place(parser *p, const char *argument)
+static bool place_argument(parser *p, const char *argument)
 {
     static const unsigned in_turn[] = {CLI_POSITIONAL, CLI_ALSO_PLACED};
     for (size_t k = 0; k < COUNT(in_turn); k++)
@@ -326,7 +326,7 @@ static bool place(parser *p, const char *argument)
 static bool place_all(parser *p)
 {
     for (int i = 0; i < p->n_placed; i++)
-        if (!place(p, p->placed[i])) return false;
+        if (!place_argument(p, p->placed[i])) return false;
     return true;
 }
 
@@ -334,7 +334,7 @@ static bool complete(parser *p)
 {
     for (size_t i = 0; i < p->verb->n_options; i++)
         if ((p->verb->options[i].flags & CLI_REQUIRED) && !p->given[i])
-            return required(p, &p->verb->options[i]);
+            return misused_required(p, &p->verb->options[i]);
     return true;
 }
 

@@ -68,7 +68,7 @@ static int check_key(const cli_sweep *s, const char *key)
     return CLI_OK;
 }
 
-static int couple(cli_sweep *s)
+static int couple_settings(cli_sweep *s)
 {
     if (s->n < 2) return cli_misused("sweep", "--with: expected a --set before it, found none");
     if (cli_sweep_couple(s)) return CLI_OK;
@@ -91,7 +91,7 @@ static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
         keys[n] = '\0';
         int status = check_key(s, keys);
         if (status == CLI_OK) status = add_axis(s, keys, setting + n + 1);
-        if (status == CLI_OK && strcmp(option, "with") == 0) status = couple(s);
+        if (status == CLI_OK && strcmp(option, "with") == 0) status = couple_settings(s);
         if (status != CLI_OK) return status;
         keys += n + 1;
         room -= n + 1;

@@ -475,7 +475,7 @@ static dra_status open_device(const struct args *a, dra_device **out, dra_error 
 }
 
 /* What a run that is resumed does was settled when it began. */
-static dra_status settle(const struct args *a, parts *p, dra_error *err)
+static dra_status settle_steps(const struct args *a, parts *p, dra_error *err)
 {
     char                 path[PATH_TEXT];
     const cli_train_data d = {.model = p->model,
@@ -497,7 +497,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
     if (st == DRA_OK) st = check_resumable(a, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);
-    if (st == DRA_OK) st = settle(a, p, err);
+    if (st == DRA_OK) st = settle_steps(a, p, err);
     if (st == DRA_OK) st = cli_disk_check(a->out, p->model, &p->train, a->yes, err);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,

@@ -403,9 +403,9 @@ static void refuses_what_cannot_be_fed(void **state)
     check_no_feed(
         (dra_feed_config){.corpus = c, .B = 1, .T = 14},
         "/c.safetensors: 13 tokens to read, expected at least 14, a row of 14 (the context)");
-    check_no_feed(
-        (dra_feed_config){.corpus = c, .B = 7, .T = 2, .carry = true},
-        "/c.safetensors: 13 tokens to read, expected at least 14, rows of a batch, each of 2 (the context)");
+    check_no_feed((dra_feed_config){.corpus = c, .B = 7, .T = 2, .carry = true},
+                  "/c.safetensors: 13 tokens to read, expected at least 14, "
+                  "rows of a batch, each of 2 (the context)");
     dra_corpus_close(c);
     dra_corpus_close(NULL);
     dra_feed_destroy(NULL);

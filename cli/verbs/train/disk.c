@@ -36,7 +36,7 @@ static int64_t count_saves(const dra_train_config *c, bool more)
     return more ? 1 : saves < keep + 1 ? saves : keep + 1;
 }
 
-static const char *amount(uint64_t bytes, char text[24])
+static const char *bytes_text(uint64_t bytes, char text[24])
 {
     return cli_bytes_text((size_t)bytes, text);
 }
@@ -56,9 +56,9 @@ dra_status cli_disk_check(const char *run, const dra_model *model, const dra_tra
         return cli_error(err, DRA_ERR_FILE,
                          "%.200s: checkpoints need %s, the disk has %s free (--keep 1 or a larger "
                          "--save-every need less; --yes tries all the same)",
-                         run, amount(all, a), amount(free_bytes, b));
+                         run, bytes_text(all, a), bytes_text(free_bytes, b));
     cli_line(stderr, "warning  %.200s: checkpoints need %s, the disk has %s free", run,
-             amount(all, a), amount(free_bytes, b));
+             bytes_text(all, a), bytes_text(free_bytes, b));
     return DRA_OK;
 }
 
@@ -70,6 +70,6 @@ void cli_disk_plan(const char *run, const dra_trainer_plan *p, FILE *out)
     char           a[24], b[24];
     if (free_bytes == 0) return;
     cli_fold(9, out, "disk     %s of %s free: %lld checkpoint%s%s",
-             amount(each * (uint64_t)n + best, a), amount(free_bytes, b), (long long)n,
+             bytes_text(each * (uint64_t)n + best, a), bytes_text(free_bytes, b), (long long)n,
              n == 1 ? "" : "s", best ? ", the best model" : "");
 }
