@@ -24,9 +24,9 @@ define build
 endef
 
 .NOTPARALLEL:
-.PHONY: help deps all demo cuda test test-full test-cuda check format bench parity fuzz soak \
-        install clean pictures test-bare test-serve serve-campaign serve-table \
-        build-float build-double build-asan build-tsan check-format check-cppcheck \
+.PHONY: help deps all demo python wheel test-python cuda test test-full test-cuda check format \
+        bench parity fuzz soak install clean pictures test-bare test-serve serve-campaign \
+        serve-table build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
 help:
@@ -37,6 +37,9 @@ help:
 	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
+	@echo "  python     the Python package, in build/python"
+	@echo "  wheel      a wheel with the library and the command, in build/wheel/dist (network)"
+	@echo "  test-python  the wheel in an environment of its own, with torch (network)"
 	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
 	@echo "  cuda       the plugin for NVIDIA GPUs, beside libdra in build/ (needs nvcc)"
 	@echo "  test-cuda  the tests of everything that computes, on a GPU"
@@ -84,6 +87,18 @@ say where it is by NVCC=PATH" >&2; exit 1; }
 test-cuda: build-float cuda
 	@DRA_TEST_JOBS=$${DRA_TEST_JOBS:-4} tests/run.sh cuda=build+cuda
 
+# PYTHONPATH=build/python; the package needs NumPy.
+python:
+	@command -v python3 >/dev/null || { echo "python  no python3" >&2; exit 1; }
+	$(call build,build,,dra_python)
+
+# pip fetches the build's own tools into build/wheel.
+wheel:
+	@scripts/wheel.sh build/wheel
+
+test-python: python wheel
+	@tests/python/full.sh build
+
 demo:
 	$(call build,build,,dra_cli)
 	@build/dra demo --out build/demo
@@ -127,6 +142,7 @@ check-layers:
 check-patterns:
 	@echo "check  patterns"
 	@scripts/check_patterns.sh
+	@scripts/short_names.sh
 
 check-headers:
 	@echo "check  headers"

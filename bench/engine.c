@@ -40,13 +40,14 @@ static void must(dra_status st, const dra_error *err)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-static void on_token(void *user, const dra_job_token *t)
+static bool on_token(void *user, const dra_job_token *t)
 {
     stream      *s = user;
     const double at = now();
     (void)t;
     if (s->last > 0 && s->gap && s->n < GAPS) s->gap[s->n++] = at - s->last;
     s->last = at;
+    return true;
 }
 
 static void on_end(void *user, const dra_job_result *r)

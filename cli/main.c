@@ -69,7 +69,7 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
     return status;
 }
 
-static int run(int argc, char *const *argv)
+static int run_command(int argc, char *const *argv)
 {
     if (argc < 2) {
         cli_manual_overview(&cli_as_text, stderr);
@@ -87,15 +87,15 @@ static int run(int argc, char *const *argv)
     return verb ? run_verb(verb, argc - 2, argv + 2) : cli_verb_unknown(argv[1]);
 }
 
-/* A stream that came closed is made one that fails: the next file would get its number, and what is
- * printed would land there. */
+/* Opens streams that are closed as ones that fail: otherwise the next file would get their number
+ * and receive what is printed. */
 static void reserve_streams(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(1);
 }
 
-/* Models and texts are mapped: what is cut off while they are read is gone. */
+/* Models and texts are mapped: a file that is cut while it is read raises SIGBUS. */
 static void lost_file(int signal)
 {
     static const char text[] = "dra: a file was made shorter, or failed, while it was read\n";
@@ -118,12 +118,12 @@ int main(int argc, char **argv)
     reserve_streams();
     if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
-    int status = run(argc, argv);
+    int status = run_command(argc, argv);
     if (status == CLI_OK && cli_memory_lacked()) {
         fputs("dra: out of memory: a part of the output is missing\n", stderr);
         status = CLI_FAILED;
     }
-    /* Results that did not arrive are a failure, however well the verb did. */
+    /* Results that could not be written are a failure, even if the verb succeeded. */
     bool lost = ferror(stdout) != 0;
     errno = 0;
     lost |= fflush(stdout) != 0;

@@ -25,16 +25,12 @@ add_library(dra_harness INTERFACE)
 target_include_directories(dra_harness INTERFACE
     ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(dra_harness INTERFACE dra_static PkgConfig::CMOCKA Threads::Threads m)
+# Tests are compiled more often than they run long: half the time, the same bits.
+target_compile_options(dra_harness INTERFACE -O1)
 if(harness_sources)
     add_library(dra_harness_objects OBJECT ${harness_sources})
     target_link_libraries(dra_harness_objects PRIVATE dra_harness)
 endif()
-
-# The command line without its main(), for tests of its parts.
-set(cli_parts ${cli_sources})
-list(FILTER cli_parts EXCLUDE REGEX "/main\\.c$")
-add_library(dra_cli_parts OBJECT ${cli_parts})
-target_link_libraries(dra_cli_parts PRIVATE dra_harness dra_cli_needs)
 
 # The folder below tests/ and the stem of a test's file.
 function(dra_test_name source folder stem)
@@ -62,9 +58,10 @@ function(dra_test source)
         target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/client.c
             ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c)
     endif()
-    # Their engine takes the place of the library's.
-    if(target MATCHES "^serve_test_(protocol|limits)$")
+    # Their engine takes the place of the library's: the first definition counts.
+    if(target MATCHES "^serve_test_(protocol|limits|memory|states|clients)$")
         target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/fake_engine.c)
+        target_link_options(${target} PRIVATE -Wl,--allow-multiple-definition)
     endif()
     if(stem MATCHES "_alloc$")   # these count allocations: the test defines __wrap_malloc etc.
         target_link_options(${target} PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
@@ -88,6 +85,32 @@ function(dra_test_run name target)
     dra_test_properties(${name} ${ARGN})
 endfunction()
 
+# The double build is for numbers. Layers without dra_real are the same code there, and so are tests
+# of them that have none: they would repeat what the float build shows. Where one of them gets a
+# dra_real, its tests are back.
+function(dra_has_real result)
+    foreach(source ${ARGN})
+        file(STRINGS ${source} hits REGEX "dra_real|DRA_REAL" LIMIT_COUNT 1)
+        if(hits)
+            set(${result} TRUE PARENT_SCOPE)
+            return()
+        endif()
+    endforeach()
+    set(${result} FALSE PARENT_SCOPE)
+endfunction()
+
+set(layers_without_real)
+if(DRA_DOUBLE)
+    foreach(layer src/base src/file src/text src/jinja src/generate/grammar cli/serve)
+        file(GLOB layer_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${layer}/*.[ch])
+        dra_has_real(has_real ${layer_sources})
+        get_filename_component(folder ${layer} NAME)
+        if(NOT has_real)
+            list(APPEND layers_without_real ${folder})
+        endif()
+    endforeach()
+endif()
+
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.c)
 foreach(source ${test_sources})
     if(source MATCHES "/tests/cuda/" AND (DRA_SANITIZE OR DRA_DOUBLE)) # a plugin holds floats
@@ -96,7 +119,25 @@ foreach(source ${test_sources})
     if(source MATCHES "/tests/serve/" AND NOT serve_sources) # this build has no server
         continue()
     endif()
+    get_filename_component(folder ${source} DIRECTORY)
+    get_filename_component(folder ${folder} NAME)
+    if(folder IN_LIST layers_without_real)
+        dra_has_real(has_real ${source})
+        if(NOT has_real)
+            continue()
+        endif()
+    endif()
     dra_test(${source})
+endforeach()
+
+# Shared objects with memories that are refused, for cli/test_plugin.
+file(GLOB plugin_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/memory/plugins/*.c)
+foreach(source ${plugin_sources})
+    get_filename_component(stem ${source} NAME_WE)
+    add_library(plugin_${stem} MODULE ${source})
+    target_link_libraries(plugin_${stem} PRIVATE dra)
+    set_target_properties(plugin_${stem} PROPERTIES PREFIX "" OUTPUT_NAME ${stem}
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/memory/plugins)
 endforeach()
 
 # Many requests of all kinds, as many as are asked for: make serve-campaign; and a table by the
@@ -192,6 +233,8 @@ set_target_properties(faults_calls PROPERTIES
     OUTPUT_NAME calls RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/faults)
 
 # Shell tests get the command line's path.
+set(verbs_without_real test_chat test_chat_template test_cost test_devices test_formats test_help
+    test_settings test_shown test_sweep test_terminal test_tokenize test_tokenizer)
 file(GLOB_RECURSE test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.sh)
 foreach(script ${test_scripts})
     dra_test_name(${script} folder stem)
@@ -204,6 +247,11 @@ foreach(script ${test_scripts})
     endif()
     # The plugin of GPUs is one for all builds.
     if(folder STREQUAL "cuda" AND (DRA_SANITIZE OR DRA_DOUBLE))
+        continue()
+    endif()
+    # What they look at is options, texts, terminals and files, in verbs without dra_real; what
+    # those call is tried in double by the tests of the library and of verbs with numbers.
+    if(DRA_DOUBLE AND stem IN_LIST verbs_without_real)
         continue()
     endif()
     # The runs there hold floats.
@@ -219,6 +267,10 @@ foreach(script ${test_scripts})
     endif()
     # The double build allocates as the float one does; the thread sanitizer has its own malloc().
     if(stem STREQUAL "test_alloc" AND (DRA_DOUBLE OR DRA_SANITIZE STREQUAL "thread"))
+        continue()
+    endif()
+    # The Python package is put together with the library that people use.
+    if(folder STREQUAL "python" AND (DRA_SANITIZE OR DRA_DOUBLE))
         continue()
     endif()
     # Calls fail alike in all builds, and sanitizers do not go with ptrace.

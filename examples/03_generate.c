@@ -30,15 +30,16 @@ int main(int argc, char **argv)
     dra_ids        ids = {0};
     dra_generated  out;
 
-    dra_status st = dra_device_create_cpu(NULL, &cpu, &err);
+    const unsigned how = access(file, F_OK) == 0 ? 0 : DRA_ENCODE_BEGIN; /* it goes on, or begins */
+    dra_status     st = dra_device_create_cpu(NULL, &cpu, &err);
     if (st == DRA_OK) st = dra_folder_load(folder, &model, &weights, &err);
     if (st == DRA_OK)
         st = dra_tokenizer_open_folder(folder, dra_model_config_of(model)->vocab, &tokenizer, &err);
 
     dra_generator_config make = {model, weights, cpu, tokenizer, .sampler = {.temperature = 0.8}};
     if (st == DRA_OK) st = dra_generator_create(&make, &writer, &err);
-    if (st == DRA_OK && access(file, F_OK) == 0) st = dra_generator_load(writer, file, &err);
-    if (st == DRA_OK) st = dra_encode(tokenizer, text, strlen(text), &ids, &err);
+    if (st == DRA_OK && !how) st = dra_generator_load(writer, file, &err);
+    if (st == DRA_OK) st = dra_encode_as(tokenizer, text, strlen(text), how, &ids, &err);
     if (st == DRA_OK) st = dra_generator_read(writer, 0, ids.n, ids.data, &err);
 
     dra_generate_config go = {.tokens = 40, .write = put};

@@ -24,10 +24,11 @@ static void must(dra_status status) /* a program may stop at the first error */
     exit(1);
 }
 
-static void on_token(void *user, const dra_job_token *token)
+static bool on_token(void *user, const dra_job_token *token)
 {
     answer *a = user;
     if (!token->prompt && !token->ends) a->id[a->n++] = token->id;
+    return true; /* more of them */
 }
 
 static void on_end(void *user, const dra_job_result *result)
@@ -43,7 +44,7 @@ static void submit(dra_engine *e, dra_tokenizer *tokenizer, const char *prompt, 
     dra_ids  ids = {0};
     uint64_t id;
     *a = (answer){.end = DRA_JOB_FAILED};
-    must(dra_encode(tokenizer, prompt, strlen(prompt), &ids, &err));
+    must(dra_encode_as(tokenizer, prompt, strlen(prompt), DRA_ENCODE_BEGIN, &ids, &err));
     job.n = ids.n, job.ids = ids.data, job.tokens = TOKENS;
     job.sampler = (dra_sampler_config){.temperature = 0.8, .seed = 1};
     job.token = on_token, job.end = on_end, job.user = a;

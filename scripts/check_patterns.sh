@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 find . \( -path ./build -o -path ./.git -o -path ./tests/data \) -prune -o -type f \
     \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' \
     -o -name '*.awk' -o -name '*.md' -o -name '*.cmake' -o -name '*.in' -o -name 'CMakeLists.txt' \
-    -o -name Makefile -o -name run \) -print | sort | LC_ALL=C xargs awk '
+    -o -name Makefile -o -name run -o -path '*/python/*.py' \) -print | sort | LC_ALL=C xargs awk '
 function wrong(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; bad = 1 }
 
 function calls(name) { return code ~ ("(^|[^A-Za-z0-9_])(" name ")[ \t]*\\(") }

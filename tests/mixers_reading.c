@@ -62,7 +62,8 @@ void readers_continue(setting *s)
     read_some(s, r, states, 0, 6, y);
     for (int64_t t = 6; t < T; t++) read_some(s, r, states, t, 1, y);
     expect_same_reading(s, &whole, y, states);
-    /* Pieces: three lengths at most of the first six tokens, and tokens with each dra_turn. */
+    /* Segments: three lengths at most of the first six tokens, and tokens with each
+     * dra_segment_event. */
     assert_true(dra_reader_programs(r) <= (s->row->segments ? 8 : 5));
     dra_states_destroy(states);
     dra_reader_destroy(r);

@@ -23,7 +23,7 @@ apart_part="$apart_part|train/test_(gradients|train)\$|generate/test_generate\$)
 # Of the emulated GPU, which is slow: every kernel, but not what loops for long.
 host_slow='ops/[a-z]+/test_(attend_paths|attend_rules|.*_loops)$'
 # What computes nothing on a device.
-host_only='abi|base|cli|data|device|docs|examples|feed|file|install|jinja|text'
+host_only='abi|base|cli|data|device|docs|examples|feed|file|install|jinja|python|text'
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM

@@ -43,7 +43,7 @@ size_t live_elements(const dra_states *s, int i)
 typedef struct segment {
     int64_t      T, inner;
     bool         marked;
-    int          turns;
+    int          max_event;
     dra_program *program;
     dra_buffers *buffers;
 } segment;
@@ -87,7 +87,7 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, const segme
                                     .rows = rows,
                                     .skips = has_skips(t),
                                     .holes = has_holes(t),
-                                    .turns = p->turns};
+                                    .max_event = p->max_event};
     dra_module_graph(g, t->module, &shape, v + 1, S ? v + 1 + P : NULL, next);
     v[0] = dra_find_input(g, "x");
     const dra_value L = build_loss(g, t, p->T, next);
@@ -159,7 +159,7 @@ static void put_segments(dra_buffers *b, const dra_extents *e)
     put_tokens(b, "segment.lo", -1, e->segments.lo, n);
     put_tokens(b, "segment.hi", -1, e->segments.hi, n);
     put_tokens(b, "segment.base", -1, e->segments.base, B);
-    if (e->turns) put_tokens(b, "segment.turn", -1, e->segments.turn, B);
+    if (e->max_event) put_tokens(b, "segment.event", -1, e->segments.event, B);
 }
 
 void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
@@ -311,10 +311,11 @@ static segment find_segment(const trial *t, const dra_states *s, const chunk *c,
     dra_extents_open(&e, t->module);
     dra_extents_plan(&e, t->fresh ? NULL : s, t->B, c->T, c->mark);
     for (int i = 0; i < k; i++)
-        if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked && p[i].turns == e.turns)
+        if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked &&
+            p[i].max_event == e.max_event)
             return p[i];
-    return make_segment(t, s,
-                        (segment){.T = c->T, .inner = e.T, .marked = e.marked, .turns = e.turns});
+    return make_segment(
+        t, s, (segment){.T = c->T, .inner = e.T, .marked = e.marked, .max_event = e.max_event});
 }
 
 /* Forwards through the chunks; each keeps the state it starts from. Returns the last state. */

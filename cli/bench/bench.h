@@ -110,6 +110,8 @@ void bench_slots(bench_work *w, const int64_t *size);
 void bench_ema(bench_work *w, const int64_t *size);
 void bench_ema_back(bench_work *w, const int64_t *size);
 void bench_ema_train(bench_work *w, const int64_t *size);
+void bench_conv(bench_work *w, const int64_t *size);
+void bench_conv_back(bench_work *w, const int64_t *size);
 void bench_wkv(bench_work *w, const int64_t *size);
 void bench_wkv_back(bench_work *w, const int64_t *size);
 void bench_wkv_train(bench_work *w, const int64_t *size);

@@ -1,13 +1,13 @@
-/* Whole models as they read and write text: one token of one sequence, where the weights must come
- * from memory, and a prompt, where they are multiplied. */
+/* Whole models as they generate: one token of one sequence, bound by reading the weights, and a
+ * prompt, bound by products. */
 #include "bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { READ = 500, ROWS = 1024 }; /* tokens before, and the room for them */
+enum { READ = 500, ROWS = 1024 }; /* tokens read before, and the room for items */
 
-static void tokens(bench_work *w, int64_t T, int64_t V, double before)
+static void declare_tokens(bench_work *w, int64_t T, int64_t V, double before)
 {
     bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(1, T), 0, (double)V);
     bench_integers(w, "tokens.pos", 1, T, before);
@@ -18,8 +18,8 @@ static void tokens(bench_work *w, int64_t T, int64_t V, double before)
     bench_integers(w, "tokens.hi.0", 1, T, before + 1);
 }
 
-/* How parameter p is stored: matrices in a dtype and, if as in GPT-2's files, transposed, (in,
- * out), with those of queries, keys and values side by side. Tables are never transposed. */
+/* How parameter p is stored: matrices in a dtype; if laid out as in GPT-2's files, also transposed,
+ * (in, out), with queries, keys and values side by side. Tables are never transposed. */
 static dra_param_layout form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
 {
     static const char *const thirds[] = {".W_q", ".W_k", ".W_v"};
@@ -35,9 +35,9 @@ static dra_param_layout form_of(const dra_spec *p, dra_dtype dtype, bool as_in_f
     return f;
 }
 
-/* Returns the numbers that products read: of tables one row for each token is. */
-static double parameters(bench_work *w, const dra_specs *params, const dra_param_layout *forms,
-                         bool tied)
+/* Returns how many numbers products read; tables do not count, since a token reads one row. */
+static double declare_params(bench_work *w, const dra_specs *params, const dra_param_layout *forms,
+                             bool tied)
 {
     double count = 0;
     size_t first = 0; /* 1 + number of the tensor with the first of three parts */
@@ -56,7 +56,8 @@ static double parameters(bench_work *w, const dra_specs *params, const dra_param
     return count;
 }
 
-static void states(bench_work *w, const dra_specs *specs, const dra_value *in, const dra_value *out)
+static void declare_states(bench_work *w, const dra_specs *specs, const dra_value *in,
+                           const dra_value *out)
 {
     char name[200];
     for (int i = 0; i < dra_specs_count(specs); i++) {
@@ -70,8 +71,8 @@ static void states(bench_work *w, const dra_specs *specs, const dra_value *in, c
 
 enum { PARAMETERS = 512, STATES = 64 };
 
-/* T tokens of a preset, one after others or many from the start, which see half of them on
- * average; matrices stored in a dtype, perhaps as in the files of GPT-2. */
+/* A preset reads T tokens: one after others, or many from the start, which see half of them on
+ * average. Matrices are stored in a dtype, perhaps laid out as in GPT-2's files. */
 static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype,
                         bool as_in_files)
 {
@@ -87,14 +88,14 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
     const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .layouts = forms};
     const int              n = dra_specs_count(module.params), s = dra_specs_count(module.state);
     const double           before = T > 1 ? (double)T / 2 : READ;
-    if (n <= PARAMETERS && s <= STATES) { /* else a graph without outputs, which is refused */
+    if (n <= PARAMETERS && s <= STATES) { /* else the graph has no outputs and is refused */
         for (int i = 0; i < n; i++)
             forms[i] = form_of(dra_specs_at(module.params, i), dtype, as_in_files);
         for (int i = 0; i < s; i++) rows[i] = ROWS;
         dra_module_graph(w->graph, &module, &shape, NULL, in, out);
-        tokens(w, T, c.vocab, before);
-        const double count = parameters(w, module.params, forms, c.tied != DRA_OFF);
-        if (!shape.fresh) states(w, module.state, in, out);
+        declare_tokens(w, T, c.vocab, before);
+        const double count = declare_params(w, module.params, forms, c.tied != DRA_OFF);
+        if (!shape.fresh) declare_states(w, module.state, in, out);
         const bool   keeps = dra_find_input(w->graph, "tokens.hi.0").id != 0; /* all tokens */
         const double head = (double)(c.vocab * c.dim),
                      items = keeps ? 2 * (double)(c.depth * c.dim) * before : 0;

@@ -17,8 +17,8 @@ typedef struct gpt {
     double      parameters;
 } gpt;
 
-static dra_value weight(gpt *m, const char *part, int64_t layer, dra_shape shape, double lo,
-                        double hi)
+static dra_value add_weight(gpt *m, const char *part, int64_t layer, dra_shape shape, double lo,
+                            double hi)
 {
     const int i = m->weights++;
     snprintf(m->name[i], sizeof m->name[i], "%s %d", part, (int)layer);
@@ -27,21 +27,21 @@ static dra_value weight(gpt *m, const char *part, int64_t layer, dra_shape shape
     return m->weight[i];
 }
 
-static dra_value linear(gpt *m, const char *part, int64_t layer, dra_value x, int64_t in,
-                        int64_t out)
+static dra_value build_linear(gpt *m, const char *part, int64_t layer, dra_value x, int64_t in,
+                              int64_t out)
 {
     char bias[24];
     snprintf(bias, sizeof bias, "%s bias", part);
-    const dra_value w = weight(m, part, layer, DRA_SHAPE(out, in), -0.035, 0.035);
-    return dra_linear(m->w->graph, x, w, weight(m, bias, layer, DRA_SHAPE(out), 0, 0));
+    const dra_value w = add_weight(m, part, layer, DRA_SHAPE(out, in), -0.035, 0.035);
+    return dra_linear(m->w->graph, x, w, add_weight(m, bias, layer, DRA_SHAPE(out), 0, 0));
 }
 
-static dra_value norm(gpt *m, const char *part, int64_t layer, dra_value x)
+static dra_value build_norm(gpt *m, const char *part, int64_t layer, dra_value x)
 {
     char bias[24];
     snprintf(bias, sizeof bias, "%s bias", part);
-    const dra_value w = weight(m, part, layer, DRA_SHAPE(m->width), 1, 1);
-    return dra_layer_norm(m->w->graph, x, w, weight(m, bias, layer, DRA_SHAPE(m->width), 0, 0),
+    const dra_value w = add_weight(m, part, layer, DRA_SHAPE(m->width), 1, 1);
+    return dra_layer_norm(m->w->graph, x, w, add_weight(m, bias, layer, DRA_SHAPE(m->width), 0, 0),
                           1e-5);
 }
 
@@ -53,41 +53,41 @@ static dra_value part_of(gpt *m, dra_value qkv, int64_t part) /* (B, T, 3 C) -> 
     return dra_transpose(g, dra_reshape(g, x, s), 1, 2);
 }
 
-static dra_value attention(gpt *m, int64_t layer, dra_value x)
+static dra_value build_attention(gpt *m, int64_t layer, dra_value x)
 {
     dra_graph              *g = m->w->graph;
-    const dra_value         qkv = linear(m, "qkv", layer, x, m->width, 3 * m->width);
+    const dra_value         qkv = build_linear(m, "qkv", layer, x, m->width, 3 * m->width);
     const dra_attend_config config = {.lo = m->lo, .hi = m->hi};
     const dra_value         q = part_of(m, qkv, 0), k = part_of(m, qkv, 1), v = part_of(m, qkv, 2);
     const dra_value         y = dra_transpose(g, dra_attend(g, q, k, v, &config), 1, 2);
-    return linear(m, "out", layer, dra_reshape(g, y, DRA_SHAPE(m->batch, m->time, m->width)),
-                  m->width, m->width);
+    return build_linear(m, "out", layer, dra_reshape(g, y, DRA_SHAPE(m->batch, m->time, m->width)),
+                        m->width, m->width);
 }
 
-static dra_value feed_forward(gpt *m, int64_t layer, dra_value x)
+static dra_value build_mlp(gpt *m, int64_t layer, dra_value x)
 {
-    x = linear(m, "up", layer, x, m->width, 4 * m->width);
-    return linear(m, "down", layer, dra_gelu_tanh(m->w->graph, x), 4 * m->width, m->width);
+    x = build_linear(m, "up", layer, x, m->width, 4 * m->width);
+    return build_linear(m, "down", layer, dra_gelu_tanh(m->w->graph, x), 4 * m->width, m->width);
 }
 
-static dra_value loss_of(gpt *m)
+static dra_value build_loss(gpt *m)
 {
     dra_graph      *g = m->w->graph;
     const dra_shape tokens = DRA_SHAPE(m->batch, m->time);
     const dra_value ids = bench_value(m->w, dra_input, "ids", DRA_I32, tokens, 0, V);
     const dra_value target = bench_value(m->w, dra_input, "target", DRA_I32, tokens, 0, V);
-    const dra_value table = weight(m, "table", 0, DRA_SHAPE(V, m->width), -0.035, 0.035);
-    const dra_value places = weight(m, "places", 0, DRA_SHAPE(m->time, m->width), -0.02, 0.02);
+    const dra_value table = add_weight(m, "table", 0, DRA_SHAPE(V, m->width), -0.035, 0.035);
+    const dra_value places = add_weight(m, "places", 0, DRA_SHAPE(m->time, m->width), -0.02, 0.02);
     dra_value       x = dra_add(g, dra_embedding(g, table, ids), places);
     dra_causal_interval(g, (dra_value){0}, m->batch, m->time, 0, &m->lo, &m->hi);
     for (int64_t l = 0; l < m->layers; l++) {
-        x = dra_add(g, x, attention(m, l, norm(m, "norm1", l, x)));
-        x = dra_add(g, x, feed_forward(m, l, norm(m, "norm2", l, x)));
+        x = dra_add(g, x, build_attention(m, l, build_norm(m, "norm1", l, x)));
+        x = dra_add(g, x, build_mlp(m, l, build_norm(m, "norm2", l, x)));
     }
-    return dra_linear_cross_entropy(g, norm(m, "norm", 0, x), table, target, NULL);
+    return dra_linear_cross_entropy(g, build_norm(m, "norm", 0, x), table, target, NULL);
 }
 
-static void update(gpt *m, dra_value loss)
+static void update_weights(gpt *m, dra_value loss)
 {
     static const dra_adamw_config config = {0.9, 0.95, 1e-8, 0.1};
     dra_graph                    *g = m->w->graph;
@@ -120,9 +120,9 @@ void bench_gpt(bench_work *w, const int64_t *size)
     gpt *m = calloc(1, sizeof *m);
     if (!m) return; /* a graph without outputs is refused when it is compiled */
     *m = (gpt){w, size[0], size[1], size[2], size[3], size[4]};
-    const dra_value loss = loss_of(m);
+    const dra_value loss = build_loss(m);
     dra_output(w->graph, "loss", loss);
-    update(m, loss);
+    update_weights(m, loss);
     w->units = (double)(m->batch * m->time);
     w->unit = "token";
     w->flops = w->units * (6 * m->parameters + 12 * (double)(m->layers * m->time * m->width));

@@ -12,8 +12,8 @@ static dra_value real_input(bench_work *w, const char *name, dra_shape shape)
 
 /* ---- mixers: size = C, H, B, T, of slots also S ---------------------------------------------- */
 
-/* A parameter with numbers as large as those it starts with. */
-static dra_value parameter(bench_work *w, const dra_spec *p)
+/* A parameter with numbers in the range of its initial ones. */
+static dra_value param_input(bench_work *w, const dra_spec *p)
 {
     double lo = p->number, hi = p->number;
     if (p->fill == DRA_FILL_NORMAL || p->fill == DRA_FILL_UNIFORM) lo = -p->number;
@@ -40,7 +40,7 @@ static void build_layer(bench_work *w, const dra_mixer *m, int64_t B, int64_t T,
     dra_causal_interval(w->graph, none, B, T, 0, &call.tokens.items[0].lo,
                         &call.tokens.items[0].hi);
     v[0] = real_input(w, "x", DRA_SHAPE(B, T, C));
-    for (int i = 0; i < P; i++) v[1 + i] = parameter(w, dra_specs_at(module->params, i));
+    for (int i = 0; i < P; i++) v[1 + i] = param_input(w, dra_specs_at(module->params, i));
     dra_channels           channels = {0};
     const dra_mixer_result r = dra_mixer_build(w->graph, m, &call, v[0], &channels, v + 1 + P + S);
     bench_gradient(w, r.y, 1 + P, v);
@@ -49,13 +49,14 @@ static void build_layer(bench_work *w, const dra_mixer *m, int64_t B, int64_t T,
 
 /* FLOPs of a token, forward: four projections 2 C^2 each, and 2 C for each slot that is routed; for
  * each head 2 (3D) D for every product of cells with the input or a state, and attention 4 D for
- * every item its query reads. The backward pass takes twice that. What is computed again for it
- * does not count, nor does what is not a product. */
-static void mixer(bench_work *w, const int64_t *size, const dra_memory_config *a, int64_t products,
-                  double items)
+ * every item its query reads. The backward pass takes twice that. Recomputation does not count, nor
+ * does anything but products. */
+static void build_mixer(bench_work *w, const int64_t *size, const dra_memory_config *a,
+                        int64_t products, double items)
 {
     const int64_t          C = size[0], H = size[1], B = size[2], T = size[3];
-    const double           D = (double)C / (double)H, routed = a->slots > 1 ? (double)a->slots : 0;
+    const int64_t          S = a->slots.count;
+    const double           D = (double)C / (double)H, routed = S > 1 ? (double)S : 0;
     const dra_mixer_config config = {.dim = C, .heads = H, .bias = true, .a = *a};
     dra_mixer             *m = NULL;
     if (dra_mixer_create(&config, &m, NULL) != DRA_OK) return;
@@ -68,31 +69,36 @@ static void mixer(bench_work *w, const int64_t *size, const dra_memory_config *a
                (projections + (double)H * (6 * D * D * (double)products + 4 * D * items));
 }
 
-/* All items so far, of which a token has (T + 1) / 2 on average. */
-static void over_time(bench_work *w, const int64_t *size, const char *memory, int64_t products)
+/* Attention over all items so far, (T + 1) / 2 on average for each token. */
+static void build_over_time(bench_work *w, const int64_t *size, const char *memory,
+                            int64_t products)
 {
-    mixer(w, size, &(dra_memory_config){memory}, products, 0.5 * (double)(size[3] + 1));
+    build_mixer(w, size, &(dra_memory_config){memory}, products, 0.5 * (double)(size[3] + 1));
 }
 
-void bench_gru_time(bench_work *w, const int64_t *size) { over_time(w, size, "gru", 4); }
-void bench_ema_time(bench_work *w, const int64_t *size) { over_time(w, size, "ema", 0); }
-void bench_append_time(bench_work *w, const int64_t *size) { over_time(w, size, "append", 0); }
+void bench_gru_time(bench_work *w, const int64_t *size) { build_over_time(w, size, "gru", 4); }
+void bench_ema_time(bench_work *w, const int64_t *size) { build_over_time(w, size, "ema", 0); }
+void bench_append_time(bench_work *w, const int64_t *size)
+{
+    build_over_time(w, size, "append", 0);
+}
 void bench_wkv_mixer(bench_work *w, const int64_t *size)
 {
-    mixer(w, size, &(dra_memory_config){"wkv"}, 0, 0);
+    build_mixer(w, size, &(dra_memory_config){"wkv"}, 0, 0);
 }
 
 /* Slots with gru candidates for keys and values; one is fixed, several are routed. */
-static void slot_gru(bench_work *w, const int64_t *size, bool steps)
+static void build_slot_gru(bench_work *w, const int64_t *size, bool steps)
 {
     const int64_t           H = size[1], S = size[4];
     const dra_memory_config config = {"slots", .retrieval = S > 1 ? "slots-own" : "slots-all",
-                                      .slots = S, .candidate = DRA_CANDIDATE_GRU, .steps = steps};
-    mixer(w, size, &config, 2 * (1 + S), (double)(S > 1 ? S : H));
+                                      .slots.count = S, .slots.candidate = DRA_CANDIDATE_GRU,
+                                      .steps = steps};
+    build_mixer(w, size, &config, 2 * (1 + S), (double)(S > 1 ? S : H));
 }
 
-void bench_slot_gru(bench_work *w, const int64_t *size) { slot_gru(w, size, false); }
-void bench_slot_gru_steps(bench_work *w, const int64_t *size) { slot_gru(w, size, true); }
+void bench_slot_gru(bench_work *w, const int64_t *size) { build_slot_gru(w, size, false); }
+void bench_slot_gru_steps(bench_work *w, const int64_t *size) { build_slot_gru(w, size, true); }
 
 /* ---- scans: size = B, T, channels ------------------------------------------------------------ */
 
@@ -103,7 +109,7 @@ static dra_value parameter_of(bench_work *w, const char *name, dra_shape shape, 
 }
 
 /* One timescale: x read, m written. */
-static dra_value ema(bench_work *w, const int64_t *size, dra_value in[2])
+static dra_value build_ema(bench_work *w, const int64_t *size, dra_value in[2])
 {
     const int64_t B = size[0], T = size[1], N = size[2];
     in[0] = real_input(w, "x", DRA_SHAPE(B, T, N));
@@ -115,13 +121,13 @@ static dra_value ema(bench_work *w, const int64_t *size, dra_value in[2])
 void bench_ema(bench_work *w, const int64_t *size)
 {
     dra_value in[2];
-    dra_output(w->graph, "y", ema(w, size, in));
+    dra_output(w->graph, "y", build_ema(w, size, in));
 }
 
 void bench_ema_back(bench_work *w, const int64_t *size) /* reads x and dy, writes dx */
 {
     dra_value in[2];
-    bench_gradient(w, ema(w, size, in), 2, in);
+    bench_gradient(w, build_ema(w, size, in), 2, in);
     w->stream.reads = 2;
     w->forward = "ema";
 }
@@ -134,8 +140,33 @@ void bench_ema_train(bench_work *w, const int64_t *size) /* both passes over mem
     w->forward = NULL;
 }
 
+/* Four taps: x read, y written. */
+static dra_value add_conv(bench_work *w, const int64_t *size, dra_value in[3])
+{
+    const int64_t B = size[0], T = size[1], N = size[2];
+    in[0] = real_input(w, "x", DRA_SHAPE(B, T, N));
+    in[1] = parameter_of(w, "w", DRA_SHAPE(N, 4), -1, 1);
+    in[2] = parameter_of(w, "bias", DRA_SHAPE(N), -1, 1);
+    w->stream = (dra_bandwidth_config){1, 1, .bytes = (size_t)(B * T * N) * sizeof(dra_real)};
+    return dra_conv(w->graph, in[0], in[1], in[2], none, none, NULL);
+}
+
+void bench_conv(bench_work *w, const int64_t *size)
+{
+    dra_value in[3];
+    dra_output(w->graph, "y", add_conv(w, size, in));
+}
+
+void bench_conv_back(bench_work *w, const int64_t *size) /* reads x and dy, writes dx */
+{
+    dra_value in[3];
+    bench_gradient(w, add_conv(w, size, in), 3, in);
+    w->stream.reads = 2;
+    w->forward = "conv";
+}
+
 /* k and v read, y written. */
-static dra_value wkv(bench_work *w, const int64_t *size, dra_value in[4])
+static dra_value build_wkv(bench_work *w, const int64_t *size, dra_value in[4])
 {
     const int64_t   B = size[0], T = size[1], N = size[2];
     const dra_shape tokens = DRA_SHAPE(B, T, N), each = DRA_SHAPE(N);
@@ -150,13 +181,13 @@ static dra_value wkv(bench_work *w, const int64_t *size, dra_value in[4])
 void bench_wkv(bench_work *w, const int64_t *size)
 {
     dra_value in[4];
-    dra_output(w->graph, "y", wkv(w, size, in));
+    dra_output(w->graph, "y", build_wkv(w, size, in));
 }
 
 void bench_wkv_back(bench_work *w, const int64_t *size) /* reads k, v and dy, writes dk and dv */
 {
     dra_value in[4];
-    bench_gradient(w, wkv(w, size, in), 4, in);
+    bench_gradient(w, build_wkv(w, size, in), 4, in);
     w->stream.reads = 3;
     w->stream.writes = 2;
     w->forward = "wkv";

@@ -1,7 +1,7 @@
-/* oneDNN's sgemm to compare with ours, in the same process. It is looked for when a product is
- * measured, so nothing depends on it: not the build, not an installed program. It brings its own
- * threads (OpenMP), which spin for a while after their work, as ours do: whoever takes turns with
- * it has to wait in between. */
+/* oneDNN's sgemm to compare with ours, in the same process. It is loaded when a product is
+ * measured, so neither the build nor an installed program depends on it. Its own threads (OpenMP)
+ * spin for a while after their work, as ours do, so there is a wait between measuring one and the
+ * other. */
 #include "bench.h"
 
 #include <dlfcn.h>
@@ -20,16 +20,16 @@ struct bench_peer {
     dra_real       *c;
 };
 
-static void *library(void)
+static void *open_library(void)
 {
-    void *found = dlopen("libdnnl.so.2", RTLD_NOW); /* once opened, opening it again is cheap */
+    void *found = dlopen("libdnnl.so.2", RTLD_NOW); /* opening it again is cheap */
     return found ? found : dlopen("libdnnl.so.3", RTLD_NOW);
 }
 
-/* As memcpy, because ISO C knows no conversion of data pointers to function pointers. */
-static bool find(const char *name, void *function)
+/* Uses memcpy, because ISO C cannot convert data pointers to function pointers. */
+static bool find_symbol(const char *name, void *function)
 {
-    void *lib = library(), *at = lib ? dlsym(lib, name) : NULL;
+    void *lib = open_library(), *at = lib ? dlsym(lib, name) : NULL;
     memcpy(function, &at, sizeof at);
     return at != NULL;
 }
@@ -39,8 +39,9 @@ bench_peer *bench_peer_create(const bench_work *w, int threads)
     void (*set_threads)(int);
     const int64_t S = w->product[0], M = w->product[1], N = w->product[2], K = w->product[3];
     bench_peer    found = {.S = S, .M = M, .N = N, .K = K};
-    if (S == 0 || sizeof(dra_real) != sizeof(float) || !find("dnnl_sgemm", &found.multiply) ||
-        !find("omp_set_num_threads", &set_threads))
+    if (S == 0 || sizeof(dra_real) != sizeof(float) ||
+        !find_symbol("dnnl_sgemm", &found.multiply) ||
+        !find_symbol("omp_set_num_threads", &set_threads))
         return NULL;
     found.a = w->tensor[0].data;
     found.b = w->tensor[1].data;

@@ -22,7 +22,7 @@ void bench_write_list(void)
 
 /* ---- bars ------------------------------------------------------------------------------------ */
 
-/* What the bar of a row speaks of; false where that is not known: no bar, or no peer here. */
+/* The number that a row's bar is about; false if it is not known: no bar, or no peer here. */
 static bool reached_of(const bench_row *r, double *reached)
 {
     switch (r->bar.against) {
@@ -34,8 +34,8 @@ static bool reached_of(const bench_row *r, double *reached)
     return false;
 }
 
-/* Two runs differ by more than 5 %, so that much off is no miss. */
-static bool met(const bench_row *r)
+/* Two runs may differ by 5 %, so a miss by that much still meets the bar. */
+static bool meets_bar(const bench_row *r)
 {
     const bench_bar *b = &r->bar;
     double           reached;
@@ -45,7 +45,7 @@ static bool met(const bench_row *r)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-static const char *duration(double seconds, char *text, size_t size)
+static const char *duration_text(double seconds, char *text, size_t size)
 {
     if (seconds < 1e-3)
         snprintf(text, size, "%.2f us", 1e6 * seconds);
@@ -56,7 +56,7 @@ static const char *duration(double seconds, char *text, size_t size)
     return text;
 }
 
-static const char *number(double x, int digits, char *text, size_t size)
+static const char *number_text(double x, int digits, char *text, size_t size)
 {
     snprintf(text, size, "%.*f", digits, x);
     return x > 0 ? text : "-";
@@ -118,11 +118,11 @@ static void write_bar(const bench_row *r)
     printf("  %8s  %3s", text,
            !*text                     ? ""
            : !reached_of(r, &reached) ? "-"
-           : met(r)                   ? "yes"
+           : meets_bar(r)             ? "yes"
                                       : "no");
 }
 
-/* Where all of a row does not fit, the name and the units are lines of their own. */
+/* On a narrow terminal the name and the units get lines of their own. */
 static bool is_narrow(void) { return isatty(STDOUT_FILENO) && cli_width(stdout) < 120; }
 
 static void write_name(const char *name)
@@ -137,11 +137,12 @@ static void write_row(const bench_row *r)
 {
     char time[32], flops[32], bytes[32], percent[32], peer[32];
     write_name(r->c->name);
-    printf("  %10s  %8s  %7s  %-7s  %5s  %5s", duration(r->seconds, time, sizeof time),
-           number(1e-9 * r->flops / r->seconds, 1, flops, sizeof flops),
-           number(1e-9 * r->bytes / r->seconds, 1, bytes, sizeof bytes), r->bound ? r->bound : "-",
-           r->bound ? number(r->percent, 1, percent, sizeof percent) : "-",
-           number(r->peer, 1, peer, sizeof peer));
+    printf("  %10s  %8s  %7s  %-7s  %5s  %5s", duration_text(r->seconds, time, sizeof time),
+           number_text(1e-9 * r->flops / r->seconds, 1, flops, sizeof flops),
+           number_text(1e-9 * r->bytes / r->seconds, 1, bytes, sizeof bytes),
+           r->bound ? r->bound : "-",
+           r->bound ? number_text(r->percent, 1, percent, sizeof percent) : "-",
+           number_text(r->peer, 1, peer, sizeof peer));
     write_bar(r);
     if (r->unit && is_narrow()) fputs("\n  ", stdout);
     write_units(r);
@@ -162,21 +163,21 @@ void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void field(const char *name, double x)
+static void json_field(const char *name, double x)
 {
     char room[CLI_NUMBER];
     printf(", \"%s\": %s", name, cli_json_number(x, 9, room));
 }
 
-static void field_or_null(const char *name, double x, bool known)
+static void json_field_or_null(const char *name, double x, bool known)
 {
     if (known)
-        field(name, x);
+        json_field(name, x);
     else
         printf(", \"%s\": null", name);
 }
 
-static void text_field(const char *name, const char *text)
+static void json_text_field(const char *name, const char *text)
 {
     printf(", \"%s\": ", name);
     if (text)
@@ -190,33 +191,33 @@ static void write_json_bar(const bench_row *r)
     static const char *const of[] = {NULL, "percent", "peer_percent", "us_a_node"};
     const bench_bar         *b = &r->bar;
     double                   reached;
-    field_or_null("bar", b->value, b->against != BENCH_NOTHING);
-    text_field("bar_of", of[b->against]);
-    printf(", \"met\": %s", !reached_of(r, &reached) ? "null" : met(r) ? "true" : "false");
+    json_field_or_null("bar", b->value, b->against != BENCH_NOTHING);
+    json_text_field("bar_of", of[b->against]);
+    printf(", \"met\": %s", !reached_of(r, &reached) ? "null" : meets_bar(r) ? "true" : "false");
 }
 
 static void write_json_row(const bench_row *r)
 {
     fputs("{\"name\": ", stdout);
     cli_json_text(r->c->name, stdout);
-    text_field("group", r->c->group);
-    text_field("about", r->c->about);
-    field("seconds", r->seconds);
-    field("seconds_min", r->least);
-    field("seconds_max", r->most);
-    field("repeats", r->repeats);
-    field_or_null("flops", r->flops, r->flops > 0);
-    field_or_null("bytes", r->bytes, r->bytes > 0);
-    text_field("bound", r->bound);
-    field_or_null("percent", r->percent, r->bound);
-    field_or_null("streaming_percent", r->streaming_percent, r->streaming_percent > 0);
-    text_field("peer", r->c->rival ? "full precision" : r->peer > 0 ? "oneDNN sgemm" : NULL);
-    field_or_null("peer_percent", r->peer, r->peer > 0);
+    json_text_field("group", r->c->group);
+    json_text_field("about", r->c->about);
+    json_field("seconds", r->seconds);
+    json_field("seconds_min", r->least);
+    json_field("seconds_max", r->most);
+    json_field("repeats", r->repeats);
+    json_field_or_null("flops", r->flops, r->flops > 0);
+    json_field_or_null("bytes", r->bytes, r->bytes > 0);
+    json_text_field("bound", r->bound);
+    json_field_or_null("percent", r->percent, r->bound);
+    json_field_or_null("streaming_percent", r->streaming_percent, r->streaming_percent > 0);
+    json_text_field("peer", r->c->rival ? "full precision" : r->peer > 0 ? "oneDNN sgemm" : NULL);
+    json_field_or_null("peer_percent", r->peer, r->peer > 0);
     write_json_bar(r);
-    text_field("unit", r->unit);
-    field_or_null("units", r->units, r->unit);
-    field_or_null("unit_seconds", r->unit ? r->seconds / r->units : 0, r->unit);
-    field("memory", (double)r->memory);
+    json_text_field("unit", r->unit);
+    json_field_or_null("units", r->units, r->unit);
+    json_field_or_null("unit_seconds", r->unit ? r->seconds / r->units : 0, r->unit);
+    json_field("memory", (double)r->memory);
     putchar('}');
 }
 
@@ -224,17 +225,17 @@ void bench_write_json_limits(const dra_limits *l)
 {
     char room[CLI_NUMBER];
     printf("\"flops\": %s", cli_json_number(l->flops, 9, room));
-    field_or_null("tf32_flops", l->tf32_flops, l->tf32_flops > 0);
-    field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
-    field("read", l->read);
-    field("write", l->write);
-    field("copy", l->copy);
-    field_or_null("streaming_write", l->streaming_write, l->streaming_write > 0);
-    field_or_null("streaming_copy", l->streaming_copy, l->streaming_copy > 0);
-    field_or_null("upload", l->upload, l->upload > 0);
-    field_or_null("download", l->download, l->download > 0);
-    field_or_null("mapped", l->mapped, l->mapped > 0);
-    field_or_null("touched", l->touched, l->touched > 0);
+    json_field_or_null("tf32_flops", l->tf32_flops, l->tf32_flops > 0);
+    json_field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
+    json_field("read", l->read);
+    json_field("write", l->write);
+    json_field("copy", l->copy);
+    json_field_or_null("streaming_write", l->streaming_write, l->streaming_write > 0);
+    json_field_or_null("streaming_copy", l->streaming_copy, l->streaming_copy > 0);
+    json_field_or_null("upload", l->upload, l->upload > 0);
+    json_field_or_null("download", l->download, l->download > 0);
+    json_field_or_null("mapped", l->mapped, l->mapped > 0);
+    json_field_or_null("touched", l->touched, l->touched > 0);
     fputs(", \"cache\": [", stdout);
     for (int i = 0; i < 3; i++)
         printf("%s%s", i ? ", " : "", cli_json_number(l->cache[i], 12, room));
@@ -245,10 +246,10 @@ void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)
 {
     fputs("{\"version\": ", stdout);
     cli_json_text(dra_version(), stdout);
-    text_field("level", dra_device_level(s->device));
-    text_field("real", dra_dtype_get(DRA_REAL)->name);
-    field("threads", dra_device_threads(s->device));
-    field("repeats", s->repeats);
+    json_text_field("level", dra_device_level(s->device));
+    json_text_field("real", dra_dtype_get(DRA_REAL)->name);
+    json_field("threads", dra_device_threads(s->device));
+    json_field("repeats", s->repeats);
     fputs(",\n \"limits\": {", stdout);
     bench_write_json_limits(&s->limits);
     fputs("},\n \"cases\": [", stdout);

@@ -1,5 +1,5 @@
-/* Times a case: build, compile, bind, warm up, then a run, a peer's where there is one, and the
- * limit it is bound by, in turns, so that all meet the same moments of a busy machine. */
+/* Times a case: builds, compiles, binds, warms up, then measures it, a peer if there is one, and
+ * the limit that bounds it, in turns, so that all meet the same moments of a busy machine. */
 #include "bench.h"
 #include "options/units.h"
 
@@ -11,24 +11,24 @@
 
 enum { MOST_ROWS = 64, HUGE_PAGE = 2 << 20 };
 
-/* A timing shorter than this says more about the clock and the moment than about the work, and on a
- * GPU about starting and waiting; a run longer than that is repeated three times at most. */
+/* A shorter timing measures the clock and the moment rather than the work, and on a GPU launching
+ * and waiting; a run that takes longer is repeated three times at most. */
 static const double shortest = 5e-3, shortest_gpu = 50e-3, longest = 2;
 
-/* A difference of two times is small compared with either: many short pairs, of which most are
- * undisturbed, say more than a few long ones. */
+/* A difference of two times is small compared with both, so many short pairs, most of them
+ * undisturbed, are more precise than a few long ones. */
 enum { PAIRS = 11 };
 
-/* Until the threads of whoever computed last have stopped spinning. */
+/* After this time, the threads that computed last have stopped spinning. */
 static const struct timespec breath = {.tv_nsec = 10 * 1000 * 1000};
 
-static int ascending(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-static dra_status fail(dra_error *err, dra_status code, const char *text)
+static dra_status fail_bench(dra_error *err, dra_status code, const char *text)
 {
     err->code = code;
     snprintf(err->text, sizeof err->text, "bench: %s", text);
@@ -37,7 +37,7 @@ static dra_status fail(dra_error *err, dra_status code, const char *text)
 
 bool bench_on_gpu(const dra_device *device)
 {
-    for (size_t i = 0; dra_device_level_at(i); i++) /* those of the CPU */
+    for (size_t i = 0; dra_device_level_at(i); i++) /* levels of the CPU */
         if (strcmp(dra_device_level_at(i), dra_device_level(device)) == 0) return false;
     return true;
 }
@@ -56,7 +56,7 @@ dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dr
     if (w->tensors == w->room) {
         const size_t  room = w->room ? 2 * w->room : 8;
         bench_tensor *more = realloc(w->tensor, room * sizeof *more);
-        if (!more) return (dra_value){0}; /* the graph keeps it as an error of its own */
+        if (!more) return (dra_value){0}; /* the graph keeps the error */
         w->tensor = more;
         w->room = room;
     }
@@ -87,9 +87,9 @@ void bench_integers(bench_work *w, const char *name, int64_t rows, int64_t colum
         bench_value(w, bench_declared, name, DRA_I32, DRA_SHAPE(rows, columns), value, value);
 }
 
-static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t align_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Large arrays on huge pages, as the device has its own. */
+/* Large arrays are on huge pages, like the device's own. */
 static void *get_memory(size_t bytes)
 {
     const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
@@ -101,8 +101,8 @@ static void *get_memory(size_t bytes)
     return data;
 }
 
-/* One number as element i; bf16 is the upper half of a float, and so nearly is f16. */
-static void put(bench_tensor *t, size_t i, double x)
+/* Stores x as element i; bf16 is the upper half of a float, and f16 is similar. */
+static void put_number(bench_tensor *t, size_t i, double x)
 {
     const float real = (float)x;
     uint32_t    bits;
@@ -119,7 +119,7 @@ static void put(bench_tensor *t, size_t i, double x)
         ((dra_real *)t->data)[i] = (dra_real)x;
 }
 
-/* Blocks of random bits with scales of a usual size, f16, at their start. */
+/* Fills blocks with random bits, after scales (f16) of a usual size. */
 static void fill_blocks(bench_tensor *t, uint64_t *seed)
 {
     const uint16_t scale = 0x1800; /* 2^-9 */
@@ -131,7 +131,7 @@ static void fill_blocks(bench_tensor *t, uint64_t *seed)
     }
 }
 
-static void fill(bench_tensor *t, uint64_t *seed)
+static void fill_tensor(bench_tensor *t, uint64_t *seed)
 {
     if (dra_dtype_get(t->dtype)->block_elements > 1) {
         fill_blocks(t, seed);
@@ -139,7 +139,7 @@ static void fill(bench_tensor *t, uint64_t *seed)
     }
     for (size_t i = 0; i < t->count; i++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        put(t, i, t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24));
+        put_number(t, i, t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24));
     }
 }
 
@@ -147,12 +147,12 @@ static void fill(bench_tensor *t, uint64_t *seed)
 
 typedef struct instance {
     bench_work   w;
-    dra_array   *memory; /* of its tensors, one after the other, as weights are */
+    dra_array   *memory; /* of all its tensors, contiguous like weights */
     dra_program *program;
     dra_buffers *buffers;
 } instance;
 
-static void release(instance *p)
+static void release_instance(instance *p)
 {
     dra_buffers_destroy(p->buffers);
     dra_program_destroy(p->program);
@@ -162,15 +162,15 @@ static void release(instance *p)
     free(p->w.tensor);
 }
 
-/* A tensor's numbers, in its place of the device's memory; those of a product stay on the host,
- * too, for a peer. */
+/* Fills a tensor in its part of the device's memory; tensors of a product stay on the host, too,
+ * for a peer. */
 static dra_status make_tensor(instance *p, bench_tensor *t, size_t at, uint64_t *seed,
                               dra_error *err)
 {
     t->data = get_memory(t->bytes);
-    if (!t->data) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    if (!t->data) return fail_bench(err, DRA_ERR_MEMORY, "out of memory");
     t->at = at;
-    fill(t, seed);
+    fill_tensor(t, seed);
     const dra_status st = dra_array_upload((dra_span){p->memory, at, t->bytes}, t->data, err);
     if (p->w.product[0]) return st;
     free(t->data);
@@ -183,7 +183,7 @@ static dra_status bind_all(instance *p, dra_device *device, dra_error *err)
     uint64_t seed = 1;
     size_t   at = 0;
     for (size_t i = 0; i < p->w.tensors; i++)
-        if (!p->w.tensor[i].with) at += aligned(p->w.tensor[i].bytes);
+        if (!p->w.tensor[i].with) at += align_bytes(p->w.tensor[i].bytes);
     dra_status st = dra_array_create(device, at, &p->memory, err);
     at = 0;
     for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
@@ -192,15 +192,15 @@ static dra_status bind_all(instance *p, dra_device *device, dra_error *err)
             t->at = p->w.tensor[t->with - 1].at;
         else
             st = make_tensor(p, t, at, &seed, err);
-        if (!t->with) at += aligned(t->bytes);
+        if (!t->with) at += align_bytes(t->bytes);
         if (st == DRA_OK)
             st = dra_bind(p->buffers, t->name, (dra_span){p->memory, t->at, t->bytes}, err);
     }
     return st;
 }
 
-static dra_status make(instance      *p, void (*build)(bench_work *, const int64_t *),
-                       const int64_t *size, dra_device *device, dra_error *err)
+static dra_status make_instance(instance      *p, void (*build)(bench_work *, const int64_t *),
+                                const int64_t *size, dra_device *device, dra_error *err)
 {
     *p = (instance){0};
     dra_status st = dra_graph_create(&p->w.graph, err);
@@ -214,8 +214,8 @@ static dra_status make(instance      *p, void (*build)(bench_work *, const int64
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* What the profile saw, less the op that does not count. */
-static dra_status profiled(instance *p, double *seconds, dra_error *err)
+/* Seconds by the profile, without the op that does not count. */
+static dra_status read_profile(instance *p, double *seconds, dra_error *err)
 {
     dra_profile_row rows[MOST_ROWS];
     bool            found = false;
@@ -228,11 +228,11 @@ static dra_status profiled(instance *p, double *seconds, dra_error *err)
             *seconds += rows[i].seconds;
     }
     return found && n <= MOST_ROWS ? DRA_OK
-                                   : fail(err, DRA_ERR_NAME, "the forward op is not there");
+                                   : fail_bench(err, DRA_ERR_NAME, "the forward op is not there");
 }
 
-/* Seconds of one run, as the mean of `runs` that are started one after the other; the host waits
- * for the last. */
+/* Seconds of one run: the mean of `runs` that are started one after the other; the host waits for
+ * the last. */
 static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -241,7 +241,7 @@ static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_erro
     for (int64_t i = 0; i < runs && st == DRA_OK; i++) st = dra_run_start(p->buffers, err);
     if (st == DRA_OK) st = dra_run_finish(p->buffers, err);
     *seconds = cli_now() - start;
-    if (st == DRA_OK && p->w.forward) st = profiled(p, seconds, err);
+    if (st == DRA_OK && p->w.forward) st = read_profile(p, seconds, err);
     *seconds /= (double)runs;
     return st;
 }
@@ -256,8 +256,8 @@ static dra_status time_pair(instance *p, instance *without, int64_t runs, double
     return st;
 }
 
-/* The first run pays for first touch and what is prepared, on a GPU the second one for a graph of
- * its launches; the last one says how long a run takes. A long one is not repeated for that. */
+/* The first run includes first touch and the prepare block, on a GPU the second one captures its
+ * launches; the last one shows how long a run takes. Long runs are not repeated. */
 static dra_status warm_up(const bench_session *s, instance *p, double *seconds, dra_error *err)
 {
     dra_status st = time_runs(p, 1, seconds, err);
@@ -272,20 +272,20 @@ typedef struct samples { /* n of each */
     double *seconds, *percent, *streaming, *peer;
 } samples;
 
-static double median(double *x, int n)
+static double sample_median(double *x, int n)
 {
-    qsort(x, (size_t)n, sizeof *x, ascending);
+    qsort(x, (size_t)n, sizeof *x, compare_doubles);
     return x[n / 2];
 }
 
-/* What else runs next to a case; any of them may be missing. */
+/* What a case is measured with; any of them may be missing. */
 typedef struct others {
     instance    without; /* its time is subtracted */
     instance    rival;   /* the same work done by us in another way */
     bench_peer *peer;
 } others;
 
-/* As many runs as ours had, after one that wakes the threads. */
+/* Times as many runs as ours had, after one that wakes the threads. */
 static double time_peer(bench_peer *peer, int64_t runs)
 {
     nanosleep(&breath, NULL);
@@ -297,7 +297,7 @@ static double time_peer(bench_peer *peer, int64_t runs)
     return seconds;
 }
 
-/* The case and whom it is compared with, one after the other. */
+/* Times the case and its opponents, one after the other. */
 static dra_status time_match(instance *p, others *o, int64_t runs, const samples *x, int i,
                              dra_error *err)
 {
@@ -313,15 +313,15 @@ static dra_status time_match(instance *p, others *o, int64_t runs, const samples
 static void fill_row(const samples *x, int n, bench_row *row)
 {
     row->repeats = n;
-    row->seconds = median(x->seconds, n);
+    row->seconds = sample_median(x->seconds, n);
     row->least = x->seconds[0];
     row->most = x->seconds[n - 1];
-    row->percent = median(x->percent, n);
-    row->streaming_percent = median(x->streaming, n);
-    row->peer = median(x->peer, n);
+    row->percent = sample_median(x->percent, n);
+    row->streaming_percent = sample_median(x->streaming, n);
+    row->peer = sample_median(x->peer, n);
 }
 
-/* All that runs, until it is warm; *once: seconds of a run of the case. */
+/* Warms up the case and its opponents; *once: seconds of a run of the case. */
 static dra_status warm_all(const bench_session *s, instance *p, others *o, double *once,
                            dra_error *err)
 {
@@ -343,7 +343,7 @@ static dra_status time_case(const bench_session *s, instance *p, others *o, cons
     const int64_t runs = brief ? 1 + (int64_t)(least / once) : 1;
     const int n = !alone ? PAIRS * s->repeats : once > longest && s->repeats > 3 ? 3 : s->repeats;
     double   *memory = calloc(4 * (size_t)n, sizeof *memory);
-    if (!memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    if (!memory) return fail_bench(err, DRA_ERR_MEMORY, "out of memory");
     const samples x = {memory, memory + n, memory + 2 * (size_t)n, memory + 3 * (size_t)n};
     for (int i = 0; i < n && st == DRA_OK; i++) {
         st = time_match(p, o, runs, &x, i, err);
@@ -354,7 +354,7 @@ static dra_status time_case(const bench_session *s, instance *p, others *o, cons
     return st;
 }
 
-static void describe(const instance *p, const bench_limit *l, bench_row *row)
+static void describe_case(const instance *p, const bench_limit *l, bench_row *row)
 {
     const dra_memory_report memory = dra_program_memory(p->program);
     row->memory = memory.activations + memory.prepared + memory.bound;
@@ -383,18 +383,19 @@ dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row 
     bench_limit l = {0};
     *row = (bench_row){.c = c};
     if (!s->gpu) row->bar = c->bar;
-    dra_status st = make(&p, c->build, c->size, s->device, err);
-    if (st == DRA_OK && c->without) st = make(&o.without, c->without, c->size, s->device, err);
-    if (st == DRA_OK && c->rival) st = make(&o.rival, c->rival, c->size, s->device, err);
+    dra_status st = make_instance(&p, c->build, c->size, s->device, err);
+    if (st == DRA_OK && c->without)
+        st = make_instance(&o.without, c->without, c->size, s->device, err);
+    if (st == DRA_OK && c->rival) st = make_instance(&o.rival, c->rival, c->size, s->device, err);
     if (st == DRA_OK) st = bench_limit_open(s, &p.w, &l, err);
     if (st == DRA_OK && !s->gpu) o.peer = bench_peer_create(&p.w, dra_device_threads(s->device));
     if (st == DRA_OK) st = time_case(s, &p, &o, &l, row, err);
-    if (st == DRA_OK) describe(&p, &l, row);
+    if (st == DRA_OK) describe_case(&p, &l, row);
     if (st == DRA_OK && s->profile) st = show_profile(&p, c->name, err);
     bench_peer_destroy(o.peer);
     bench_limit_close(&l);
-    release(&p);
-    release(&o.without);
-    release(&o.rival);
+    release_instance(&p);
+    release_instance(&o.without);
+    release_instance(&o.rival);
     return st;
 }

@@ -1,4 +1,4 @@
-/* dra bench scaling: cases on 1, 2, 4, ... threads, and what each thread is still worth. */
+/* dra bench scaling: cases on 1, 2, 4, ... threads, and the efficiency of each thread. */
 #include "bench.h"
 #include "io/model.h"
 #include "options/options.h"
@@ -26,8 +26,8 @@ static void choose_counts(scaling *s, int64_t threads)
     s->counts[s->n++] = most;
 }
 
-static dra_status measure(const bench_session *how, const bench_case *const *cases, size_t n,
-                          scaling *s, int k, dra_error *err)
+static dra_status measure_threads(const bench_session *how, const bench_case *const *cases,
+                                  size_t n, scaling *s, int k, dra_error *err)
 {
     const dra_cpu_config config = {.threads = s->counts[k]};
     bench_session        session = *how;
@@ -50,7 +50,7 @@ static dra_status measure(const bench_session *how, const bench_case *const *cas
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-/* How many times as fast as one thread, and the percentage of a thread that each is worth. */
+/* Writes the speed-up over one thread and the efficiency of each thread in percent. */
 static void write_gain(double gain, int threads)
 {
     char text[32];
@@ -124,7 +124,7 @@ dra_status bench_scaling(const bench_session *how, const bench_case *const *case
     choose_counts(&s, threads);
     s.seconds = calloc(n * (size_t)s.n + 1, sizeof *s.seconds);
     if (!s.seconds) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int k = 0; k < s.n && st == DRA_OK; k++) st = measure(how, cases, n, &s, k, err);
+    for (int k = 0; k < s.n && st == DRA_OK; k++) st = measure_threads(how, cases, n, &s, k, err);
     if (st == DRA_OK) (json ? write_json : write_table)(cases, n, &s);
     free(s.seconds);
     return st;

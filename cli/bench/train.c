@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rows that start fresh; a query sees half of the tokens, as many as on average. */
-static void tokens(bench_work *w, int64_t B, int64_t T)
+/* Rows that start fresh; a query sees half of the tokens, the average. */
+static void declare_tokens(bench_work *w, int64_t B, int64_t T)
 {
     bench_integers(w, "tokens.pos", B, T, 0);
     bench_integers(w, "tokens.prev", B, T, 1);
@@ -25,8 +25,8 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, NULL));
 }
 
-/* The loss of a preset on B rows of T tokens, and the gradients of all parameters. */
-static void microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
+/* Builds the loss of a preset on B rows of T tokens and the gradients of all parameters. */
+static void build_microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
 {
     dra_model_config c;
     dra_model       *m = NULL;
@@ -43,7 +43,7 @@ static void microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
         dra_module_graph(w->graph, &module, &shape, p, NULL, NULL);
         const dra_value loss = dra_find_output(w->graph, "loss");
         dra_gradient(w->graph, 1, &loss, NULL, n, p, p + n);
-        tokens(w, B, T);
+        declare_tokens(w, B, T);
         bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
         bench_value(w, bench_declared, "targets", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
         for (int i = 0; i < n; i++) {
@@ -65,15 +65,15 @@ void bench_train(bench_work *w, const int64_t *size)
 {
     static const char *const presets[] = {"dra-gru-tiny",   "dra-ema-tiny", "dra-moment-tiny",
                                           "dra-slots-tiny", "rwkv4-tiny",   "rwkv7-tiny"};
-    microbatch(w, presets[size[0]], size[1], size[2]);
+    build_microbatch(w, presets[size[0]], size[1], size[2]);
 }
 
 void bench_train_rwkv4(bench_work *w, const int64_t *size)
 {
-    microbatch(w, "rwkv4-tiny", size[1], size[2]);
+    build_microbatch(w, "rwkv4-tiny", size[1], size[2]);
 }
 
 void bench_train_softmax(bench_work *w, const int64_t *size)
 {
-    microbatch(w, "gpt2-tiny", size[1], size[2]);
+    build_microbatch(w, "gpt2-tiny", size[1], size[2]);
 }

@@ -54,7 +54,7 @@ dra_status demo_train(demo *d, dra_error *err);   /* both models */
 dra_status demo_samples(demo *d, dra_error *err); /* the same prompt for both */
 dra_status demo_facts(demo *d, dra_error *err);   /* what returns, by the distance to its telling */
 dra_status demo_stream(demo *d, dra_error *err);  /* a long text, chunk by chunk */
-dra_status demo_exact(demo *d, dra_error *err);   /* whole against in pieces */
+dra_status demo_exact(demo *d, dra_error *err);   /* read whole and in chunks */
 
 /* What they have shown, in words, and commands to go on with. */
 enum { DEMO_CLAIMS = 2, DEMO_CLAIM = 640 };

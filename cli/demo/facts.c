@@ -1,5 +1,5 @@
-/* Facts told recently and long ago: unseen stories are read from their start, and where a
- * fact returns, the most likely tokens are compared with those that stand there. */
+/* Facts told recently and long ago: unseen stories are read from their start; where a fact returns,
+ * the most likely tokens are compared with the real ones. */
 #include "demo.h"
 #include "verbs/train/progress.h"
 #include "options/units.h"
@@ -12,7 +12,7 @@
 
 static const struct {
     const char *name, *ago;
-    int64_t     below; /* tokens since the fact was said last */
+    int64_t     below; /* tokens since the fact was last told */
 } ranges[] = {{"below 50", "less than 50", 50},
               {"50 to 200", "50 to 200", 200},
               {"200 to 800", "200 to 800", 800},
@@ -26,7 +26,7 @@ typedef struct score {
 
 typedef struct facts {
     score  score[DEMO_MODELS][RANGES];
-    double guess[RANGES]; /* what picking one of the story's words would get right, summed */
+    double guess[RANGES]; /* expected right answers by guessing among the story's words */
 } facts;
 
 static int range_of(int64_t distance)
@@ -55,7 +55,7 @@ static void reading_free(reading *r)
     free(r->best);
 }
 
-/* Tokens of the story and where they stand. */
+/* Encodes the story and finds the token that each byte belongs to. */
 static dra_status open_story(reading *r, const story_config *c, dra_error *err)
 {
     const dra_tokenizer *t = r->d->tokenizer;
@@ -85,7 +85,7 @@ static int32_t most_likely(const dra_real *logits, int64_t n)
     return (int32_t)best;
 }
 
-/* Reads all of it in chunks of one length; what follows the end is ignored. */
+/* Reads the whole story in chunks of one length; the output of padding at the end is ignored. */
 static dra_status read_story(reading *r, demo_reader *reader, dra_error *err)
 {
     const int64_t V = dra_model_config_of(reader->view.model)->vocab, n = (int64_t)r->ids.n;
@@ -148,7 +148,10 @@ static dra_status read_all(reading *r, dra_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-static double share(const score *s) { return s->asked ? (double)s->right / (double)s->asked : NAN; }
+static double right_share(const score *s)
+{
+    return s->asked ? (double)s->right / (double)s->asked : NAN;
+}
 
 static void write_bar(FILE *out, double x)
 {
@@ -167,7 +170,7 @@ static void write_table(const demo *d, const facts *f)
         const int64_t asked = f->score[0][k].asked;
         if (!asked) continue;
         fprintf(out, "  %-12s %6lld ", ranges[k].name, (long long)asked);
-        for (int i = 0; i < DEMO_MODELS; i++) write_bar(out, share(&f->score[i][k]));
+        for (int i = 0; i < DEMO_MODELS; i++) write_bar(out, right_share(&f->score[i][k]));
         fprintf(out, "  %4.1f %%\n", 100 * f->guess[k] / (double)asked);
     }
 }
@@ -182,45 +185,45 @@ static void write_lines(demo *d, const facts *f)
             fprintf(d->model[i].lines,
                     "{\"probe\": \"facts, by tokens since they were told\", \"model\": \"%s\", "
                     "\"tokens\": \"%s\", \"accuracy\": %s, \"asked\": %lld, \"guess\": %s}\n",
-                    d->model[i].name, ranges[k].name, cli_json_number(share(s), 6, room[0]),
+                    d->model[i].name, ranges[k].name, cli_json_number(right_share(s), 6, room[0]),
                     (long long)s->asked,
                     cli_json_number(f->guess[k] / (double)s->asked, 6, room[1]));
         }
 }
 
-/* Which of the two is better here; NULL: the difference may be chance, below two of its standard
- * errors. */
-static const demo_model *better(const demo *d, const facts *f, int k)
+/* Which of the two is better here; NULL: the difference is below two standard errors, perhaps
+ * chance. */
+static const demo_model *better_model(const demo *d, const facts *f, int k)
 {
     const score *a = &f->score[0][k], *b = &f->score[1][k];
-    const double x = share(a), y = share(b), n = (double)a->asked;
+    const double x = right_share(a), y = right_share(b), n = (double)a->asked;
     const double error = sqrt((x * (1 - x) + y * (1 - y)) / n);
     if (!(fabs(x - y) > 2 * error)) return NULL;
     return &d->model[x > y ? 0 : 1];
 }
 
-/* Whether a model knows more than a guess does: by more than two standard errors of its share. */
-static bool knows(const facts *f, int model, int k)
+/* Whether a model beats guessing by more than two standard errors of its share. */
+static bool beats_guess(const facts *f, int model, int k)
 {
     const score *s = &f->score[model][k];
-    const double x = share(s), n = (double)s->asked;
+    const double x = right_share(s), n = (double)s->asked;
     return x > f->guess[k] / n + 2 * sqrt(x * (1 - x) / n);
 }
 
-/* What the nearest and the farthest say, by the numbers. */
+/* Explains the numbers of the nearest and the farthest range. */
 static void write_meaning(const demo *d, const facts *f)
 {
     FILE *out = demo_out(d);
     for (int k = 0; k < RANGES; k += RANGES - 1) {
-        const demo_model *m = better(d, f, k);
+        const demo_model *m = better_model(d, f, k);
         if (!f->score[0][k].asked) continue;
         fprintf(out, "  Told %s tokens ago: ", ranges[k].ago);
-        if (!knows(f, 0, k) && !knows(f, 1, k))
+        if (!beats_guess(f, 0, k) && !beats_guess(f, 1, k))
             fprintf(out, "neither knows more than a guess.\n");
         else if (m)
             fprintf(out, "%s knows more, %.0f %% against %.0f %%.\n", m->name,
-                    100 * share(&f->score[m - d->model][k]),
-                    100 * share(&f->score[1 - (m - d->model)][k]));
+                    100 * right_share(&f->score[m - d->model][k]),
+                    100 * right_share(&f->score[1 - (m - d->model)][k]));
         else
             fprintf(out, "no clear difference.\n");
     }
@@ -230,19 +233,19 @@ static void write_meaning(const demo *d, const facts *f)
             DEMO_CONTEXT);
 }
 
-/* What the end of the demo tells. */
+/* Keeps the numbers that the end of the demo reports. */
 static void keep_farthest(demo *d, const facts *f)
 {
     int k = RANGES - 1;
     while (k > 0 && !f->score[0][k].asked) k--;
-    const demo_model *m = better(d, f, k);
+    const demo_model *m = better_model(d, f, k);
     d->recall = (demo_recall){.ago = ranges[k].ago,
                               .asked = f->score[0][k].asked,
                               .guess = llrint(f->guess[k]),
                               .better = m ? (int)(m - d->model) : -1};
     for (int i = 0; i < DEMO_MODELS; i++) {
         d->recall.right[i] = f->score[i][k].right;
-        d->recall.knows[i] = knows(f, i, k);
+        d->recall.knows[i] = beats_guess(f, i, k);
     }
 }
 

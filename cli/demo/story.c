@@ -77,7 +77,7 @@ static const sentences other = LIST(others);
 
 typedef struct fact {
     const char *word, *name;
-    size_t      told; /* where the name was said last; 0: not yet */
+    size_t      told; /* where the name was last told; 0: not yet */
 } fact;
 
 typedef struct teller {
@@ -88,7 +88,7 @@ typedef struct teller {
 } teller;
 
 /* A number in 0 .. n - 1; the generator is SplitMix64. */
-static unsigned draw(teller *t, size_t n)
+static unsigned draw_number(teller *t, size_t n)
 {
     uint64_t x = t->random += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -96,7 +96,7 @@ static unsigned draw(teller *t, size_t n)
     return (unsigned)((x ^ x >> 31) % n);
 }
 
-static void put(story *s, const char *text, size_t n)
+static void put_text(story *s, const char *text, size_t n)
 {
     if (s->bytes + n + 1 > s->room) {
         const size_t room = 2 * (s->bytes + n + 1);
@@ -113,7 +113,7 @@ static void put(story *s, const char *text, size_t n)
     s->text[s->bytes] = '\0';
 }
 
-static void put_word(story *s, const char *word) { put(s, word, strlen(word)); }
+static void put_word(story *s, const char *word) { put_text(s, word, strlen(word)); }
 
 static void note_return(story *s, const story_return *r)
 {
@@ -141,28 +141,28 @@ static void put_fact(teller *t, fact *f)
     put_word(t->s, f->name);
 }
 
-/* What a slot stands for: the fact the sentence is about, where it was not said yet; else another
+/* Fills a slot: with the fact that the sentence is about if it was not told yet, else with another
  * one. */
 static void put_slot(teller *t, char slot, int about, bool *said)
 {
-    if (slot == 'F') put_word(t->s, foods[draw(t, COUNT(foods))]);
-    if (slot == 'W') put_word(t->s, weather[draw(t, COUNT(weather))]);
-    if (slot == 'A') put_word(t->s, animals[draw(t, COUNT(animals))]);
+    if (slot == 'F') put_word(t->s, foods[draw_number(t, COUNT(foods))]);
+    if (slot == 'W') put_word(t->s, weather[draw_number(t, COUNT(weather))]);
+    if (slot == 'A') put_word(t->s, animals[draw_number(t, COUNT(animals))]);
     if (slot != 'J') return;
-    if (*said) about = (about + 1 + (int)draw(t, (size_t)t->facts - 1)) % t->facts;
+    if (*said) about = (about + 1 + (int)draw_number(t, (size_t)t->facts - 1)) % t->facts;
     *said = true;
     put_fact(t, &t->fact[about]);
 }
 
-/* A sentence of a list, with a blank before it, about a fact where it has one. */
-static void say(teller *t, const sentences *list, int about)
+/* Writes a blank and a sentence of a list, about a fact if it mentions one. */
+static void put_sentence(teller *t, const sentences *list, int about)
 {
-    const char *form = list->form[draw(t, list->n)];
+    const char *form = list->form[draw_number(t, list->n)];
     bool        said = false;
     put_word(t->s, " ");
     while (*form) {
         const size_t n = strcspn(form, "$");
-        put(t->s, form, n);
+        put_text(t->s, form, n);
         form += n;
         if (!*form) break;
         put_slot(t, form[1], about, &said);
@@ -170,17 +170,17 @@ static void say(teller *t, const sentences *list, int about)
     }
 }
 
-static void say_other(teller *t) { say(t, &other, 0); }
+static void put_other(teller *t) { put_sentence(t, &other, 0); }
 
 /* ---- a story --------------------------------------------------------------------------------- */
 
-/* A number that none of those before it has. */
-static int choose(teller *t, const int *before, int n)
+/* A number different from the n before it. */
+static int choose_new(teller *t, const int *before, int n)
 {
     int  x = 0;
     bool taken = true;
     while (taken) {
-        x = (int)draw(t, WORDS);
+        x = (int)draw_number(t, WORDS);
         taken = false;
         for (int i = 0; i < n; i++) taken = taken || before[i] == x;
     }
@@ -191,23 +191,23 @@ static void choose_facts(teller *t)
 {
     int job[STORY_FACTS], name[STORY_FACTS];
     for (int i = 0; i < t->facts; i++) {
-        job[i] = choose(t, job, i);
-        name[i] = choose(t, name, i);
+        job[i] = choose_new(t, job, i);
+        name[i] = choose_new(t, name, i);
         t->fact[i] = (fact){jobs[job[i]], names[name[i]], 0};
     }
 }
 
-/* All there is to know, in any order. */
+/* Tells all facts, in random order. */
 static void tell_all(teller *t)
 {
     bool done[STORY_FACTS] = {0};
     for (int n = 0; n < t->facts;) {
-        const int i = (int)draw(t, (size_t)t->facts);
+        const int i = (int)draw_number(t, (size_t)t->facts);
         if (done[i]) continue;
         done[i] = true;
         n++;
-        say(t, &tell, i);
-        if (draw(t, 2) == 0) say_other(t);
+        put_sentence(t, &tell, i);
+        if (draw_number(t, 2) == 0) put_other(t);
     }
 }
 
@@ -218,12 +218,12 @@ void story_write(story *s, const story_config *c)
     choose_facts(&t);
     put_word(s, "Once upon a time.");
     tell_all(&t);
-    for (int i = 0; i < c->gap; i++) say_other(&t);
+    for (int i = 0; i < c->gap; i++) put_other(&t);
     for (int i = 0; i < c->sentences; i++) {
-        if (draw(&t, 8))
-            say(&t, &again, (int)draw(&t, (size_t)t.facts));
+        if (draw_number(&t, 8))
+            put_sentence(&t, &again, (int)draw_number(&t, (size_t)t.facts));
         else
-            say_other(&t);
+            put_other(&t);
     }
 }
 

@@ -1,5 +1,5 @@
-/* A long text through both models, chunk by chunk: what a token costs and what is kept, as the text
- * grows. And a text whole against the same in pieces. */
+/* A long text through both models, chunk by chunk: the cost of a token and the size of the state,
+ * as the text grows. Then a text read whole against the same text in chunks. */
 #include "demo.h"
 #include "verbs/train/progress.h"
 #include "options/units.h"
@@ -40,11 +40,11 @@ typedef struct streaming {
     double     *micros[DEMO_MODELS]; /* a token, of each chunk */
     size_t      bytes[DEMO_MODELS];  /* of state, now */
     double      spent;               /* sum of all micros */
-    int64_t     next;                /* tokens at which the next row is due */
+    int64_t     next;                /* tokens at which the next row is written */
 } streaming;
 
-/* Bytes of the process that are in memory; 0: not known here. */
-static size_t resident(void)
+/* Bytes of the process in memory (resident set); 0: not known here. */
+static size_t resident_bytes(void)
 {
     unsigned long all = 0, now = 0;
     FILE         *f = dra_stream_open("/proc/self/statm");
@@ -54,7 +54,7 @@ static size_t resident(void)
     return read ? now * (size_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* The first read compiles, which is no cost of a token. */
+/* The first read also compiles, so it is not timed. */
 static dra_status open_streaming(streaming *s, dra_error *err)
 {
     const demo *d = s->d;
@@ -101,8 +101,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The middle one of the last few chunks up to number n. */
-static double recent(const double *micros, size_t n)
+/* The median of the last few chunks up to number n. */
+static double recent_median(const double *micros, size_t n)
 {
     double       last[RECENT];
     const size_t k = n < RECENT ? n : RECENT;
@@ -121,7 +121,7 @@ static void write_points(streaming *s)
     for (int i = 0; i < DEMO_MODELS; i++)
         fprintf(s->d->model[i].lines,
                 "{\"position\": %zu, \"microseconds per token\": %s, \"bytes of state\": %zu}\n",
-                s->done * CHUNK, cli_json_number(recent(s->micros[i], s->done), 6, room),
+                s->done * CHUNK, cli_json_number(recent_median(s->micros[i], s->done), 6, room),
                 s->bytes[i]);
 }
 
@@ -133,7 +133,7 @@ static void write_head(const streaming *s)
             "us/token", "state", "in memory");
 }
 
-/* A row at 1000, 2000, 5000, 10000, ... tokens and at the end. */
+/* Writes a row at 1000, 2000, 5000, 10000, ... tokens and at the end. */
 static void write_row(streaming *s)
 {
     const int64_t at = (int64_t)(s->done * CHUNK);
@@ -145,15 +145,15 @@ static void write_row(streaming *s)
         s->next = lead == 2 ? s->next / 2 * 5 : s->next * 2;
     }
     for (int i = 0; i < DEMO_MODELS; i++) cli_bytes_text(s->bytes[i], bytes[i]);
-    const size_t in_memory = resident();
+    const size_t in_memory = resident_bytes();
     cli_status_clear(&s->d->status);
     fprintf(demo_out(s->d), "  %9lld  %11.1f %12s  %11.1f %12s  %9s\n", (long long)at,
-            recent(s->micros[0], s->done), bytes[0], recent(s->micros[1], s->done), bytes[1],
-            in_memory ? cli_bytes_text(in_memory, all) : "-");
+            recent_median(s->micros[0], s->done), bytes[0], recent_median(s->micros[1], s->done),
+            bytes[1], in_memory ? cli_bytes_text(in_memory, all) : "-");
     fflush(demo_out(s->d));
 }
 
-/* After the first thousand tokens, or as many as there are, and at the end. */
+/* Keeps the cost after the first thousand tokens (fewer if there are fewer) and at the end. */
 static void keep_cost(streaming *s)
 {
     const size_t first = 1000 / CHUNK < s->chunks ? 1000 / CHUNK : 1;
@@ -161,18 +161,18 @@ static void keep_cost(streaming *s)
         demo_cost *c = &s->d->model[i].cost;
         for (int k = s->done > first; k < 2; k++) {
             c->bytes[k] = s->bytes[i];
-            c->micros[k] = recent(s->micros[i], s->done);
+            c->micros[k] = recent_median(s->micros[i], s->done);
         }
     }
 }
 
-/* The share of the work that is done, where the cost of a chunk goes on growing as it has. */
+/* The share of the work that is done, if the cost of a chunk keeps growing as before. */
 static double work_done(const streaming *s)
 {
     const double n = (double)s->done, left = (double)(s->chunks - s->done);
     const double mean = s->spent / n;
     double       last = 0;
-    for (int i = 0; i < DEMO_MODELS; i++) last += recent(s->micros[i], s->done);
+    for (int i = 0; i < DEMO_MODELS; i++) last += recent_median(s->micros[i], s->done);
     const double growth = fmax(0, 2 * (last - mean) / n); /* of each chunk */
     return s->spent / (s->spent + left * (last + growth * left / 2));
 }
@@ -194,7 +194,7 @@ static void show_charts(streaming *s)
     cli_status_show(status);
 }
 
-/* From the row at 1000 tokens to the last. */
+/* Compares the row at 1000 tokens with the last. */
 static void write_meaning(const streaming *s)
 {
     const size_t first = 1000 / CHUNK;
@@ -203,7 +203,8 @@ static void write_meaning(const streaming *s)
     fputs("  From token 1000 to the last, the cost of a token changed by a factor of", out);
     for (int i = 0; i < DEMO_MODELS; i++)
         fprintf(out, "%s%.1f (%s)", i ? " and " : "\n  ",
-                recent(s->micros[i], s->chunks) / recent(s->micros[i], first), s->d->model[i].name);
+                recent_median(s->micros[i], s->chunks) / recent_median(s->micros[i], first),
+                s->d->model[i].name);
     fputs(".\n", out);
 }
 
@@ -234,15 +235,15 @@ dra_status demo_stream(demo *d, dra_error *err)
 
 /* ---- exactness ------------------------------------------------------------------------------- */
 
-static const int64_t pieces[] = {1, 7, 64};
+static const int64_t lengths[] = {1, 7, 64};
 #define ROUNDING 1e-5
 
-static dra_status read_pieces(demo_reader *r, int64_t n, const int32_t *ids, dra_error *err)
+static dra_status read_chunks(demo_reader *r, int64_t n, const int32_t *ids, dra_error *err)
 {
     dra_status st = DRA_OK;
     int64_t    at = 0;
     for (size_t i = 0; at < n && st == DRA_OK; i++) {
-        const int64_t next = pieces[i % COUNT(pieces)], left = n - at;
+        const int64_t next = lengths[i % COUNT(lengths)], left = n - at;
         const int64_t take = next < left ? next : left;
         st = demo_read(r, take, ids + at, err);
         at += take;
@@ -250,15 +251,15 @@ static dra_status read_pieces(demo_reader *r, int64_t n, const int32_t *ids, dra
     return st;
 }
 
-static dra_status compare(const demo *d, const demo_model *m, int64_t n, const int32_t *ids,
-                          dra_error *err)
+static dra_status compare_chunks(const demo *d, const demo_model *m, int64_t n, const int32_t *ids,
+                                 dra_error *err)
 {
     demo_reader           whole = {0}, parts = {0};
     dra_states_difference x = {0};
     dra_status            st = demo_reader_open(d, m, 1, &whole, err);
     if (st == DRA_OK) st = demo_reader_open(d, m, 1, &parts, err);
     if (st == DRA_OK) st = demo_read(&whole, n, ids, err);
-    if (st == DRA_OK) st = read_pieces(&parts, n, ids, err);
+    if (st == DRA_OK) st = read_chunks(&parts, n, ids, err);
     if (st == DRA_OK) st = dra_states_compare(parts.states, whole.states, &x, err);
     if (st == DRA_OK && x.same)
         fprintf(demo_out(d), "  %-8s the same state, bit for bit\n", m->name);
@@ -268,7 +269,7 @@ static dra_status compare(const demo *d, const demo_model *m, int64_t n, const i
                 "           of the largest number\n",
                 m->name, x.worst);
     else if (st == DRA_OK)
-        st = cli_error(err, DRA_ERR_VALUE, "%s: in pieces the state differs by %.1e of the largest",
+        st = cli_error(err, DRA_ERR_VALUE, "%s: in chunks the state differs by %.1e of the largest",
                        m->name, x.worst);
     demo_reader_close(&whole);
     demo_reader_close(&parts);
@@ -277,12 +278,12 @@ static dra_status compare(const demo *d, const demo_model *m, int64_t n, const i
 
 dra_status demo_exact(demo *d, dra_error *err)
 {
-    enum { TOKENS = 936 }; /* 13 times all pieces */
+    enum { TOKENS = 936 }; /* 13 times the sum of all chunks */
     dra_ids    ids = {0};
     dra_status st = stream_text(d, TOKENS, &ids, err);
-    demo_heading(d, "A text read whole, and in pieces of 1, 7 and 64 tokens");
+    demo_heading(d, "A text read whole, and in chunks of 1, 7 and 64 tokens");
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
-        st = compare(d, &d->model[i], TOKENS, ids.data, err);
+        st = compare_chunks(d, &d->model[i], TOKENS, ids.data, err);
     dra_ids_free(&ids);
     return st;
 }

@@ -1,4 +1,4 @@
-/* Lines at the end of a file. */
+/* Appends lines to a file. */
 #include "append.h"
 #include "model.h"
 
@@ -30,7 +30,7 @@ static ssize_t write_again(int file, const char *text, size_t bytes)
     return n;
 }
 
-static dra_status refused(const char *path, const char *what, int number, dra_error *err)
+static dra_status fail_system(const char *path, const char *what, int number, dra_error *err)
 {
     return cli_error(err, DRA_ERR_FILE, "%.200s: cannot %s: %s", path, what, cli_reason(number));
 }
@@ -40,11 +40,12 @@ dra_status cli_append(const char *path, unsigned mode, const char *text, size_t 
 {
     dra_status st = DRA_OK;
     const int  file = open_again(path, mode);
-    if (file < 0) return refused(path, "open", errno, err);
+    if (file < 0) return fail_system(path, "open", errno, err);
     const off_t   end = end_of(file);
     const ssize_t n = write_again(file, text, bytes);
-    if (n != (ssize_t)bytes) st = refused(path, "write", n < 0 ? errno : ENOSPC, err);
-    if (n > 0 && st != DRA_OK && ftruncate(file, end) != 0) st = refused(path, "cut", errno, err);
+    if (n != (ssize_t)bytes) st = fail_system(path, "write", n < 0 ? errno : ENOSPC, err);
+    if (n > 0 && st != DRA_OK && ftruncate(file, end) != 0)
+        st = fail_system(path, "cut", errno, err);
     close(file);
     return st;
 }

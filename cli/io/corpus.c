@@ -7,7 +7,7 @@ typedef struct reading {
     const char *what;
 } reading;
 
-static void show(void *user, int64_t done, int64_t total)
+static void show_progress(void *user, int64_t done, int64_t total)
 {
     reading *r = user;
     if (total > 0) cli_status_step(&r->status, r->what, (double)done / (double)total);
@@ -18,7 +18,7 @@ dra_status cli_corpus_open(const dra_corpus_config *c, const char *what, dra_cor
 {
     reading r = {.what = what};
     cli_status_open(&r.status, stderr);
-    const dra_status st = dra_corpus_open(c, show, &r, out, err);
+    const dra_status st = dra_corpus_open(c, show_progress, &r, out, err);
     cli_status_clear(&r.status);
     return st;
 }

@@ -70,7 +70,7 @@ static dra_status check_names(const dra_examples *e, const cli_inputs_config *c,
         while (k < n && strcmp(t->name, known[k]) != 0) k++;
         if (k == n)
             return cli_error(err, DRA_ERR_NAME,
-                             "%.200s: tensor %.80s is no input, expected ids, mask, reset, "
+                             "%.200s: tensor %.80s is not an input, expected ids, mask, reset, "
                              "targets%s",
                              c->path, t->name, c->width ? ", x" : "");
     }
@@ -165,7 +165,7 @@ dra_status cli_inputs_positions(const dra_model *model, const cli_inputs *in, in
     for (int64_t t = from + 1; t <= in->T && st == DRA_OK; t++) {
         if (t < in->T && !cli_is_reset(in, b * in->T + t)) continue;
         const bool starts = cli_is_reset(in, b * in->T + from);
-        st = cli_positions_check(model, starts ? 0 : before, t - from, err);
+        st = dra_model_check_positions(model, starts ? 0 : before, t - from, err);
         from = t;
     }
     return st;

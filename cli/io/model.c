@@ -114,17 +114,19 @@ int cli_config_check(const char *verb, const cli_source *s)
     return check_one(verb, s, "--preset and --config");
 }
 
-static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
+static dra_status read_config(const char *path, const dra_memory *const *own, dra_model_config *out,
+                              dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0;
     dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_model_config_parse(path, text, bytes, out, err);
+    if (st == DRA_OK) st = dra_model_config_parse_own(path, text, bytes, own, out, err);
     free(text);
     return st;
 }
 
-static dra_status set(dra_model_config *c, const char *setting, dra_error *err)
+static dra_status set_key(dra_model_config *c, const dra_memory *const *own, const char *setting,
+                          dra_error *err)
 {
     char        name[128], quoted[80];
     const char *equals = strchr(setting, '=');
@@ -133,19 +135,20 @@ static dra_status set(dra_model_config *c, const char *setting, dra_error *err)
         return cli_error(err, DRA_ERR_VALUE, "--set: expected KEY=VALUE, found %s",
                          cli_quote(setting, quoted, sizeof quoted));
     snprintf(name, sizeof name, "%.*s", length, setting);
-    const dra_status st = dra_model_config_set(c, name, equals + 1, err);
-    const char      *none = " is not a key"; /* that nothing is like */
+    const dra_status st = dra_model_config_set_own(c, own, name, equals + 1, err);
+    const char      *none = " is not a key"; /* and no key is similar */
     const size_t     n = strlen(err->text), m = strlen(none);
     if (st != DRA_OK && n >= m && strcmp(err->text + n - m, none) == 0)
         snprintf(err->text + n, sizeof err->text - n, "; 'dra help keys' lists them");
     return st;
 }
 
-dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err)
+dra_status cli_settings(const cli_list *settings, const dra_memory *const *own,
+                        dra_model_config *config, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (size_t i = 0; i < settings->count && st == DRA_OK; i++)
-        st = set(config, settings->text[i], err);
+        st = set_key(config, own, settings->text[i], err);
     return st;
 }
 
@@ -163,7 +166,16 @@ dra_status cli_model_is_there(const char *path, dra_error *err)
 
 enum { SETTINGS_MOST = 64 };
 
-/* Where a preset's memory was replaced, what the new one does not have goes, which is said once. */
+/* Whether a setting replaces a preset's memory, so that its mixer may have settings the new one
+ * lacks. */
+static bool replaces_memory(const char *key)
+{
+    return strncmp(key, "mixer.", 6) == 0 &&
+           (strstr(key, "memory") || strcmp(key, "mixer.blend") == 0);
+}
+
+/* If a preset's memory was replaced, drops the settings that the new one does not have, and says so
+ * once. */
 static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
 {
     static char said[400];
@@ -175,25 +187,54 @@ static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error
         const char *setting = s->set.text[n];
         snprintf(name[n], sizeof name[n], "%.*s", (int)strcspn(setting, "="), setting);
         set[n] = name[n];
-        other |= strncmp(setting, "mixer.", 6) == 0 && strstr(name[n], "memory");
+        other |= replaces_memory(name[n]);
     }
     if (!other) return DRA_OK;
     const dra_status st = dra_model_config_fit(c, n, set, dropped, sizeof dropped, err);
     if (st != DRA_OK || !dropped[0] || s->quiet) return st;
-    snprintf(text, sizeof text, "notice   %s of the preset %s: dropped, not for this memory",
-             dropped, s->preset);
+    snprintf(text, sizeof text, "notice   dropped %s of the preset %s: not for this mixer", dropped,
+             s->preset);
     if (strcmp(text, said) != 0) cli_line(stderr, "%s", text);
     snprintf(said, sizeof said, "%s", text);
     return DRA_OK;
 }
 
+/* A file that is not a model by itself may belong to a model's folder. */
+static dra_status read_folder(const char *path, const dra_memory *const *own, dra_model_config *out,
+                              dra_error *err)
+{
+    char        folder[PATH], config[PATH];
+    struct stat s;
+    const char *slash = strrchr(path, '/');
+    dra_status  st = cli_model_is_there(path, err);
+    if (st == DRA_OK) st = dra_folder_config_own(path, own, out, err);
+    if (st == DRA_OK || cli_stat(path, &s) != 0 || !S_ISREG(s.st_mode)) return st;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (cli_path(folder, "config.json", config, sizeof config) && cli_is_there(config))
+        return cli_error(err, st, "%.200s: is a file of a model; expected its folder, %.200s", path,
+                         folder);
+    return st;
+}
+
+/* Where a memory's name is that of a program's own, which dra gets from plugins. */
+static void say_plugin(dra_error *err)
+{
+    const char  *missing = "which only the program that made it has";
+    const size_t n = strlen(err->text), m = strlen(missing);
+    if (n >= m && strcmp(err->text + n - m, missing) == 0)
+        snprintf(err->text + n, sizeof err->text - n, "; --memory-plugin FILE brings it");
+}
+
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
 {
-    if (s->model && cli_model_is_there(s->model, err) != DRA_OK) return err->code;
-    dra_status st = s->model    ? dra_folder_config(s->model, out, err)
-                    : s->preset ? dra_preset_config(s->preset, out, err)
-                                : read_config(s->config, out, err);
-    if (st == DRA_OK) st = cli_settings(&s->set, out, err);
+    const dra_memory *own[DRA_MEMORIES_MOST + 1];
+    dra_status        st = dra_memories_load(s->plugins.count, s->plugins.text, own, err);
+    if (st != DRA_OK) return st;
+    st = s->model    ? read_folder(s->model, own, out, err)
+         : s->preset ? dra_preset_config(s->preset, out, err)
+                     : read_config(s->config, own, out, err);
+    if (st == DRA_OK) st = cli_settings(&s->set, own, out, err);
+    if (st != DRA_OK) say_plugin(err);
     return st == DRA_OK && s->preset ? fit_preset(s, out, err) : st;
 }
 
@@ -219,7 +260,7 @@ static const char *what_it_reads(const dra_model_config *c)
     if (c->source.numbers) return "reads numbers besides its text";
     if (c->norm_gain == DRA_GAIN_CONDITION || c->block.branch_gate)
         return "reads a condition besides its text";
-    return "puts out no logits of tokens";
+    return "has no logits of tokens";
 }
 
 int cli_language_check(const char *verb, const cli_source *s, const char *advice)
@@ -227,7 +268,8 @@ int cli_language_check(const char *verb, const cli_source *s, const char *advice
     dra_model_config c;
     dra_error        err = {0};
     if (cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c)) return CLI_OK;
-    return cli_misused(verb, "the model is no language model: it %s%s", what_it_reads(&c), advice);
+    return cli_misused(verb, "the model is not a language model: it %s%s", what_it_reads(&c),
+                       advice);
 }
 
 /* ---- opening it ------------------------------------------------------------------------------ */
@@ -237,8 +279,8 @@ static const char *name_of(const cli_source *s)
     return s->model ? s->model : s->preset ? s->preset : s->config ? s->config : "the model";
 }
 
-/* Draws take time and memory by their number: it is said where one has to wait, and what does not
- * fit is refused before the system gets into trouble. */
+/* Initialising takes time and memory: a large model is announced, and one that does not fit is
+ * refused before the system gets into trouble. */
 dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *err)
 {
     const int64_t n = dra_model_param_count(m), long_wait = 50 * 1000 * 1000;
@@ -370,22 +412,6 @@ void cli_model_close(cli_model *m)
     *m = (cli_model){0};
 }
 
-dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err)
-{
-    const dra_model_config *c = dra_model_config_of(model);
-    const bool ends = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory; /* else: in pieces */
-    if (!ends || before + n <= c->context) return DRA_OK;
-    if (before == 0)
-        return cli_error(err, DRA_ERR_VALUE,
-                         "the text has %lld tokens, this model has positions for %lld; nothing is "
-                         "cut off",
-                         (long long)n, (long long)c->context);
-    return cli_error(
-        err, DRA_ERR_VALUE,
-        "%lld tokens after %lld: this model has positions for %lld; nothing is cut off",
-        (long long)n, (long long)before, (long long)c->context);
-}
-
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 const char *const cli_data_formats[] = {"auto", "text",       "bytes",      "jsonl", "safetensors",
@@ -405,7 +431,7 @@ bool cli_all_tokens(const cli_list *files, int format)
     return dra_corpus_is_tokens((int)files->count, files->text, cli_data_format(format));
 }
 
-static dra_status add(dra_ids *ids, int32_t id, dra_error *err)
+static dra_status add_id(dra_ids *ids, int32_t id, dra_error *err)
 {
     if (ids->n == ids->room) {
         const size_t room = ids->room ? 2 * ids->room : 256;
@@ -429,7 +455,7 @@ static dra_status parse_ids(const char *what, const char *text, const char *betw
         if (!cli_read_int(word, &id) || id < INT32_MIN || id > INT32_MAX)
             return cli_error(err, DRA_ERR_VALUE, "%.200s: expected a whole number, found %s", what,
                              cli_quote(word, quoted, sizeof quoted));
-        if (add(out, (int32_t)id, err) != DRA_OK) return err->code;
+        if (add_id(out, (int32_t)id, err) != DRA_OK) return err->code;
         text += n;
     }
     return DRA_OK;

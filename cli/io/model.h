@@ -13,6 +13,7 @@ typedef struct cli_source {
     const char *model, *preset, *config, *tokenizer;
     const char *device; /* NULL: what DRA_DEVICE says, or the CPU */
     cli_list    set;
+    cli_list    plugins; /* shared objects with memories */
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
     int         activations; /* of cli_activations */
@@ -27,6 +28,11 @@ extern const char *const cli_activations[];
 extern const char *const cli_data_formats[];
 
 /* Rows of an option table, for a struct with a cli_source called `from`. */
+#define CLI_PLUGIN_OPTION(type)                                                                    \
+    {                                                                                              \
+        "memory-plugin", CLI_LIST, offsetof(type, from.plugins), 0, 0,                             \
+            "a shared object with memories, for mixer.memory=own:NAME", "FILE"                     \
+    }
 #define CLI_CONFIG_OPTIONS(type)                                                                   \
     {"preset",                                                                                     \
      CLI_TEXT,                                                                                     \
@@ -40,11 +46,15 @@ extern const char *const cli_data_formats[];
      .brief = 'P'},                                                                                \
         {"config",           CLI_TEXT, offsetof(type, from.config), 0,           0,                \
          "a config as JSON", "FILE",   .flags = CLI_A_MODEL,        .brief = 'c'},                 \
-    {                                                                                              \
-        "set", CLI_LIST, offsetof(type, from.set), 0, 0,                                           \
-            "change a key of the config, such as mixer.memory=gru; 'dra help keys' lists them",    \
-            "KEY=VALUE", .flags = CLI_A_KEY                                                        \
-    }
+        {"set",                                                                                    \
+         CLI_LIST,                                                                                 \
+         offsetof(type, from.set),                                                                 \
+         0,                                                                                        \
+         0,                                                                                        \
+         "change a key of the config, such as mixer.memory=gru; 'dra help keys' lists them",       \
+         "KEY=VALUE",                                                                              \
+         .flags = CLI_A_KEY},                                                                      \
+        CLI_PLUGIN_OPTION(type)
 #define CLI_SKIP_HASH_OPTION(type)                                                                 \
     {                                                                                              \
         "skip-hash", CLI_FLAG, offsetof(type, from.skip_hash), 0, 0,                               \
@@ -147,7 +157,8 @@ int cli_language_check(const char *verb, const cli_source *s, const char *advice
 /* Whether a model has this path; else the error says that nothing is downloaded. */
 dra_status cli_model_is_there(const char *path, dra_error *err);
 /* Sets each KEY=VALUE of a list. */
-dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
+dra_status cli_settings(const cli_list *settings, const dra_memory *const *own,
+                        dra_model_config *config, dra_error *err);
 /* The config with everything that was set. */
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
 /* Says how much is drawn where that takes long; refuses what this machine has no memory for. */
@@ -175,8 +186,6 @@ dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_vi
 double     cli_clamp_limit(const cli_source *s);
 /* Says on stderr how many numbers were clamped, if any. */
 void cli_clamp_report(const char *verb, const cli_source *s, int64_t changed);
-/* Whether a model with learned positions has some for n more tokens. */
-dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 
 /* No text is among these files, of the given --data-format. */
 bool cli_all_tokens(const cli_list *files, int format);

@@ -1,5 +1,5 @@
-/* Inputs by name, of models that are no language models: what a model reads follows from its
- * config, and every tensor of the file is one of these or refused. */
+/* Inputs by name, for models that are not language models: what a model reads follows from its
+ * config; any other tensor of the file is refused. */
 #include "named.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct reading {
     cli_inputs             *in;
 } reading;
 
-/* A tensor has this shape; an axis of -1 becomes its size, which is 1 or more. */
+/* Checks the shape of a tensor; an axis of -1 becomes its size, which is 1 or more. */
 static dra_status check_shape(const reading *r, const dra_example_input *t, dra_shape *s,
                               dra_error *err)
 {
@@ -68,7 +68,7 @@ static dra_status check_finite(const reading *r, const char *name, int64_t each,
     return DRA_OK;
 }
 
-/* Integers or real numbers of a shape, all of them. */
+/* Reads all numbers of a tensor, integers or reals. */
 static void *read_all(const reading *r, const dra_example_input *t, dra_shape *s, dra_dtype dtype,
                       dra_error *err)
 {
@@ -97,7 +97,7 @@ static bool is_own(const dra_model_input *in)
     return !in->context && !in->prepended && !in->numbers && in->kind == DRA_SOURCE_TOKENS;
 }
 
-static const dra_example_input *find(const reading *r, const dra_model_input *in)
+static const dra_example_input *find_input(const reading *r, const dra_model_input *in)
 {
     const dra_example_input *t = dra_examples_find(r->e, in->name);
     if (!t && named_is_target(r->m, in)) t = dra_examples_find(r->e, "tgt");
@@ -121,7 +121,7 @@ static dra_status start_rows(const reading *r, const dra_model_input *in, dra_er
                      (long long)r->c->start, (long long)in->vocab - 1);
 }
 
-static dra_status missing(const reading *r, const dra_model_input *in, dra_error *err)
+static dra_status fail_missing(const reading *r, const dra_model_input *in, dra_error *err)
 {
     char list[300];
     return cli_error(err, DRA_ERR_NAME, "%.200s: tensor %s is missing: the model reads %s", r->path,
@@ -141,21 +141,21 @@ static dra_status check_numbers(const reading *r, const dra_model_input *in,
 
 static dra_status read_input(const reading *r, const dra_model_input *in, dra_error *err)
 {
-    const dra_example_input *t = find(r, in);
+    const dra_example_input *t = find_input(r, in);
     const bool               ids = in->kind == DRA_SOURCE_TOKENS && !in->numbers;
     const size_t             size = ids ? sizeof(int32_t) : sizeof(dra_real);
     cli_named               *to = &r->in->named[r->in->n_named];
     dra_shape                s = named_shape(in);
     if (!t && is_own(in) && r->c->start >= 0) return start_rows(r, in, err);
-    if (!t) return missing(r, in, err);
+    if (!t) return fail_missing(r, in, err);
     if (in->numbers) s = DRA_SHAPE((int64_t)(to[-1].row / to[-1].token));
     *to = (cli_named){.name = in->name, .context = in->context};
     to->data = read_all(r, t, &s, ids ? DRA_I32 : DRA_REAL, err);
     if (!to->data) return err->code;
     const dra_status st = check_numbers(r, in, t, dra_shape_count(&s), to->data, err);
-    r->in->n_named++; /* what it holds is freed from now on */
+    r->in->n_named++; /* from now on its memory is freed with the others */
     to->row = (size_t)dra_shape_count(&s) * size;
-    if (in->condition) return st; /* of all tokens alike */
+    if (in->condition) return st; /* the same for all tokens */
     if (in->kind != DRA_SOURCE_IMAGE && !in->prepended) to->token = to->row / (size_t)s.dim[0];
     if (in->prepended) *(in->context ? &r->in->context_first : &r->in->first) = in->length;
     if (!in->numbers) *tokens_of(r, in->context) += in->length ? in->length : s.dim[0];
@@ -191,17 +191,18 @@ static dra_status read_masks(const reading *r, bool context, dra_error *err)
     return read_marks(r, dra_examples_find(r->e, "reset"), n, all, false, DRA_MARK_RESET, to, err);
 }
 
-/* The context's stack may have learned positions, too. */
+/* The source's stack may have learned positions, too. */
 static dra_status check_places(const reading *r, dra_error *err)
 {
     const dra_model *m = dra_model_context_stack(r->m);
     dra_error        why = {0};
-    if (cli_positions_check(m, 0, r->in->S - r->in->context_first, &why) == DRA_OK) return DRA_OK;
+    if (dra_model_check_positions(m, 0, r->in->S - r->in->context_first, &why) == DRA_OK)
+        return DRA_OK;
     return cli_error(err, why.code, "%.200s: tensor %s: %.200s", r->path,
                      named_main(r->m, true).name, why.text);
 }
 
-/* Whole numbers of which those below 0 do not count: -1, or -100 as PyTorch has it. */
+/* Reads classes; numbers below 0 do not count: -1, or -100 as in PyTorch. */
 static dra_status read_classes(const reading *r, const char *name, int64_t n, int64_t V,
                                int32_t **to, dra_error *err)
 {
@@ -223,7 +224,7 @@ static dra_status read_goals(const reading *r, const char *name, dra_shape s, dr
     return r->in->goals ? DRA_OK : err->code;
 }
 
-/* What the model's answers are compared with. */
+/* Reads the targets that the model's outputs are compared with. */
 static dra_status read_answers(const reading *r, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(r->m);
@@ -250,13 +251,13 @@ typedef struct name_list {
     int         n;
 } name_list;
 
-static void add(name_list *l, const char *name)
+static void add_name(name_list *l, const char *name)
 {
     if (name) l->name[l->n++] = name;
 }
 
 /* All tensors a file may have. */
-static name_list known(const dra_model *m, const cli_named_config *how)
+static name_list known_names(const dra_model *m, const cli_named_config *how)
 {
     const bool              context = how->context;
     const dra_model_config *c = dra_model_config_of(m);
@@ -267,25 +268,26 @@ static name_list known(const dra_model *m, const cli_named_config *how)
     name_list               l = {.n = 0};
     for (int i = 0; dra_model_input_at(m, i, &in); i++) {
         if (in.context && !context) continue;
-        add(&l, in.name);
-        if (named_is_target(m, &in)) add(&l, "tgt");
-        if (is_own(&in) && how->starts) add(&l, "start");
+        add_name(&l, in.name);
+        if (named_is_target(m, &in)) add_name(&l, "tgt");
+        if (is_own(&in) && how->starts) add_name(&l, "start");
     }
     if (named_main(m, false).kind != DRA_SOURCE_IMAGE) {
-        add(&l, cli_named_mask(m, false));
-        add(&l, "reset");
+        add_name(&l, cli_named_mask(m, false));
+        add_name(&l, "reset");
     }
-    if (reads && named_main(m, true).kind != DRA_SOURCE_IMAGE) add(&l, cli_named_mask(m, true));
-    if (src) add(&l, "mask");
-    if (classes && c->head.dim) add(&l, "labels");
-    if (!classes && (c->head.kind != DRA_HEAD_NONE || how->hidden)) add(&l, "targets");
-    if (c->head.numbers) add(&l, "target_nums");
+    if (reads && named_main(m, true).kind != DRA_SOURCE_IMAGE)
+        add_name(&l, cli_named_mask(m, true));
+    if (src) add_name(&l, "mask");
+    if (classes && c->head.dim) add_name(&l, "labels");
+    if (!classes && (c->head.kind != DRA_HEAD_NONE || how->hidden)) add_name(&l, "targets");
+    if (c->head.numbers) add_name(&l, "target_nums");
     return l;
 }
 
 static dra_status check_names(const reading *r, dra_error *err)
 {
-    const name_list          l = known(r->m, r->c);
+    const name_list          l = known_names(r->m, r->c);
     const dra_example_input *t;
     char                     list[300] = "";
     size_t                   at = 0;
@@ -296,8 +298,8 @@ static dra_status check_names(const reading *r, dra_error *err)
         while (k < l.n && strcmp(l.name[k], t->name) != 0) k++;
         if (k == l.n)
             return cli_error(err, DRA_ERR_NAME,
-                             "%.200s: tensor %.80s is no input of this model, expected %s", r->path,
-                             t->name, list);
+                             "%.200s: tensor %.80s is not an input of this model, expected %s",
+                             r->path, t->name, list);
     }
     return DRA_OK;
 }

@@ -29,9 +29,9 @@ int64_t cli_padded(int64_t n)
     return most < n ? (n + CLI_PIECE - 1) / CLI_PIECE * CLI_PIECE : most;
 }
 
-/* What is wrong is left in err without a place, for the caller to name it. */
-static dra_status add(cli_texts *x, const dra_tokenizer *t, const char *text, size_t bytes,
-                      dra_error *err)
+/* An error in err does not say where; the caller adds the place. */
+static dra_status add_text(cli_texts *x, const dra_tokenizer *t, const char *text, size_t bytes,
+                           dra_error *err)
 {
     if (x->n == x->room) {
         const size_t room = x->room ? 2 * x->room : 16;
@@ -43,7 +43,7 @@ static dra_status add(cli_texts *x, const dra_tokenizer *t, const char *text, si
     dra_ids   *ids = &x->ids[x->n];
     dra_status st = DRA_OK;
     *ids = (dra_ids){0};
-    if (bytes) st = dra_encode(t, text, bytes, ids, err);
+    if (bytes) st = dra_encode_as(t, text, bytes, DRA_ENCODE_BEGIN | DRA_ENCODE_END, ids, err);
     if (st == DRA_OK && !ids->n)
         st = cli_error(err, DRA_ERR_VALUE, "no tokens, expected 1 or more");
     if (st == DRA_OK)
@@ -66,7 +66,7 @@ dra_status cli_texts_list(cli_texts *x, const dra_tokenizer *t, const cli_list *
         char       *read = NULL;
         size_t      bytes = strlen(text);
         if (standard) st = cli_input_read(text, &read, &bytes, err);
-        if (st == DRA_OK && add(x, t, read ? read : text, bytes, &why) != DRA_OK)
+        if (st == DRA_OK && add_text(x, t, read ? read : text, bytes, &why) != DRA_OK)
             st = standard ? cli_error(err, why.code, "--text: stdin: %s", why.text)
                           : cli_error(err, why.code, "--text: text %zu: %s", i + 1, why.text);
         free(read);
@@ -106,7 +106,7 @@ dra_status cli_texts_file(cli_texts *x, const dra_tokenizer *t, const char *path
         const char *text = key ? text_of(&l, key, err) : l.line;
         if (!text)
             st = DRA_ERR_FORMAT;
-        else if (add(x, t, text, strlen(text), &why) != DRA_OK)
+        else if (add_text(x, t, text, strlen(text), &why) != DRA_OK)
             st = cli_input_lines_bad(&l, err, "%s", why.text);
     }
     cli_input_lines_close(&l);

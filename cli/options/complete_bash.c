@@ -68,13 +68,19 @@ static void write_names(const cli_verb *verb, FILE *out)
     fputs("--help", out);
 }
 
-/* The last place of a verb: where there are several, the others have few words. Else the first
- * option that has one besides its name. */
+static bool has_offer(const cli_option *o)
+{
+    return cli_takes_files(o) || cli_takes_folders(o) || cli_write_words(o, NULL) > 0;
+}
+
+/* The last place of a verb for which there is something to offer: where there are several, the
+ * others have few words. Else the first option that has one besides its name. */
 static void write_place(const cli_verb *verb, FILE *out)
 {
     const cli_option *place = NULL;
     for (size_t i = 0; i < verb->n_options; i++)
-        if (verb->options[i].flags & CLI_POSITIONAL) place = &verb->options[i];
+        if ((verb->options[i].flags & CLI_POSITIONAL) && has_offer(&verb->options[i]))
+            place = &verb->options[i];
     for (size_t i = 0; i < verb->n_options && !place; i++)
         if (verb->options[i].flags & CLI_ALSO_PLACED) place = &verb->options[i];
     fputs("        *) options='", out);

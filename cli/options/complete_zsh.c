@@ -31,8 +31,8 @@ static const char tail[] = "        esac\n"
                            "}\n"
                            "_dra \"$@\"\n";
 
-/* Text inside single quotes, with what ends a part of a spec escaped. */
-static void quoted(const char *text, FILE *out)
+/* Writes text inside single quotes; signs that end a part of a spec are escaped. */
+static void write_quoted(const char *text, FILE *out)
 {
     for (; *text; text++) {
         if (*text == '\'')
@@ -60,7 +60,8 @@ static void write_action(const cli_option *o, FILE *out)
     if (words) fputc(files ? '}' : ')', out);
 }
 
-/* Both names of an option, without the quote that follows: '(-n --steps)'{-n+,--steps=}'. */
+/* Writes both names of an option and the opening quote after them: '(-n
+ * --steps)'{-n+,--steps=}'. */
 static void write_names(const cli_verb *verb, const cli_option *o, FILE *out)
 {
     const char *no = cli_starts_on(verb, o) ? "no-" : "", *value = o->kind == CLI_FLAG ? "" : "=";
@@ -83,11 +84,11 @@ static void write_option(const cli_verb *verb, const cli_option *o, bool place, 
     else {
         write_names(verb, o, out);
         fputc('[', out);
-        quoted(o->help, out);
+        write_quoted(o->help, out);
         fputs(o->kind == CLI_FLAG ? "]" : "]:", out);
     }
     if (o->kind != CLI_FLAG) {
-        quoted(cli_value_name(o, value, sizeof value), out);
+        write_quoted(cli_value_name(o, value, sizeof value), out);
         fputc(':', out);
         write_action(o, out);
     }
@@ -115,7 +116,7 @@ void cli_complete_zsh(FILE *out)
     fputs(after_keys, out);
     for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) {
         fprintf(out, "        '%s:", verb->name);
-        quoted(verb->summary, out);
+        write_quoted(verb->summary, out);
         fputs("'\n", out);
     }
     fputs(middle, out);

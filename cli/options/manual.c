@@ -1,4 +1,4 @@
-/* What a page of the manual says. */
+/* Pages of the manual: their contents, written in a format of cli_format. */
 #include "manual.h"
 #include "verbs/verbs.h"
 
@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { TERM = 320, TEXT = 1024, NO_LIMIT = 1000000000 }; /* a bound that nobody reaches */
-enum { SMALL = 10000 };                                  /* one that somebody may */
+enum { TERM = 320, TEXT = 1024, NO_LIMIT = 1000000000 }; /* a bound of no use to readers */
+enum { SMALL = 10000 };                                  /* a bound that may matter */
 
 static const cli_note common_status[] = {
     {"0", "done"},
@@ -18,10 +18,10 @@ static const cli_note common_status[] = {
 };
 
 /* Appends to a text; what does not fit is left out. */
-static void add(char *text, size_t size, const char *format, ...)
+static void add_text(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void add(char *text, size_t size, const char *format, ...)
+static void add_text(char *text, size_t size, const char *format, ...)
 {
     const size_t used = strlen(text);
     va_list      values;
@@ -35,9 +35,10 @@ const char *cli_value_name(const cli_option *o, char *text, size_t size)
     static const char *const by_kind[] = {"on|off", "N", "X", "TEXT", "", "TEXT"};
     text[0] = '\0';
     if (o->value || o->kind != CLI_CHOICE)
-        add(text, size, "%s", o->value ? o->value : by_kind[o->kind]);
+        add_text(text, size, "%s", o->value ? o->value : by_kind[o->kind]);
     else
-        for (size_t i = 0; o->choices[i]; i++) add(text, size, "%s%s", i ? "|" : "", o->choices[i]);
+        for (size_t i = 0; o->choices[i]; i++)
+            add_text(text, size, "%s%s", i ? "|" : "", o->choices[i]);
     return text;
 }
 
@@ -61,14 +62,14 @@ bool cli_starts_on(const cli_verb *verb, const cli_option *o)
 
 /* ---- one option ------------------------------------------------------------------------------ */
 
-/* The default as text, or "" where there is none worth a word. */
+/* The default as text, or "" if there is none worth showing. */
 static const char *default_text(const cli_verb *verb, const cli_option *o, char *text, size_t size)
 {
     const void *field = default_of(verb, o);
     const char *words = o->kind == CLI_TEXT ? *(const char *const *)field : NULL;
     text[0] = '\0';
     if (o->flags & CLI_REQUIRED) return text;
-    if (o->unset) { /* help would show a 0 that nobody means */
+    if (o->unset) { /* help would show a 0 that is not meant */
         snprintf(text, size, "%s", o->unset);
         return text;
     }
@@ -83,29 +84,31 @@ static const char *default_text(const cli_verb *verb, const cli_option *o, char 
     return text;
 }
 
-/* "from 1 to 8, default 4" in brackets, as far as there is something to say. */
+/* Appends limits and default in brackets, if there are any: "(from 1 to 8, default 4)". */
 static void add_limits(const cli_verb *verb, const cli_option *o, char *text, size_t size)
 {
     char       range[64], start[128], limits[256] = "";
-    const bool hidden = o->unset && o->min <= 0; /* from a 0 that only stands for the default */
+    const bool hidden = o->unset && o->min <= 0; /* the lower limit 0 only means the default */
     cli_range(o, range, sizeof range);
-    if (range[0] && hidden && o->max <= SMALL) add(limits, sizeof limits, ", at most %g", o->max);
-    if (range[0] && !hidden && o->max < NO_LIMIT) add(limits, sizeof limits, ",%s", range);
+    if (range[0] && hidden && o->max <= SMALL)
+        add_text(limits, sizeof limits, ", at most %g", o->max);
+    if (range[0] && !hidden && o->max < NO_LIMIT) add_text(limits, sizeof limits, ",%s", range);
     if (range[0] && !hidden && o->max >= NO_LIMIT)
-        add(limits, sizeof limits, ", from %.15g up", o->min);
+        add_text(limits, sizeof limits, ", from %.15g up", o->min);
     if (o->flags & CLI_REQUIRED)
-        add(limits, sizeof limits, ", required");
+        add_text(limits, sizeof limits, ", required");
     else if (default_text(verb, o, start, sizeof start)[0])
-        add(limits, sizeof limits, ", default %s", start);
+        add_text(limits, sizeof limits, ", default %s", start);
     if (o->kind == CLI_LIST && !(o->flags & CLI_POSITIONAL))
-        add(limits, sizeof limits, ", may be repeated");
-    if (o->flags & CLI_ALSO_PLACED) add(limits, sizeof limits, ", --%s may be left out", o->name);
-    if (limits[0]) add(text, size, " (%s)", limits + 2);
+        add_text(limits, sizeof limits, ", may be repeated");
+    if (o->flags & CLI_ALSO_PLACED)
+        add_text(limits, sizeof limits, ", --%s may be left out", o->name);
+    if (limits[0]) add_text(text, size, " (%s)", limits + 2);
 }
 
-/* How an option is written: "-o, --out DIR", "FILE...", "--[no-]check". */
-static const char *form(const cli_verb *verb, const cli_option *o, bool brief, char *text,
-                        size_t size)
+/* An option as it is written: "-o, --out DIR", "FILE...", "--[no-]check". */
+static const char *option_form(const cli_verb *verb, const cli_option *o, bool brief, char *text,
+                               size_t size)
 {
     char value[256], letter[8] = "";
     cli_value_name(o, value, sizeof value);
@@ -121,47 +124,49 @@ static const char *form(const cli_verb *verb, const cli_option *o, bool brief, c
 
 /* ---- a verb ---------------------------------------------------------------------------------- */
 
-/* What an action is: a word that always comes first. */
+/* Whether an option is an action: a word that always comes first. */
 static bool is_action(const cli_option *o)
 {
     return o->kind == CLI_CHOICE && (o->flags & CLI_POSITIONAL) && (o->flags & CLI_REQUIRED);
 }
 
-/* What has a place besides its name: " [MODEL]", " PROMPT...". */
-static void add_place(const cli_option *o, char *text, size_t size)
+/* Appends an option that may be given by place: " [FILE...]", or also by place: " [MODEL]". */
+static void add_place(const cli_verb *verb, const cli_option *o, char *text, size_t size)
 {
     const bool required = o->flags & CLI_REQUIRED;
-    char       name[64];
+    const bool many = o->kind == CLI_LIST && !(o->flags & CLI_ONE_PLACE);
+    char       name[TERM];
     size_t     n = 0;
-    for (; o->name[n] && n + 1 < sizeof name; n++)
-        name[n] = (char)toupper((unsigned char)o->name[n]);
-    name[n] = '\0';
-    add(text, size, " %s%s%s%s", required ? "" : "[", name, o->kind == CLI_LIST ? "..." : "",
-        required ? "" : "]");
+    if (o->flags & CLI_POSITIONAL) {
+        option_form(verb, o, false, name, sizeof name);
+    } else {
+        for (; o->name[n] && n + 1 < sizeof name; n++)
+            name[n] = (char)toupper((unsigned char)o->name[n]);
+        name[n] = '\0';
+    }
+    add_text(text, size, " %s%s%s%s", required ? "" : "[", name,
+             many && !(o->flags & CLI_POSITIONAL) ? "..." : "", required ? "" : "]");
 }
 
-/* The action, what must be named, then the places. */
-static void usage(const cli_verb *verb, char *text, size_t size)
+/* The usage line: the action, required options, then arguments by place. */
+static void add_usage(const cli_verb *verb, char *text, size_t size)
 {
     char term[TERM];
     snprintf(text, size, "dra %s", verb->name);
     for (size_t i = 0; i < verb->n_options; i++)
         if (is_action(&verb->options[i]))
-            add(text, size, " %s", form(verb, &verb->options[i], false, term, sizeof term));
+            add_text(text, size, " %s",
+                     option_form(verb, &verb->options[i], false, term, sizeof term));
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
         if ((o->flags & CLI_REQUIRED) && !(o->flags & (CLI_POSITIONAL | CLI_ALSO_PLACED)))
-            add(text, size, " %s", form(verb, o, false, term, sizeof term));
+            add_text(text, size, " %s", option_form(verb, o, false, term, sizeof term));
     }
-    add(text, size, " [options]");
-    for (size_t i = 0; i < verb->n_options; i++) {
-        const cli_option *o = &verb->options[i];
-        if (!(o->flags & CLI_POSITIONAL) || is_action(o)) continue;
-        add(text, size, o->flags & CLI_REQUIRED ? " %s" : " [%s]",
-            form(verb, o, false, term, sizeof term));
-    }
-    for (size_t i = 0; i < verb->n_options; i++)
-        if (verb->options[i].flags & CLI_ALSO_PLACED) add_place(&verb->options[i], text, size);
+    add_text(text, size, " [options]");
+    for (int turn = 1; turn <= CLI_TURNS; turn++)
+        for (size_t i = 0; i < verb->n_options; i++)
+            if (cli_turn(&verb->options[i]) == turn && !is_action(&verb->options[i]))
+                add_place(verb, &verb->options[i], text, size);
 }
 
 void cli_write_paragraphs(const cli_format *f, const char *text, FILE *out)
@@ -186,7 +191,7 @@ static void write_examples(const cli_format *f, const char *heading, const cli_n
     for (; notes && notes->term; notes++) f->example(notes->term, notes->text, out);
 }
 
-/* Names the group of an option where another one begins. */
+/* Writes the heading of an option's group if a new group begins. */
 static void write_group(const cli_format *f, const cli_option *o, const char **group, FILE *out)
 {
     char heading[TERM];
@@ -206,7 +211,7 @@ static void write_options(const cli_verb *verb, const cli_format *f, FILE *out)
         write_group(f, o, &group, out);
         snprintf(text, sizeof text, "%s", o->help);
         add_limits(verb, o, text, sizeof text);
-        f->item(form(verb, o, true, term, sizeof term), text, out);
+        f->item(option_form(verb, o, true, term, sizeof term), text, out);
     }
     write_group(f, &none, &group, out);
     f->item("-h, --help", "this text", out);
@@ -231,7 +236,7 @@ void cli_manual(const cli_verb *verb, const cli_format *f, FILE *out)
 {
     char name[TERM], text[TEXT];
     snprintf(name, sizeof name, "dra %s", verb->name);
-    usage(verb, text, sizeof text);
+    add_usage(verb, text, sizeof text);
     f->begin(name, verb->summary, text, out);
     cli_write_paragraphs(f, verb->about, out);
     write_options(verb, f, out);
@@ -250,8 +255,8 @@ static const char overview[] =
     "A model is a folder with config.json, model.safetensors and, if its tokens are not bytes, "
     "tokenizer.json. Results go to stdout, everything else to stderr. Files are replaced whole or "
     "not at all.\n"
-    "Pages that help names, such as docs/data.md, are installed in share/doc/dra, and are in the "
-    "folder of the sources.";
+    "Pages that help mentions, such as docs/data.md, are installed in share/doc/dra, and are in "
+    "the folder of the sources.";
 
 static const cli_note first_steps[] = {
     {"dra train --preset dra-slots-tiny --data my.txt --out my-model", "train on a text"},

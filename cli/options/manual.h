@@ -19,7 +19,10 @@ extern const cli_format cli_as_text, cli_as_man, cli_as_markdown;
 
 void cli_manual(const cli_verb *verb, const cli_format *format, FILE *out);
 void cli_manual_overview(const cli_format *format, FILE *out);
-void cli_manual_keys(const cli_format *format, FILE *out); /* of a model's config */
+/* The keys of a model's config: those with a part in their name or text, whatever the case of its
+ * letters; NULL: all. */
+bool cli_has_keys(const char *part);
+void cli_manual_keys(const char *part, const cli_format *format, FILE *out);
 
 /* Lines of a text, each a paragraph. */
 void cli_write_paragraphs(const cli_format *format, const char *text, FILE *out);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Text with the signs escaped that would change it. */
-static void plain(const char *text, size_t length, FILE *out)
+/* Writes text with the signs escaped that mean something to Markdown. */
+static void write_plain(const char *text, size_t length, FILE *out)
 {
     for (size_t i = 0; i < length; i++) {
         if (strchr("\\`*_[]<>|#", text[i])) fputc('\\', out);
@@ -12,34 +12,35 @@ static void plain(const char *text, size_t length, FILE *out)
     }
 }
 
-static void begin(const char *name, const char *summary, const char *usage, FILE *out)
+static void begin_page(const char *name, const char *summary, const char *usage, FILE *out)
 {
     fprintf(out, "# %s\n\n    %s\n\n", name, usage);
-    plain(summary, strlen(summary), out);
+    write_plain(summary, strlen(summary), out);
     fputc('\n', out);
 }
 
-static void heading(const char *text, FILE *out) { fprintf(out, "\n## %s\n", text); }
+static void write_heading(const char *text, FILE *out) { fprintf(out, "\n## %s\n", text); }
 
-static void paragraph(const char *text, size_t length, FILE *out)
+static void write_paragraph(const char *text, size_t length, FILE *out)
 {
     fputc('\n', out);
-    plain(text, length, out);
+    write_plain(text, length, out);
     fputc('\n', out);
 }
 
-static void item(const char *term, const char *text, FILE *out)
+static void write_item(const char *term, const char *text, FILE *out)
 {
     fprintf(out, "* `%s` - ", term);
-    plain(text, strlen(text), out);
+    write_plain(text, strlen(text), out);
     fputc('\n', out);
 }
 
-static void example(const char *command, const char *shows, FILE *out)
+static void write_example(const char *command, const char *shows, FILE *out)
 {
     fputc('\n', out);
-    plain(shows, strlen(shows), out);
+    write_plain(shows, strlen(shows), out);
     fprintf(out, ":\n\n    $ %s\n", command);
 }
 
-const cli_format cli_as_markdown = {begin, heading, paragraph, item, example, "dra ", ""};
+const cli_format cli_as_markdown = {
+    begin_page, write_heading, write_paragraph, write_item, write_example, "dra ", ""};

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* One call of cli_parse(). */
 typedef struct parser {
@@ -16,15 +17,16 @@ typedef struct parser {
     int             next; /* index of the first argument not read yet */
     char           *args;
     bool           *given;  /* per option */
-    const char    **placed; /* arguments without a name, which wait until all names are known */
+    const char    **placed; /* arguments without a name, placed after all options are read */
     int             n_placed;
+    int             placed_text; /* arguments placed at a CLI_ONE_PLACE option */
     char           *why;
-    bool            no_memory; /* that is why */
+    bool            no_memory; /* why parsing failed */
 } parser;
 
-static bool misused(parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool fail_usage(parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static bool misused(parser *p, const char *format, ...)
+static bool fail_usage(parser *p, const char *format, ...)
 {
     va_list   values;
     const int n = snprintf(p->why, CLI_WHY, "dra %s: ", p->verb->name);
@@ -37,15 +39,15 @@ static bool misused(parser *p, const char *format, ...)
 static bool out_of_memory(parser *p)
 {
     p->no_memory = true;
-    return misused(p, "out of memory");
+    return fail_usage(p, "out of memory");
 }
 
-static bool positional(const cli_option *o) { return (o->flags & CLI_POSITIONAL) != 0; }
+static bool is_positional(const cli_option *o) { return (o->flags & CLI_POSITIONAL) != 0; }
 
 /* What a user calls an option: "--out" by name, "FILE" by place. */
-static const char *label(const cli_option *o, char *text, size_t size)
+static const char *option_label(const cli_option *o, char *text, size_t size)
 {
-    if (positional(o)) return cli_value_name(o, text, size);
+    if (is_positional(o)) return cli_value_name(o, text, size);
     snprintf(text, size, "--%s", o->name);
     return text;
 }
@@ -55,12 +57,12 @@ static bool in_range(const cli_option *o, double x)
     return !(o->min < o->max) || (x >= o->min && x <= o->max);
 }
 
-/* What a value has to look like, for errors. */
-static void expectation(const cli_option *o, char *text, size_t size)
+/* Describes the values that an option takes, for errors. */
+static void describe_expected(const cli_option *o, char *text, size_t size)
 {
     char       range[64], name[256];
     cli_option choices = *o;
-    choices.value = NULL; /* they are listed, whatever help calls them */
+    choices.value = NULL; /* list the choices, even if help has a name for them */
     switch (o->kind) {
     case CLI_FLAG: snprintf(text, size, "on or off"); break;
     case CLI_INT:
@@ -73,13 +75,13 @@ static void expectation(const cli_option *o, char *text, size_t size)
     }
 }
 
-static bool expected(parser *p, const cli_option *o, const char *found)
+static bool fail_expected(parser *p, const cli_option *o, const char *found)
 {
     char what[256], name[256], quoted[80];
-    expectation(o, what, sizeof what);
+    describe_expected(o, what, sizeof what);
     if (found) found = cli_quote(found, quoted, sizeof quoted);
-    return misused(p, "%s: expected %s, found %s", label(o, name, sizeof name), what,
-                   found ? found : "nothing");
+    return fail_usage(p, "%s: expected %s, found %s", option_label(o, name, sizeof name), what,
+                      found ? found : "nothing");
 }
 
 static bool read_choice(const cli_option *o, const char *value, int *out)
@@ -92,18 +94,19 @@ static bool read_choice(const cli_option *o, const char *value, int *out)
     return false;
 }
 
-static bool misused_choice(parser *p, const cli_option *o, const char *value)
+static bool fail_choice(parser *p, const cli_option *o, const char *value)
 {
     char      quoted[80], name[256];
     dra_guess guess = {.typed = value};
     for (int i = 0; o->choices[i]; i++) dra_guess_try(&guess, o->choices[i]);
-    if (!guess.best) return expected(p, o, value);
-    return misused(p, "%s: no such choice: %s; did you mean %s?", label(o, name, sizeof name),
-                   cli_quote(value, quoted, sizeof quoted), guess.best);
+    if (!guess.best) return fail_expected(p, o, value);
+    return fail_usage(p, "%s: no such choice: %s; did you mean %s?",
+                      option_label(o, name, sizeof name), cli_quote(value, quoted, sizeof quoted),
+                      guess.best);
 }
 
 /* The array holds twice as many texts as there are arguments, so it never grows. */
-static bool append(parser *p, cli_list *list, const char *value)
+static bool append_value(parser *p, cli_list *list, const char *value)
 {
     if (!list->text) list->text = calloc(2 * (size_t)p->argc, sizeof *list->text);
     if (!list->text) return out_of_memory(p);
@@ -114,48 +117,48 @@ static bool append(parser *p, cli_list *list, const char *value)
 static bool append_named(parser *p, const cli_option *o, cli_list *list, const char *value)
 {
     const bool named = o->flags & CLI_BY_NAME;
-    return (!named || append(p, list, o->name)) && append(p, list, value);
+    return (!named || append_value(p, list, o->name)) && append_value(p, list, value);
 }
 
-/* Puts a value into the option's field. */
-static bool store(parser *p, const cli_option *o, const char *value)
+/* Reads a value into the option's field. */
+static bool store_value(parser *p, const cli_option *o, const char *value)
 {
     void   *field = p->args + o->offset;
     int64_t n;
     double  x;
     switch (o->kind) {
-    case CLI_FLAG: return cli_read_bool(value, field) || expected(p, o, value);
+    case CLI_FLAG: return cli_read_bool(value, field) || fail_expected(p, o, value);
     case CLI_INT:
-        if (!cli_read_int(value, &n) || !in_range(o, (double)n)) return expected(p, o, value);
+        if (!cli_read_int(value, &n) || !in_range(o, (double)n)) return fail_expected(p, o, value);
         *(int64_t *)field = n == 0 && (o->flags & CLI_ZERO) ? -1 : n;
         return true;
     case CLI_REAL:
-        if (!cli_read_real(value, &x) || !in_range(o, x)) return expected(p, o, value);
+        if (!cli_read_real(value, &x) || !in_range(o, x)) return fail_expected(p, o, value);
         *(double *)field = x == 0 && (o->flags & CLI_ZERO) ? -1 : x;
         return true;
-    case CLI_CHOICE: return read_choice(o, value, field) || misused_choice(p, o, value);
+    case CLI_CHOICE: return read_choice(o, value, field) || fail_choice(p, o, value);
     case CLI_TEXT: *(const char **)field = value; return true;
     case CLI_LIST: return append_named(p, o, field, value);
     }
     return false;
 }
 
-/* An option said twice would lose one of its values, so only lists may repeat. */
-static bool take(parser *p, const cli_option *o, const char *value)
+/* An option that is given twice would lose one of its values, so only lists may repeat. */
+static bool take_value(parser *p, const cli_option *o, const char *value)
 {
     bool *given = &p->given[o - p->verb->options];
     char  name[256];
     if (*given && o->kind != CLI_LIST)
-        return misused(p, "%s: given twice, expected once", label(o, name, sizeof name));
+        return fail_usage(p, "%s: given twice, expected once", option_label(o, name, sizeof name));
     *given = true;
-    return store(p, o, value);
+    return store_value(p, o, value);
 }
 
-static const cli_option *find(const cli_verb *verb, const char *name, size_t length)
+static const cli_option *find_option(const cli_verb *verb, const char *name, size_t length)
 {
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
-        if (!positional(o) && strlen(o->name) == length && memcmp(o->name, name, length) == 0)
+        if (!is_positional(o) && strlen(o->name) == length && memcmp(o->name, name, length) == 0)
             return o;
     }
     return NULL;
@@ -163,7 +166,7 @@ static const cli_option *find(const cli_verb *verb, const char *name, size_t len
 
 const cli_option *cli_option_of(const cli_verb *verb, const char *name)
 {
-    return find(verb, name, strlen(name));
+    return find_option(verb, name, strlen(name));
 }
 
 static const cli_option *find_brief(const cli_verb *verb, char letter)
@@ -173,7 +176,7 @@ static const cli_option *find_brief(const cli_verb *verb, char letter)
     return NULL;
 }
 
-static bool unknown(parser *p, const char *argument)
+static bool fail_unknown(parser *p, const char *argument)
 {
     char              name[64], quoted[80];
     const cli_option *o;
@@ -183,14 +186,15 @@ static bool unknown(parser *p, const char *argument)
     memmove(name, name + strspn(name, "-"), strlen(name + strspn(name, "-")) + 1);
     for (const cli_verb *v = p->verb; v; v = v->over)
         for (size_t i = 0; i < v->n_options; i++)
-            if (!positional(&v->options[i])) dra_guess_try(&guess, v->options[i].name);
+            if (!is_positional(&v->options[i])) dra_guess_try(&guess, v->options[i].name);
     dra_guess_try(&guess, "help");
-    if (!guess.best && strncmp(name, "no-", 3) == 0) { /* of an option that is no flag */
+    if (!guess.best && strncmp(name, "no-", 3) == 0) { /* --no- of an option that is not a flag */
         o = cli_option_of(p->verb, name + 3);
         guess.best = o ? o->name : NULL;
     }
-    if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
-    return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
+    if (guess.best)
+        return fail_usage(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
+    return fail_usage(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
 }
 
 /* "--name", or "-n" of this verb. */
@@ -213,82 +217,84 @@ static const char *example_of(const cli_verb *verb, const cli_option *o)
     return first;
 }
 
-static bool misused_required(parser *p, const cli_option *o)
+static bool fail_required(parser *p, const cli_option *o)
 {
     char        name[256], value[256];
     const char *example = example_of(p->verb, o);
-    label(o, name, sizeof name);
+    option_label(o, name, sizeof name);
     cli_value_name(o, value, sizeof value);
-    return misused(p, "%s%s%s is required%s%s", name, positional(o) ? "" : " ",
-                   positional(o) ? "" : value, example ? ", as in: " : "", example ? example : "");
+    return fail_usage(p, "%s%s%s is required%s%s", name, is_positional(o) ? "" : " ",
+                      is_positional(o) ? "" : value, example ? ", as in: " : "",
+                      example ? example : "");
 }
 
-/* A value that looks like an option is more often a forgotten value than meant. */
-static bool forgotten(parser *p, const cli_option *o, const char *found)
+/* A value that looks like an option usually means that the value was forgotten. */
+static bool fail_forgotten(parser *p, const cli_option *o, const char *found)
 {
     char what[256], quoted[80];
-    expectation(o, what, sizeof what);
-    return misused(p, "--%s: expected %s, found %s; if that is meant, write --%s=VALUE", o->name,
-                   what, cli_quote(found, quoted, sizeof quoted), o->name);
+    describe_expected(o, what, sizeof what);
+    return fail_usage(p, "--%s: expected %s, found %s; if that is meant, write --%s=VALUE", o->name,
+                      what, cli_quote(found, quoted, sizeof quoted), o->name);
 }
 
-/* An option of the verb that this one runs, which will look at its value: kept as it is. */
-static bool passed_on(parser *p, const cli_option *o, const char *argument, bool whole)
+/* Keeps an option of the verb that this verb runs; that one will check its value. */
+static bool pass_on(parser *p, const cli_option *o, const char *argument, bool whole)
 {
     cli_list *rest = (void *)(p->args + p->verb->rest);
-    if (!append(p, rest, argument)) return false;
+    if (!append_value(p, rest, argument)) return false;
     if (whole || o->kind == CLI_FLAG) return true;
     const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
-    if (!value) return expected(p, o, NULL);
-    return looks_like_option(p, value) ? forgotten(p, o, value) : append(p, rest, value);
+    if (!value) return fail_expected(p, o, NULL);
+    return looks_like_option(p, value) ? fail_forgotten(p, o, value) : append_value(p, rest, value);
 }
 
 /* The value of an option is the next argument. */
 static bool take_next(parser *p, const cli_option *o)
 {
     const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
-    if (!value) return expected(p, o, NULL);
-    return looks_like_option(p, value) ? forgotten(p, o, value) : take(p, o, value);
+    if (!value) return fail_expected(p, o, NULL);
+    return looks_like_option(p, value) ? fail_forgotten(p, o, value) : take_value(p, o, value);
 }
 
-/* "-n value", "-nvalue", "-n=value", "-f" of a flag. "-model" is no -m but lacks a dash. */
-static bool brief(parser *p, const char *argument)
+/* Reads "-n value", "-nvalue", "-n=value", or "-f" of a flag. "-model" is not -m: it lacks a
+ * dash. */
+static bool read_brief(parser *p, const char *argument)
 {
     const cli_option *o = find_brief(p->verb, argument[1]);
     const char       *value = argument + 2;
-    const bool        undashed = find(p->verb, argument + 1, strcspn(argument + 1, "="));
+    const bool        undashed = find_option(p->verb, argument + 1, strcspn(argument + 1, "="));
     const cli_option *other = p->verb->over ? find_brief(p->verb->over, argument[1]) : NULL;
-    if (!o && other && !undashed) return passed_on(p, other, argument, *value != '\0');
-    if (!o || undashed || (o->kind == CLI_FLAG && *value)) return unknown(p, argument);
-    if (o->kind == CLI_FLAG) return take(p, o, "on");
+    if (!o && other && !undashed) return pass_on(p, other, argument, *value != '\0');
+    if (!o || undashed || (o->kind == CLI_FLAG && *value)) return fail_unknown(p, argument);
+    if (o->kind == CLI_FLAG) return take_value(p, o, "on");
     if (!*value) return take_next(p, o);
-    return take(p, o, value + (*value == '='));
+    return take_value(p, o, value + (*value == '='));
 }
 
-/* "--name value", "--name=value", "--flag", "--no-flag". */
-static bool named(parser *p, const char *argument)
+/* Reads "--name value", "--name=value", "--flag" or "--no-flag". */
+static bool read_named(parser *p, const char *argument)
 {
     const char  *name = argument + 2, *equals = strchr(name, '=');
     const size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    if (argument[1] != '-') return brief(p, argument);
-    const cli_option *o = find(p->verb, name, length);
-    if (o && equals) return take(p, o, equals + 1);
-    if (o && o->kind == CLI_FLAG) return take(p, o, "on");
+    if (argument[1] != '-') return read_brief(p, argument);
+    const cli_option *o = find_option(p->verb, name, length);
+    if (o && equals) return take_value(p, o, equals + 1);
+    if (o && o->kind == CLI_FLAG) return take_value(p, o, "on");
     if (o) return take_next(p, o);
     const cli_verb *over = p->verb->over;
-    o = over ? find(over, name, length) : NULL;
-    if (o) return passed_on(p, o, argument, equals != NULL);
+    o = over ? find_option(over, name, length) : NULL;
+    if (o) return pass_on(p, o, argument, equals != NULL);
     if (!equals && length > 3 && strncmp(name, "no-", 3) == 0) {
-        o = find(p->verb, name + 3, length - 3);
-        if (o && o->kind == CLI_FLAG) return take(p, o, "off");
-        o = over ? find(over, name + 3, length - 3) : NULL;
-        if (o && o->kind == CLI_FLAG) return passed_on(p, o, argument, true);
+        o = find_option(p->verb, name + 3, length - 3);
+        if (o && o->kind == CLI_FLAG) return take_value(p, o, "off");
+        o = over ? find_option(over, name + 3, length - 3) : NULL;
+        if (o && o->kind == CLI_FLAG) return pass_on(p, o, argument, true);
     }
-    return unknown(p, argument);
+    return fail_unknown(p, argument);
 }
 
-/* Whether an option can still be given, and if it says where the model comes from, is not
- * contradicted by another one that does. */
+/* Whether an option can still be given and, if it names the source of the model, no other source
+ * was given. */
 static bool is_open(const parser *p, size_t i)
 {
     const cli_option *o = &p->verb->options[i];
@@ -298,29 +304,48 @@ static bool is_open(const parser *p, size_t i)
     return true;
 }
 
-/* What an argument too many may have been meant as. */
-static bool too_many(parser *p, const char *argument)
+/* Fails on a superfluous argument and suggests the option it may belong to: a model is more likely
+ * a folder than a file. */
+static bool fail_too_many(parser *p, const char *argument)
 {
     static const char *const names[] = {"model", "data"};
+    struct stat              found;
+    const bool               file = stat(argument, &found) == 0 && S_ISREG(found.st_mode);
     char                     quoted[80];
     cli_quote(argument, quoted, sizeof quoted);
     for (size_t i = 0; i < COUNT(names); i++) {
-        const cli_option *o = find(p->verb, names[i], strlen(names[i]));
+        const char       *name = names[file ? COUNT(names) - 1 - i : i];
+        const cli_option *o = find_option(p->verb, name, strlen(name));
         if (o && is_open(p, (size_t)(o - p->verb->options)))
-            return misused(p, "expected no further argument, found %s; did you mean --%s?", quoted,
-                           o->name);
+            return fail_usage(p, "expected no further argument, found %s; did you mean --%s?",
+                              quoted, o->name);
     }
-    return misused(p, "expected no further argument, found %s", quoted);
+    return fail_usage(p, "expected no further argument, found %s", quoted);
+}
+
+int cli_turn(const cli_option *o)
+{
+    if (o->flags & CLI_POSITIONAL) return o->kind == CLI_LIST ? 3 : 1;
+    return !(o->flags & CLI_ALSO_PLACED) ? 0 : o->flags & CLI_A_MODEL ? 2 : CLI_TURNS;
+}
+
+static bool place_value(parser *p, const cli_option *o, const char *argument)
+{
+    char quoted[80];
+    if (!(o->flags & CLI_ONE_PLACE) || !p->placed_text++) return take_value(p, o, argument);
+    return fail_usage(p,
+                      "expected one text, found %s after it; a text of several words needs quotes, "
+                      "and several texts --%s each",
+                      cli_quote(argument, quoted, sizeof quoted), o->name);
 }
 
 static bool place_argument(parser *p, const char *argument)
 {
-    static const unsigned in_turn[] = {CLI_POSITIONAL, CLI_ALSO_PLACED};
-    for (size_t k = 0; k < COUNT(in_turn); k++)
+    for (int turn = 1; turn <= CLI_TURNS; turn++)
         for (size_t i = 0; i < p->verb->n_options; i++)
-            if ((p->verb->options[i].flags & in_turn[k]) && is_open(p, i))
-                return take(p, &p->verb->options[i], argument);
-    return too_many(p, argument);
+            if (cli_turn(&p->verb->options[i]) == turn && is_open(p, i))
+                return place_value(p, &p->verb->options[i], argument);
+    return fail_too_many(p, argument);
 }
 
 static bool place_all(parser *p)
@@ -330,11 +355,11 @@ static bool place_all(parser *p)
     return true;
 }
 
-static bool complete(parser *p)
+static bool check_required(parser *p)
 {
     for (size_t i = 0; i < p->verb->n_options; i++)
         if ((p->verb->options[i].flags & CLI_REQUIRED) && !p->given[i])
-            return misused_required(p, &p->verb->options[i]);
+            return fail_required(p, &p->verb->options[i]);
     return true;
 }
 
@@ -343,7 +368,7 @@ static bool asks_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-static cli_outcome parse(parser *p)
+static cli_outcome parse_arguments(parser *p)
 {
     bool by_name = true; /* until "--" */
     while (p->next < p->argc) {
@@ -355,14 +380,14 @@ static cli_outcome parse(parser *p)
             by_name = false;
             continue;
         }
-        /* "-" is a place like any other, "-3" a number. */
+        /* "-" is an argument by place, "-3" a number. */
         const bool is_option = dashed && !cli_read_real(argument, &x);
         if (!is_option)
             p->placed[p->n_placed++] = argument;
-        else if (!named(p, argument))
+        else if (!read_named(p, argument))
             return CLI_MISUSED;
     }
-    return place_all(p) && complete(p) ? CLI_PARSED : CLI_MISUSED;
+    return place_all(p) && check_required(p) ? CLI_PARSED : CLI_MISUSED;
 }
 
 cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why)
@@ -373,7 +398,7 @@ cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *a
     p.given = calloc(verb->n_options + 1, sizeof *p.given);
     p.placed = calloc((size_t)argc + 1, sizeof *p.placed);
     const bool        room = (p.given && p.placed) || out_of_memory(&p);
-    const cli_outcome outcome = room ? parse(&p) : CLI_MISUSED;
+    const cli_outcome outcome = room ? parse_arguments(&p) : CLI_MISUSED;
     free(p.given);
     free(p.placed);
     return p.no_memory ? CLI_NO_MEMORY : outcome;

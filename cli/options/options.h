@@ -17,6 +17,11 @@
 /* Exit status; the last as shells have it. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
+/* Choices: the names of an enum's first `count` values, in its order. */
+#define CLI_CHOICES(list, count, ...)                                                              \
+    static const char *const list[] = {__VA_ARGS__, NULL};                                         \
+    _Static_assert(sizeof(list) / sizeof *(list) == (size_t)(count) + 1, #list ": " #count)
+
 typedef enum cli_kind {
     CLI_FLAG,   /* bool: --json, --no-json, --json=on|off, -j */
     CLI_INT,    /* int64_t */
@@ -37,13 +42,15 @@ enum {
     CLI_A_PRESET = 4,     /* names a preset, for completion */
     CLI_A_VERB = 8,       /* names a verb */
     CLI_A_KEY = 16,       /* KEY=VALUE of a config, for completion */
-    CLI_ALSO_PLACED = 32, /* by name, or by place: after those that have a place only */
+    CLI_ALSO_PLACED = 32, /* by name, or by place, see cli_turn() */
     CLI_A_MODEL = 64,     /* says where the model comes from: where another one of them is given,
                              none is looked for by place */
     CLI_BY_NAME = 128,    /* a list that others fill, too: its name stands in it before the text */
-    CLI_ZERO = 256,  /* a number whose 0 is asked for: the field keeps it as -1, since its own 0
+    CLI_ZERO = 256,      /* a number whose 0 is asked for: the field keeps it as -1, since its own 0
                              is what was not given */
-    CLI_WRITES = 512 /* a text: a file that is written, see outputs.h */
+    CLI_WRITES = 512,    /* a text: a file that is written, see outputs.h */
+    CLI_ONE_PLACE = 1024 /* a list of texts: by place only one, since a second word is more often
+                            of the same text, without quotes */
 };
 
 typedef struct cli_option {
@@ -104,6 +111,11 @@ void        cli_release(const cli_verb *verb, void *args); /* frees the lists */
 
 /* The option of a verb by its name; NULL: there is none. */
 const cli_option *cli_option_of(const cli_verb *verb, const char *name);
+
+/* When an argument by place is an option's: 1 to CLI_TURNS; 0: it has none. What has a place only
+ * comes first, but for a list, which takes all that is left, so that a model comes before it. */
+enum { CLI_TURNS = 4 };
+int cli_turn(const cli_option *option);
 
 /* How help and errors call an option's value: "N", "FILE", "fast|exact". Returns `text`. */
 const char *cli_value_name(const cli_option *option, char *text, size_t size);

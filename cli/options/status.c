@@ -23,7 +23,7 @@ bool cli_status_at(cli_status *s, double share)
     if (s->share < 0) {
         s->began = now;
         s->from = share;
-        if (!s->terminal) s->shown = now; /* lines are for what turns out to be long */
+        if (!s->terminal) s->shown = now; /* lines are written only for long work */
     }
     s->share = share;
     return now - s->shown >= (s->terminal ? 0.2 : 30);
@@ -92,8 +92,11 @@ void cli_status_leave(cli_status *s)
     cli_status_forget(s);
 }
 
-/* The last column stays free: a letter in it makes some terminals go on to the next line. */
-static size_t room(const cli_status *s) { return s->terminal ? cli_width(s->out) - 1 : SIZE_MAX; }
+/* The last column stays free, since a letter there makes some terminals wrap the line. */
+static size_t status_width(const cli_status *s)
+{
+    return s->terminal ? cli_width(s->out) - 1 : SIZE_MAX;
+}
 
 void cli_status_row(cli_status *s, const char *format, ...)
 {
@@ -103,7 +106,7 @@ void cli_status_row(cli_status *s, const char *format, ...)
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
     if (!s->drawing) cli_status_clear(s);
-    cli_put(text, room(s), s->out);
+    cli_put(text, status_width(s), s->out);
     fputc('\n', s->out);
     s->drawing = s->open = true;
     s->rows++;
@@ -116,7 +119,7 @@ static size_t line_width(const cli_status *s)
     return width;
 }
 
-/* Of two with the same rank the later one. */
+/* Drops the field of the highest rank, the later one of equals. */
 static void drop_field(cli_status *s)
 {
     int at = 0;
@@ -128,7 +131,7 @@ static void drop_field(cli_status *s)
 
 void cli_status_show(cli_status *s)
 {
-    size_t left = room(s);
+    size_t left = status_width(s);
     if (!s->drawing) cli_status_clear(s);
     while (s->n > 1 && line_width(s) > left) drop_field(s);
     for (int i = 0; i < s->n; i++) {

@@ -1,4 +1,4 @@
-/* What the terminal gets: colour where there is one, its width, errors, JSON text. */
+/* Output to a terminal: colour if there is one, its width, errors, JSON text. */
 #include "term.h"
 #include "options.h"
 
@@ -16,16 +16,16 @@ bool cli_moves(FILE *out)
     return isatty(fileno(out)) && term && strcmp(term, "dumb") != 0;
 }
 
-static bool coloured(FILE *out)
+static bool has_colour(FILE *out)
 {
     const char *off = getenv("NO_COLOR");
     return cli_moves(out) && !(off && *off);
 }
 
-const char *cli_bold(FILE *out) { return coloured(out) ? "\033[1m" : ""; }
-const char *cli_green(FILE *out) { return coloured(out) ? "\033[1;32m" : ""; }
-const char *cli_blue(FILE *out) { return coloured(out) ? "\033[1;34m" : ""; }
-const char *cli_plain(FILE *out) { return coloured(out) ? "\033[0m" : ""; }
+const char *cli_bold(FILE *out) { return has_colour(out) ? "\033[1m" : ""; }
+const char *cli_green(FILE *out) { return has_colour(out) ? "\033[1;32m" : ""; }
+const char *cli_blue(FILE *out) { return has_colour(out) ? "\033[1;34m" : ""; }
+const char *cli_plain(FILE *out) { return has_colour(out) ? "\033[0m" : ""; }
 
 size_t cli_width(FILE *out)
 {
@@ -45,8 +45,8 @@ size_t cli_height(FILE *out)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* The next letter of UTF-8: its bytes, and in *columns what it takes. What is no UTF-8 is taken
- * byte by byte. */
+/* The bytes of the next letter of UTF-8, and its width in *columns. Bytes that are not UTF-8 are
+ * letters of their own. */
 static size_t next_letter(const char *text, size_t *columns)
 {
     static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x2e80, 0xa4cf},  {0xac00, 0xd7a3},
@@ -118,7 +118,7 @@ void cli_line_v(FILE *out, const char *format, va_list values)
     if (n >= (int)sizeof brief && (text = calloc((size_t)n + 1, 1)))
         vsnprintf(text, (size_t)n + 1, format, again);
     va_end(again);
-    if (!text) text = brief; /* without memory it is cut */
+    if (!text) text = brief; /* out of memory: a text that may be cut */
     dra_make_shown(text);
     fprintf(out, "%s\n", text);
     if (text != brief) free(text);
@@ -161,7 +161,7 @@ int cli_fail(const dra_error *err)
     return CLI_FAILED;
 }
 
-/* A letter of one to three bytes: those that cannot be shown are no longer. */
+/* The code of a letter of one to three bytes; longer ones can all be shown. */
 static unsigned number_of(const char *text, size_t n)
 {
     const unsigned char *p = (const unsigned char *)text;

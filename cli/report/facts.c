@@ -1,4 +1,5 @@
-/* Reading facts: objects of JSON become pairs, nested ones by joined keys, arrays as they are. */
+/* Reading facts: JSON objects become pairs of key and value. Keys of nested objects are joined;
+ * arrays stay text. */
 #include "facts.h"
 #include "io/memory.h"
 #include "io/model.h"
@@ -10,7 +11,7 @@ enum { PATH_TEXT = 4096, FILE_MOST = 1 << 24, DEPTH = 8, SETTINGS = 4096 };
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
-static cli_fact *find(const cli_facts *s, cli_fact_group group, const char *key)
+static cli_fact *find_fact(const cli_facts *s, cli_fact_group group, const char *key)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->all[i].group == group && strcmp(s->all[i].key, key) == 0) return &s->all[i];
@@ -19,14 +20,14 @@ static cli_fact *find(const cli_facts *s, cli_fact_group group, const char *key)
 
 const char *cli_facts_find(const cli_facts *s, cli_fact_group group, const char *key)
 {
-    const cli_fact *found = find(s, group, key);
+    const cli_fact *found = find_fact(s, group, key);
     return found ? found->value : NULL;
 }
 
-/* Values of one key, as of two files to read, are joined. */
-static void add(cli_facts *s, cli_fact_group group, const char *key, const char *value)
+/* Adds a fact; values of the same key are joined, such as the names of two data files. */
+static void add_fact(cli_facts *s, cli_fact_group group, const char *key, const char *value)
 {
-    cli_fact *to = find(s, group, key);
+    cli_fact *to = find_fact(s, group, key);
     if (to) {
         const size_t used = strlen(to->value);
         snprintf(to->value + used, sizeof to->value - used, ", %s", value);
@@ -47,9 +48,9 @@ static void add(cli_facts *s, cli_fact_group group, const char *key, const char 
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static const char *blanks(const char *p) { return p + strspn(p, " \t\r\n"); }
+static const char *skip_blanks(const char *p) { return p + strspn(p, " \t\r\n"); }
 
-/* What follows the text whose quote p points at; NULL: it has no end. */
+/* The end of the text whose opening quote is at p; NULL: it has none. */
 static const char *end_of_text(const char *p)
 {
     for (p++; *p && *p != '"'; p++)
@@ -57,7 +58,7 @@ static const char *end_of_text(const char *p)
     return *p ? p + 1 : NULL;
 }
 
-/* What follows a value; brackets are counted, not matched. */
+/* The end of a value; brackets are counted, not matched. */
 static const char *end_of_value(const char *p)
 {
     int depth = 0;
@@ -79,7 +80,7 @@ static const char *end_of_value(const char *p)
     return depth ? NULL : p;
 }
 
-/* Texts without their quotes, numbers in few digits, the rest without line breaks. */
+/* Copies a value: texts without quotes, numbers in few digits, the rest without line breaks. */
 static void copy_value(const char *p, const char *end, char value[1024])
 {
     size_t n = 0;
@@ -108,44 +109,44 @@ typedef struct reader {
     char           path[96]; /* keys that lead here */
 } reader;
 
-/* The hash of the file itself, which is no setting. */
+/* Whether the key is the file's own hash, which is not a setting. */
 static bool is_seal(const reader *r)
 {
     return r->group == CLI_FACT_TRAINING && strcmp(r->path, "hash") == 0;
 }
 
-/* An object; returns what follows it, NULL: it is none. */
+/* Reads an object; returns its end, NULL if there is no object. */
 static const char *read_object(reader *r, const char *p, int depth)
 {
     const size_t used = strlen(r->path);
     char         value[1024];
     if (*p != '{' || depth > DEPTH) return NULL;
-    p = blanks(p + 1);
+    p = skip_blanks(p + 1);
     while (*p == '"') {
         const char *end = end_of_text(p);
         if (!end) return NULL;
         snprintf(r->path + used, sizeof r->path - used, "%s%.*s", used ? "." : "",
                  (int)(end - p - 2), p + 1);
-        p = blanks(end);
+        p = skip_blanks(end);
         if (*p != ':') return NULL;
-        p = blanks(p + 1);
+        p = skip_blanks(p + 1);
         const bool nested = *p == '{';
         end = nested ? read_object(r, p, depth + 1) : end_of_value(p);
         if (!end) return NULL;
         if (!nested) {
             copy_value(p, end, value);
-            if (!is_seal(r)) add(r->to, r->group, r->path, value);
+            if (!is_seal(r)) add_fact(r->to, r->group, r->path, value);
         }
         r->path[used] = '\0';
-        p = blanks(end);
-        if (*p == ',') p = blanks(p + 1);
+        p = skip_blanks(end);
+        if (*p == ',') p = skip_blanks(p + 1);
     }
     return *p == '}' ? p + 1 : NULL;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* *text stays NULL where there is no such file. */
+/* *text stays NULL if there is no such file. */
 static dra_status read_file(const char *run, const char *name, char **text, dra_error *err)
 {
     char   path[PATH_TEXT];
@@ -161,14 +162,15 @@ static dra_status read_config(cli_facts *s, const char *run, const char *name, c
     reader           r = {s, group, ""};
     char            *text;
     const dra_status st = read_file(run, name, &text, err);
-    if (text) read_object(&r, blanks(text), 0);
+    if (text) read_object(&r, skip_blanks(text), 0);
     /* A seed of 0 is not written. */
-    if (text && group == CLI_FACT_TRAINING && !find(s, group, "seed")) add(s, group, "seed", "0");
+    if (text && group == CLI_FACT_TRAINING && !find_fact(s, group, "seed"))
+        add_fact(s, group, "seed", "0");
     free(text);
     return st;
 }
 
-/* The first start says how the run came to be; later ones are counted. */
+/* The first start tells how the run was created; later ones are counted. */
 static dra_status read_started(cli_facts *s, const char *run, dra_error *err)
 {
     char            *text;
@@ -178,11 +180,11 @@ static dra_status read_started(cli_facts *s, const char *run, dra_error *err)
     reader           r = {s, CLI_FACT_START, ""};
     for (const char *p = text; p && *p; lines++) {
         const char *end = strchr(p, '\n');
-        if (lines == 0) read_object(&r, blanks(p), 0);
+        if (lines == 0) read_object(&r, skip_blanks(p), 0);
         p = end ? end + 1 : p + strlen(p);
     }
     snprintf(count, sizeof count, "%zu", lines - 1);
-    if (lines > 1) add(s, CLI_FACT_START, "resumed (times)", count);
+    if (lines > 1) add_fact(s, CLI_FACT_START, "resumed (times)", count);
     free(text);
     return st;
 }
@@ -195,10 +197,10 @@ static dra_status read_sources(cli_facts *s, const char *run, dra_error *err)
         const char *end = strchr(p, '\n');
         cli_facts   one = {0};
         reader      r = {&one, CLI_FACT_DATA, ""};
-        read_object(&r, blanks(p), 0);
-        const cli_fact *option = find(&one, CLI_FACT_DATA, "option");
-        const cli_fact *value = find(&one, CLI_FACT_DATA, "value");
-        if (option && value) add(s, CLI_FACT_DATA, option->value, value->value);
+        read_object(&r, skip_blanks(p), 0);
+        const cli_fact *option = find_fact(&one, CLI_FACT_DATA, "option");
+        const cli_fact *value = find_fact(&one, CLI_FACT_DATA, "value");
+        if (option && value) add_fact(s, CLI_FACT_DATA, option->value, value->value);
         cli_facts_free(&one);
         p = end ? end + 1 : p + strlen(p);
     }

@@ -1,5 +1,5 @@
-/* A reader of JSON lines. Texts are unescaped in place: an escape is never shorter than what it
- * stands for. */
+/* A reader of JSON lines. Texts are unescaped in place: an escape is never shorter than its
+ * text. */
 #include "jsonl.h"
 
 #include <math.h>
@@ -10,12 +10,12 @@
 
 enum { DEPTH = 64 }; /* of nested values */
 
-static char *blanks(char *p) { return p + strspn(p, " \t\r\n"); }
+static char *skip_blanks(char *p) { return p + strspn(p, " \t\r\n"); }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Four hex digits at p; -1: they are none. */
-static int32_t hex4(const char *p)
+/* The number of four hex digits at p; -1: they are not hex digits. */
+static int32_t read_hex4(const char *p)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
     int32_t           x = 0;
@@ -38,14 +38,14 @@ static char *put_utf8(char *to, int32_t c)
     return to + n;
 }
 
-/* The character after \u, in one or two halves. *p moves past it. */
+/* Reads the character after \u, given by one or two surrogates. Moves *p past it. */
 static int32_t read_escape(char **p)
 {
-    int32_t c = hex4(*p);
+    int32_t c = read_hex4(*p);
     if (c < 0) return -1;
     *p += 4;
     if (c >= 0xd800 && c < 0xdc00 && (*p)[0] == '\\' && (*p)[1] == 'u') {
-        const int32_t low = hex4(*p + 2);
+        const int32_t low = read_hex4(*p + 2);
         if (low >= 0xdc00 && low < 0xe000) {
             *p += 6;
             return 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
@@ -54,7 +54,7 @@ static int32_t read_escape(char **p)
     return c == 0 || (c >= 0xd800 && c < 0xe000) ? 0xfffd : c;
 }
 
-/* The text whose quote p points at; returns what follows it, NULL: it has no end. */
+/* Reads the text whose opening quote is at p; returns its end, NULL if it has none. */
 static char *read_text(char *p, const char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -108,31 +108,31 @@ static char *read_word(char *p, cli_member *m)
     return NULL;
 }
 
-/* A key and its value; returns what follows them. */
+/* Reads a key and its value; returns their end. */
 static char *read_member(char *p, cli_member *m, int depth)
 {
     *m = (cli_member){.kind = CLI_MEMBER_OTHER};
     if (*p != '"') return NULL;
     p = read_text(p, &m->key);
-    if (!p || *(p = blanks(p)) != ':') return NULL;
-    return read_value(blanks(p + 1), m, depth);
+    if (!p || *(p = skip_blanks(p)) != ':') return NULL;
+    return read_value(skip_blanks(p + 1), m, depth);
 }
 
-/* Skips what is in brackets. */
+/* Skips a nested object or array. */
 static char *skip_nested(char *p, int depth)
 {
     const bool object = *p == '{';
     cli_member m;
     if (depth >= DEPTH) return NULL;
-    p = blanks(p + 1);
+    p = skip_blanks(p + 1);
     if (*p == (object ? '}' : ']')) return p + 1;
     for (;;) {
         p = object ? read_member(p, &m, depth + 1) : read_value(p, &m, depth + 1);
         if (!p) return NULL;
-        p = blanks(p);
+        p = skip_blanks(p);
         if (*p == (object ? '}' : ']')) return p + 1;
         if (*p != ',') return NULL;
-        p = blanks(p + 1);
+        p = skip_blanks(p + 1);
     }
 }
 
@@ -155,18 +155,18 @@ int cli_line_read(char *line, cli_member members[CLI_MEMBERS])
 {
     cli_member beyond;
     int        n = 0;
-    char      *p = blanks(line);
+    char      *p = skip_blanks(line);
     if (*p != '{') return -1;
-    p = blanks(p + 1);
-    if (*p == '}') return *blanks(p + 1) ? -1 : 0;
+    p = skip_blanks(p + 1);
+    if (*p == '}') return *skip_blanks(p + 1) ? -1 : 0;
     for (;;) {
         p = read_member(p, n < CLI_MEMBERS ? &members[n] : &beyond, 0);
         if (!p) return -1;
         if (n < CLI_MEMBERS) n++;
-        p = blanks(p);
-        if (*p == '}') return *blanks(p + 1) ? -1 : n;
+        p = skip_blanks(p);
+        if (*p == '}') return *skip_blanks(p + 1) ? -1 : n;
         if (*p != ',') return -1;
-        p = blanks(p + 1);
+        p = skip_blanks(p + 1);
     }
 }
 
@@ -175,16 +175,16 @@ int cli_list_read(char *list, const char **texts, int most)
     const char *beyond;
     int         n = 0;
     if (*list != '[') return -1;
-    char *p = blanks(list + 1);
+    char *p = skip_blanks(list + 1);
     if (*p == ']') return 0;
     for (;;) {
         if (*p != '"') return -1;
         p = read_text(p, n < most ? &texts[n] : &beyond);
         if (!p) return -1;
         n++;
-        p = blanks(p);
+        p = skip_blanks(p);
         if (*p == ']') return n;
         if (*p != ',') return -1;
-        p = blanks(p + 1);
+        p = skip_blanks(p + 1);
     }
 }

@@ -43,6 +43,7 @@ void   page_key(FILE *out, size_t i);              /* a short line in the colour
 
 /* Numbers of a series over steps; NaN: there are none. */
 double page_last(const cli_record *r, const char *name);
+double page_last_step(const cli_record *r);
 double page_least(const cli_record *r, const char *name);
 double page_end(const cli_record *r, const char *name); /* mean of its last tenth, 50 at most */
 double page_median(const cli_record *r, const char *name);

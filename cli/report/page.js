@@ -57,9 +57,9 @@ const quantile = (y, part) => {
 };
 
 // Scales: from numbers to places and back, and round numbers between.
-const scale = (lo, hi, from, to, log) => {
+const scale = (lo, hi, from, to, log, whole) => {
     const f = log ? Math.log : x => x, g = log ? Math.exp : x => x, a = f(lo), b = f(hi);
-    return {lo, hi, from, to, log, at: x => from + (f(x) - a) / (b - a) * (to - from),
+    return {lo, hi, from, to, log, whole, at: x => from + (f(x) - a) / (b - a) * (to - from),
         back: p => g(a + (p - from) / (to - from) * (b - a))};
 };
 const ticks = (s, room) => { // room: what a number takes
@@ -73,7 +73,8 @@ const ticks = (s, room) => { // room: what a number takes
         out.length = 0;
     }
     const raw = (s.hi - s.lo) / want, ten = 10 ** Math.floor(Math.log10(raw));
-    const step = ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
+    const round = ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
+    const step = s.whole ? Math.max(1, round) : round;
     for (let k = Math.ceil(s.lo / step - 1e-9); k * step <= s.hi + 1e-9 * step; k++)
         out.push(Number((k * step).toPrecision(12)));
     return out;
@@ -193,7 +194,7 @@ const draw = c => {
     c.xs = view.zoom[axis(c)] || [lo, hi > lo ? hi : lo + 1];
     const [y0, y1, log, cut] = fitY(c, c.all);
     sayCut(c, cut);
-    c.sx = scale(c.xs[0], c.xs[1], l, r, false);
+    c.sx = scale(c.xs[0], c.xs[1], l, r, false, axis(c) !== 'seconds');
     c.sy = scale(y0, y1, b, t, log);
     c.group.replaceChildren();
     drawAxes(c, c.group, c.sx, c.sy);

@@ -1,4 +1,4 @@
-/* Numbers over steps, and over tokens that were read, those of all runs in one chart. */
+/* Curves over steps and over tokens read, of all runs in one chart. */
 #include "page.h"
 #include "io/memory.h"
 
@@ -10,13 +10,13 @@ typedef struct curve {
     const char *name, *title, *unit; /* unit: the title of the y axis */
     const char *dots;                /* a second series, shown as points; NULL: none */
     bool        from_zero;
-    bool        smooth; /* shown by its means, and faintly as it is */
-    bool        robust; /* shown without the few that are far above the rest */
-    bool        events; /* shown only where it is not 0 all the time */
+    bool        smooth; /* shown smoothed, and faintly as it is */
+    bool        robust; /* shown without the few points far above the rest */
+    bool        events; /* shown only if it is not always 0 */
     bool        tokens; /* over tokens instead of steps */
 } curve;
 
-/* Names of the log that have a place and a title of their own. */
+/* Series of the log that have a chart and a title of their own. */
 static const curve known[] = {
     {"loss", "Loss", "loss", "eval_loss", .smooth = true, .robust = true},
     {"accuracy", "Accuracy", "share of right answers", "eval_accuracy", .from_zero = true,
@@ -31,7 +31,7 @@ static const curve known[] = {
     {"blend", "Blend", "share of the first memory", .from_zero = true},
 };
 
-/* What has another place on the page, or is no curve. */
+/* Series that are elsewhere on the page, or are not curves. */
 static const char *const elsewhere[] = {"eval_loss",     "best_loss",  "tokens",         "seconds",
                                         "eval_accuracy", "eval_error", "eval_perplexity"};
 
@@ -46,10 +46,10 @@ static bool is_known(const char *name)
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
-/* A mean of both sides, so that the line does not lag; weights halve within 0.7 % of the points:
+/* A two-sided mean, so that the line does not lag; weights halve within 0.7 % of the points:
  *     m_i = sum_j a^|i-j| y_j / sum_j a^|i-j|
- * Two passes add what is to the left and to the right. NULL: no memory. */
-static double *smooth(const cli_series *s)
+ * Two passes sum the points to the left and to the right. NULL: no memory. */
+static double *smooth_series(const cli_series *s)
 {
     const size_t n = s->n;
     const double a = exp2(-1 / fmax(1, 0.007 * (double)n));
@@ -83,11 +83,11 @@ typedef struct drawing { /* lines of one chart and what they borrow */
     size_t    n;
     double  **owned; /* two for each record */
     bool      any, dots;
-    double    scale; /* by which numbers are multiplied */
+    double    scale; /* factor of all numbers */
 } drawing;
 
-/* The numbers in the unit of the chart; NULL: no memory. */
-static double *scaled(const cli_series *s, double scale)
+/* The points in the unit of the chart; NULL: no memory. */
+static double *scale_series(const cli_series *s, double scale)
 {
     double *y = cli_room(s->n, sizeof *y);
     for (size_t i = 0; y && i < s->n; i++) y[i] = s->y[i] * scale;
@@ -101,8 +101,8 @@ static void collect_lines(const cli_record *r, size_t i, const curve *c, drawing
     const cli_series *s = cli_record_series(r, c->name, c->tokens);
     const cli_series *e = c->dots ? cli_record_series(r, c->dots, c->tokens) : NULL;
     double          **own = &d->owned[2 * i], *y = s ? s->y : NULL;
-    if (s && c->smooth && s->n >= MANY) own[0] = smooth(s);
-    if (s && d->scale != 1) y = own[1] = scaled(s, d->scale);
+    if (s && c->smooth && s->n >= MANY) own[0] = smooth_series(s);
+    if (s && d->scale != 1) y = own[1] = scale_series(s, d->scale);
     if (s && own[0]) d->lines[d->n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
     if (s && y)
         d->lines[d->n++] = (svg_line){
@@ -112,7 +112,7 @@ static void collect_lines(const cli_record *r, size_t i, const curve *c, drawing
     d->any = d->any || has_something(s, c->events);
 }
 
-/* Bytes are shown in units that people read. */
+/* The unit of a curve: bytes may become KiB, MiB or GiB. */
 static const char *unit_of(const cli_page *p, const curve *c, double *scale)
 {
     double most = 0;
@@ -127,7 +127,7 @@ static const char *unit_of(const cli_page *p, const curve *c, double *scale)
     return (const char *const[]){"bytes", "KiB", "MiB", "GiB"}[power];
 }
 
-/* Cross entropy, unless a run says that it minimises something else. */
+/* The unit of losses: nats, unless a run minimises something other than cross entropy. */
 static const char *unit_of_loss(const cli_page *p)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -176,7 +176,7 @@ static bool has_series(const cli_page *p, bool tokens)
     return false;
 }
 
-/* Those that have no place of their own, by the names the logs give them. */
+/* Writes the other series, by their names in the log. */
 static void write_others(const cli_page *p, bool tokens)
 {
     for (size_t i = 0; i < p->n; i++)
@@ -197,7 +197,7 @@ static void write_clock_row(FILE *out, const cli_series *s, const char *name, bo
     enum { MOST = 200 };
     const size_t n = s->n < MOST ? s->n : MOST;
     fprintf(out, " data-%s=\"", name);
-    for (size_t i = 0; i < n; i++) { /* evenly, the first and the last among them */
+    for (size_t i = 0; i < n; i++) { /* evenly spaced, including the first and the last */
         const size_t k = n > 1 ? i * (s->n - 1) / (n - 1) : 0;
         const double v = x ? s->x[k] : s->y[k];
         fprintf(out, "%s%.9g", i ? " " : "", isfinite(v) ? v : 0);
@@ -205,7 +205,7 @@ static void write_clock_row(FILE *out, const cli_series *s, const char *name, bo
     fputs("\"", out);
 }
 
-/* Steps in tokens and in seconds, so that curves can be drawn over these. */
+/* Writes tokens and seconds of each step, so that curves can be drawn over them. */
 static void write_clocks(const cli_page *p)
 {
     static const char *const names[] = {"tokens", "seconds"};

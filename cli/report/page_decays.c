@@ -1,12 +1,12 @@
-/* Half-lives of all decays of a run, layer below layer: where they are in the newest checkpoint and
- * where they were in the oldest. */
+/* Half-lives of all decays of a run, layer below layer: in the newest checkpoint and in the
+ * oldest. */
 #include "page.h"
 #include "io/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* How finely decays are told apart; models with many heads get fewer, wider bands. */
+/* How finely decays are grouped; models with many heads get fewer, wider bands. */
 typedef enum grain { BY_UNIT, BY_HEAD, BY_LAYER } grain;
 
 typedef struct band { /* decays that share a line of the chart */
@@ -15,7 +15,7 @@ typedef struct band { /* decays that share a line of the chart */
     double        lo, middle, hi, was; /* half-lives; was: the middle in the oldest checkpoint */
 } band;
 
-static bool belongs(grain g, const dra_gamma_row *a, const dra_gamma_row *b)
+static bool in_band(grain g, const dra_gamma_row *a, const dra_gamma_row *b)
 {
     if (a->layer != b->layer || a->by_data != b->by_data) return false;
     if (g == BY_LAYER) return true;
@@ -23,28 +23,29 @@ static bool belongs(grain g, const dra_gamma_row *a, const dra_gamma_row *b)
     return g == BY_HEAD || (a->param == b->param && a->unit == b->unit);
 }
 
-/* One for each kind of row, in their order; `bands` has room for all. */
+/* Finds the bands of all rows, in their order; `bands` has room for one each. */
 static size_t find_bands(grain g, const cli_decays *d, band *bands)
 {
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++) {
         size_t k = 0;
-        while (k < n && !belongs(g, &bands[k].like, &d->rows[i])) k++;
+        while (k < n && !in_band(g, &bands[k].like, &d->rows[i])) k++;
         if (k == n) bands[n++] = (band){.like = d->rows[i]};
     }
     return n;
 }
 
-/* The half-lives of a band; what is beyond all measure is drawn at an edge. */
+/* The half-lives of a band; infinite ones are drawn at an edge. */
 static size_t half_lives(grain g, const cli_decays *d, const dra_gamma_row *like, double *to)
 {
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++)
-        if (belongs(g, like, &d->rows[i])) to[n++] = fmin(fmax(d->rows[i].half_life, 1e-2), 1e8);
+        if (in_band(g, like, &d->rows[i])) to[n++] = fmin(fmax(d->rows[i].half_life, 1e-2), 1e8);
     return n;
 }
 
-static void measure(grain g, const cli_decays *now, const cli_decays *then, band *b, double *room)
+static void measure_band(grain g, const cli_decays *now, const cli_decays *then, band *b,
+                         double *room)
 {
     b->n = half_lives(g, now, &b->like, room);
     b->middle = page_sort(b->n, room);
@@ -161,7 +162,7 @@ static void write_spectrum(FILE *out, const cli_record *r, size_t i)
         grain  g = BY_UNIT;
         size_t n = find_bands(g, now, bands);
         while (n > MOST && g != BY_LAYER) n = find_bands(++g, now, bands);
-        for (size_t k = 0; k < n; k++) measure(g, now, then, &bands[k], room);
+        for (size_t k = 0; k < n; k++) measure_band(g, now, then, &bands[k], room);
         write_bands(out, r, i, bands, n);
         fputs("</svg>", out);
         write_table(out, now);

@@ -102,6 +102,28 @@ static bool is_one_seed(const cli_page *p)
     return true;
 }
 
+/* What runs of different lengths ended with says less about what they are. */
+static void write_lengths(const cli_page *p, const measure *m)
+{
+    const char *names[] = {"tokens", "step"};
+    for (size_t k = 0; k < COUNT(names); k++) {
+        double least = NAN, most = NAN;
+        char   a[32], b[32];
+        for (size_t i = 0; i < p->n; i++) {
+            const cli_record *r = &p->records[i];
+            if (!isfinite(end_of(r, m))) continue;
+            const double x = k ? page_last_step(r) : page_last(r, names[k]);
+            least = fmin(least, x);
+            most = fmax(most, x);
+        }
+        if (!isfinite(most)) continue;
+        if (most > 1.01 * least)
+            fprintf(p->out, " The runs are not equally long: %s to %s %s.", svg_number(least, a),
+                    svg_number(most, b), k ? "steps" : "tokens");
+        return;
+    }
+}
+
 static void write_several(const cli_page *p, const measure *m, size_t first, size_t second)
 {
     const cli_record *a = &p->records[first], *b = &p->records[second];
@@ -117,7 +139,9 @@ static void write_several(const cli_page *p, const measure *m, size_t first, siz
     fprintf(p->out, " (%.4f)%s,", y, is_one_seed(p) ? ", of one seed each" : "");
     write_cost(p->out, a);
     compare_cost(p->out, a, b);
-    fputs(".</p>\n", p->out);
+    fputs(".", p->out);
+    write_lengths(p, m);
+    fputs("</p>\n", p->out);
 }
 
 static void write_one(const cli_page *p, const measure *m, size_t i)
@@ -125,8 +149,12 @@ static void write_one(const cli_page *p, const measure *m, size_t i)
     const cli_record *r = &p->records[i];
     const cli_series *s = cli_record_series(r, m->series, false);
     const double      least = page_least(r, m->series), last = end_of(r, m);
+    size_t            first = 0, end = s->n;
+    while (end > 1 && !isfinite(s->y[end - 1])) end--;
+    while (first + 1 < end && !isfinite(s->y[first])) first++;
     fprintf(p->out, "<p class=\"finding\">The %s ended at <b>%.4f</b>", m->name, last);
-    if (s->n > 1 && isfinite(s->y[0])) fprintf(p->out, ", from %.4f at the start,", s->y[0]);
+    if (m == &measures[0]) fprintf(p->out, " at step %.0f", s->x[end - 1]);
+    if (first + 1 < end) fprintf(p->out, ", from %.4f at step %.0f,", s->y[first], s->x[first]);
     write_cost(p->out, r);
     if (m == &measures[0] && least < last) fprintf(p->out, "; the lowest was %.4f", least);
     fputs(".</p>\n", p->out);

@@ -159,7 +159,8 @@ static int64_t read_sample(const cli_record *r, dra_ids *ids)
 {
     const dra_model_config *c = dra_model_config_of(r->model);
     const char             *text = r->samples[r->n_samples - 1].text;
-    const dra_status        st = dra_encode(r->tokenizer, text, strlen(text), ids, NULL);
+    const dra_status st = dra_encode_as(r->tokenizer, text, strlen(text), DRA_ENCODE_BEGIN, ids,
+                                        NULL);
     cli_memory_note(st);
     if (st != DRA_OK) return 0;
     int64_t n = ids->n < TOKENS ? (int64_t)ids->n : TOKENS;

@@ -19,12 +19,12 @@ typedef struct chart { /* all rows of one probe, of all records */
     svg_bar           *bars;
     label             *labels, *groups, *about;
     size_t             n_models;
-    const cli_member **models; /* that are not runs on the page, in their order */
+    const cli_member **models; /* models that are not runs on the page, in their order */
 } chart;
 
 /* ---- what is said about a row ---------------------------------------------------------------- */
 
-static const cli_member *tried(const cli_probe *row, const char *key)
+static const cli_member *find_tried(const cli_probe *row, const char *key)
 {
     for (int i = 0; i < row->n_tried; i++)
         if (strcmp(row->tried[i].key, key) == 0) return &row->tried[i];
@@ -37,22 +37,22 @@ static bool is_same(const cli_member *a, const cli_member *b)
     return a->kind == CLI_MEMBER_TEXT ? strcmp(a->text, b->text) == 0 : a->number == b->number;
 }
 
-/* Whether all rows of the probe say the same here. */
+/* Whether all rows of the chart have this value. */
 static bool is_common(const chart *c, const cli_member *m)
 {
     for (size_t i = 0; i < c->n; i++)
-        if (!is_same(tried(c->rows[i], m->key), m)) return false;
+        if (!is_same(find_tried(c->rows[i], m->key), m)) return false;
     return true;
 }
 
-/* Rows are grouped by a length, or by how many tokens ago something was told. */
+/* The number that rows are grouped by: a length, or how many tokens ago something was told. */
 static const cli_member *group_of(const cli_probe *row)
 {
-    const cli_member *m = tried(row, "length");
-    return m ? m : tried(row, "tokens");
+    const cli_member *m = find_tried(row, "length");
+    return m ? m : find_tried(row, "tokens");
 }
 
-static void append(label to, const char *comma, const cli_member *m)
+static void append_label(label to, const char *comma, const cli_member *m)
 {
     const size_t used = strlen(to);
     comma = used ? comma : "";
@@ -62,7 +62,7 @@ static void append(label to, const char *comma, const cli_member *m)
         snprintf(to + used, LABEL - used, "%s%s %.6g", comma, m->key, m->number);
 }
 
-/* What differs between rows; all of it where there is one row. */
+/* Labels a row by the options in which rows differ, or by all of them if there is one row. */
 static void write_label(const chart *c, size_t i)
 {
     const cli_probe  *row = c->rows[i];
@@ -70,36 +70,17 @@ static void write_label(const chart *c, size_t i)
     for (int k = 0; k < row->n_tried; k++) {
         const cli_member *m = &row->tried[k];
         if (c->n > 1 && is_common(c, m)) continue;
-        append(c->about[i], ", ", m);
-        if (m != group) append(c->labels[i], ", ", m);
+        append_label(c->about[i], ", ", m);
+        if (m != group) append_label(c->labels[i], ", ", m);
     }
     if (!c->labels[i][0]) snprintf(c->labels[i], LABEL, "%s", c->p->records[c->record[i]].name);
     if (!c->about[i][0]) snprintf(c->about[i], LABEL, "%s", c->labels[i]);
     if (!group) return;
     if (group->kind == CLI_MEMBER_TEXT) snprintf(c->groups[i], LABEL, "%s ", group->key);
-    append(c->groups[i], "", group);
+    append_label(c->groups[i], "", group);
 }
 
 /* ---- chance and counts ----------------------------------------------------------------------- */
-
-/* Tasks of dra probe whose answers are drawn from alphabets of the same size: a right guess of all
- * symbols of an answer. The first 10 tokens of a vocabulary are in none. */
-static double task_chance(const cli_probe *row)
-{
-    static const struct {
-        const char *task, *symbols;
-        int         alphabets;
-    } tasks[] = {{"recall", NULL, 2}, {"copy", "symbols", 1}, {"needle", "symbols", 2}};
-    const cli_member *vocab = tried(row, "vocab");
-    for (size_t i = 0; vocab && i < COUNT(tasks); i++) {
-        const cli_member *symbols = tasks[i].symbols ? tried(row, tasks[i].symbols) : NULL;
-        const double      size = floor((vocab->number - 10) / tasks[i].alphabets);
-        if (strcmp(row->name, tasks[i].task) != 0 || !(size >= 1)) continue;
-        if (tasks[i].symbols && !symbols) continue;
-        return pow(1 / size, symbols ? symbols->number : 1);
-    }
-    return NAN;
-}
 
 static bool is_share(const cli_probe *row)
 {
@@ -107,13 +88,12 @@ static bool is_share(const cli_probe *row)
            row->value.number <= 1;
 }
 
-/* One for the chart, where its rows agree within 2 %. */
+/* The chance level of the chart, if its rows agree within 2 %. */
 static double find_chance(const chart *c)
 {
     double lo = NAN, hi = NAN;
     for (size_t i = 0; i < c->n; i++) {
-        const double given = c->rows[i]->chance;
-        const double x = isfinite(given) ? given : task_chance(c->rows[i]);
+        const double x = c->rows[i]->chance;
         if (!isfinite(x)) return NAN;
         lo = fmin(lo, x);
         hi = fmax(hi, x);
@@ -135,7 +115,7 @@ static void find_interval(svg_bar *b)
 
 /* ---- colours and order ----------------------------------------------------------------------- */
 
-/* The run that a row is about; n: it names a model that is none of them. */
+/* The run that a row is about; n: it names a model that is not on the page. */
 static size_t run_of(const cli_page *p, size_t record, const cli_member *model)
 {
     size_t i = 0;
@@ -155,16 +135,16 @@ static void find_models(chart *c)
 {
     for (size_t i = 0; i < c->p->n; i++)
         for (size_t k = 0; k < c->p->records[i].n_probes; k++) {
-            const cli_member *m = tried(&c->p->records[i].probes[k], "model");
+            const cli_member *m = find_tried(&c->p->records[i].probes[k], "model");
             if (run_of(c->p, i, m) == c->p->n && place_of(c, m) == c->n_models)
                 c->models[c->n_models++] = m;
         }
 }
 
-/* A model has the colour of the run of its name, else one after those of all runs. */
+/* A model has the colour of its run; other models have colours after those of the runs. */
 static size_t colour_of(const chart *c, size_t record, const cli_probe *row)
 {
-    const cli_member *model = tried(row, "model");
+    const cli_member *model = find_tried(row, "model");
     const size_t      run = run_of(c->p, record, model);
     size_t            runs = 0;
     if (run < c->p->n) return run;
@@ -172,7 +152,7 @@ static size_t colour_of(const chart *c, size_t record, const cli_probe *row)
     return runs + place_of(c, model);
 }
 
-/* Rows of one group are next to each other, groups by their first row; numbers by their size. */
+/* The order of rows: groups stay together in the order of their first row; numbers ascend. */
 static bool comes_after(const cli_probe *a, const cli_probe *b)
 {
     const cli_member *x = group_of(a), *y = group_of(b);
@@ -180,7 +160,7 @@ static bool comes_after(const cli_probe *a, const cli_probe *b)
     return x->number > y->number;
 }
 
-static void move(chart *c, size_t from, size_t to)
+static void move_row(chart *c, size_t from, size_t to)
 {
     for (; from > to; from--) {
         const cli_probe *row = c->rows[from];
@@ -197,17 +177,17 @@ static void sort_rows(chart *c)
     for (size_t i = 1; i < c->n; i++) {
         size_t to = i;
         while (to > 0 && comes_after(c->rows[to - 1], c->rows[i])) to--;
-        for (size_t k = 0; to == i && k + 1 < i; k++) /* texts: after the last of its group */
+        for (size_t k = 0; to == i && k + 1 < i; k++) /* texts: behind the last row of the group */
             if (is_same(group_of(c->rows[k]), group_of(c->rows[i])) &&
                 !is_same(group_of(c->rows[k + 1]), group_of(c->rows[i])))
                 to = k + 1;
-        move(c, i, to);
+        move_row(c, i, to);
     }
 }
 
 /* ---- charts ---------------------------------------------------------------------------------- */
 
-static void collect(chart *c)
+static void collect_rows(chart *c)
 {
     c->n = 0;
     for (size_t i = 0; i < c->p->n; i++)
@@ -223,7 +203,7 @@ static void collect(chart *c)
 static void write_chart(chart *c)
 {
     bool shares = true, counted = false;
-    collect(c);
+    collect_rows(c);
     for (size_t i = 0; i < c->n; i++) {
         c->labels[i][0] = c->groups[i][0] = c->about[i][0] = '\0';
         write_label(c, i);

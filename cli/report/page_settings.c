@@ -1,12 +1,12 @@
-/* Settings of the runs: a line that they share, and a table of all. */
+/* Settings of the runs: a line of those that all share, and a table of all. */
 #include "page.h"
 
 #include <string.h>
 
 /* ---- what runs share ------------------------------------------------------------------------- */
 
-/* The value that all folders have; NULL: they differ, or none is known. */
-static const char *shared(const cli_page *p, cli_fact_group group, const char *key)
+/* The value that all folders share; NULL: they differ, or none is known. */
+static const char *shared_value(const cli_page *p, cli_fact_group group, const char *key)
 {
     const char *value = NULL;
     for (size_t i = 0; i < p->n; i++) {
@@ -30,7 +30,7 @@ static void write_fact(FILE *out, bool *any, const char *before, const char *tex
     *any = true;
 }
 
-/* The first start where there are several dates. */
+/* The date of the first start if there are several. */
 static const char *first_date(const cli_page *p)
 {
     const char *first = NULL;
@@ -48,10 +48,10 @@ static void write_command(FILE *out, const char *text)
     fputs("</code></p>\n", out);
 }
 
-/* One command is shown, several are folded. */
+/* Writes the commands; several are folded. */
 static void write_commands(const cli_page *p)
 {
-    const char *same = shared(p, CLI_FACT_START, "command");
+    const char *same = shared_value(p, CLI_FACT_START, "command");
     bool        open = false;
     if (same) {
         fputs("<p class=\"command\">", p->out);
@@ -73,13 +73,13 @@ static void write_commands(const cli_page *p)
 void page_facts(const cli_page *p)
 {
     bool        any = false;
-    const char *threads = shared(p, CLI_FACT_START, "threads");
+    const char *threads = shared_value(p, CLI_FACT_START, "threads");
     write_fact(p->out, &any, "", first_date(p), "");
-    write_fact(p->out, &any, "", shared(p, CLI_FACT_START, "processor"), "");
+    write_fact(p->out, &any, "", shared_value(p, CLI_FACT_START, "processor"), "");
     write_fact(p->out, &any, "", threads,
                threads && strcmp(threads, "1") == 0 ? " thread" : " threads");
-    write_fact(p->out, &any, "", shared(p, CLI_FACT_START, "level"), "");
-    write_fact(p->out, &any, "seed ", shared(p, CLI_FACT_TRAINING, "seed"), "");
+    write_fact(p->out, &any, "", shared_value(p, CLI_FACT_START, "level"), "");
+    write_fact(p->out, &any, "seed ", shared_value(p, CLI_FACT_TRAINING, "seed"), "");
     if (any) fputs("</p>\n", p->out);
     write_commands(p);
 }
@@ -102,7 +102,8 @@ static size_t count_folders(const cli_page *p)
     return n;
 }
 
-/* Of several runs each value has the name of its own, which a narrow screen shows before it. */
+/* Writes a value; with several runs also the name of its run, which narrow screens show before
+ * it. */
 static void write_value(FILE *out, const char *run, const char *value)
 {
     fputs(run ? "<td data-label=\"" : "<td", out);
@@ -115,7 +116,7 @@ static void write_value(FILE *out, const char *run, const char *value)
     fputs("</td>", out);
 }
 
-/* One row; a value that all share is written once, over all columns. */
+/* Writes a row; a value that all runs share is written once, over all columns. */
 static void write_row(const cli_page *p, const cli_fact *s, bool same)
 {
     const size_t n = count_folders(p);
@@ -135,7 +136,8 @@ static void write_row(const cli_page *p, const cli_fact *s, bool same)
     fputs("</tr>\n", p->out);
 }
 
-/* Rows of a group that are the same in all runs, or those that are not; returns how many. */
+/* Writes, or only counts, the rows of a group that are the same in all runs, or those that
+ * differ. */
 static size_t write_group(const cli_page *p, cli_fact_group group, bool same, bool count)
 {
     size_t n = 0;
@@ -143,7 +145,7 @@ static size_t write_group(const cli_page *p, cli_fact_group group, bool same, bo
         for (size_t k = 0; k < p->records[i].settings.n; k++) {
             const cli_fact *s = &p->records[i].settings.all[k];
             if (s->group != group || !is_first(p, i, s)) continue;
-            if ((shared(p, group, s->key) != NULL) != same) continue;
+            if ((shared_value(p, group, s->key) != NULL) != same) continue;
             n++;
             if (!count) write_row(p, s, same);
         }

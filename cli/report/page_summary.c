@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- numbers of series ----------------------------------------------------------------------- */
 
@@ -35,7 +36,7 @@ double page_least(const cli_record *r, const char *name)
     return least;
 }
 
-/* The middle one, which neither a first step that compiles nor a pause moves. */
+/* The median, which neither a first step that compiles nor a pause changes. */
 double page_median(const cli_record *r, const char *name)
 {
     const cli_series *s = cli_record_series(r, name, false);
@@ -49,7 +50,7 @@ double page_median(const cli_record *r, const char *name)
     return middle;
 }
 
-static double last_step(const cli_record *r)
+double page_last_step(const cli_record *r)
 {
     double last = NAN;
     for (size_t i = 0; i < r->n_series; i++)
@@ -69,17 +70,23 @@ bool page_is_run(const cli_record *r) { return r->model || r->n_series || !r->n_
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* "gru + append, 4 x 128, 4 heads". */
+static const char *memory_name(const dra_memory_config *m)
+{
+    const char *name = m->own ? m->own->name : m->memory ? m->memory : "append";
+    return strcmp(name, "append") == 0 ? "attention" : name;
+}
+
+/* "gru + attention, 4 x 128, 4 heads". */
 static void write_model(FILE *out, const dra_model *m)
 {
     const dra_model_config *c = dra_model_config_of(m);
     for (int i = 0; i < c->mixers; i++) {
         const dra_mixer_config *x = &c->mixer[i];
         fputs(i ? " + " : "", out);
-        svg_text(out, x->a.memory ? x->a.memory : x->a.own ? x->a.own->name : "append");
+        svg_text(out, memory_name(&x->a));
         if (x->blend == DRA_BLEND_NONE) continue;
         fputs("/", out);
-        svg_text(out, x->b.memory ? x->b.memory : x->b.own ? x->b.own->name : "append");
+        svg_text(out, memory_name(&x->b));
     }
     fprintf(out, ", %lld × %lld, %lld head%s", (long long)c->depth, (long long)c->dim,
             (long long)c->heads, c->heads == 1 ? "" : "s");
@@ -95,18 +102,18 @@ static void write_model_cell(FILE *out, const cli_record *r)
     fputs("</td>", out);
 }
 
-static double parameters(const cli_record *r)
+static double param_count(const cli_record *r)
 {
     return r->model ? (double)dra_model_param_count(r->model) : NAN;
 }
-static double tokens(const cli_record *r) { return page_last(r, "tokens"); }
+static double last_tokens(const cli_record *r) { return page_last(r, "tokens"); }
 static double last_loss(const cli_record *r) { return page_last(r, "loss"); }
 static double mean_loss(const cli_record *r) { return page_end(r, "loss"); }
 static double last_eval(const cli_record *r) { return page_last(r, "eval_loss"); }
 static double best_eval(const cli_record *r) { return page_least(r, "eval_loss"); }
-static double speed(const cli_record *r) { return page_median(r, "tokens_per_second"); }
-static double seconds(const cli_record *r) { return page_last(r, "seconds"); }
-static double skipped(const cli_record *r) { return page_last(r, "skipped"); }
+static double median_speed(const cli_record *r) { return page_median(r, "tokens_per_second"); }
+static double last_seconds(const cli_record *r) { return page_last(r, "seconds"); }
+static double last_skipped(const cli_record *r) { return page_last(r, "skipped"); }
 
 static const char *loss_text(double x, char text[32])
 {
@@ -119,18 +126,23 @@ typedef struct column {
     const char *name;
     double (*value)(const cli_record *r);
     const char *(*text)(double x, char text[32]);
-    bool not_zero; /* left out where it is 0 in all runs */
+    bool not_zero; /* left out if it is 0 in all runs */
 } column;
 
 static const column columns[] = {
-    {"parameters", parameters, svg_number}, {"steps", last_step, svg_number},
-    {"tokens", tokens, svg_number},         {"last loss", last_loss, loss_text},
-    {"mean at end", mean_loss, loss_text},  {"last eval", last_eval, loss_text},
-    {"best eval", best_eval, loss_text},    {"tokens/s", speed, svg_number},
-    {"time", seconds, page_time},           {"skipped", skipped, svg_number, .not_zero = true},
+    {"parameters", param_count, svg_number},
+    {"steps", page_last_step, svg_number},
+    {"tokens", last_tokens, svg_number},
+    {"last loss", last_loss, loss_text},
+    {"mean at end", mean_loss, loss_text},
+    {"last eval", last_eval, loss_text},
+    {"best eval", best_eval, loss_text},
+    {"tokens/s", median_speed, svg_number},
+    {"time", last_seconds, page_time},
+    {"skipped", last_skipped, svg_number, .not_zero = true},
 };
 
-/* A column that would be empty is none. */
+/* Whether a column is shown: not if it would be empty. */
 static bool is_shown(const cli_page *p, const column *c)
 {
     for (size_t i = 0; i < p->n; i++) {

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 128, ROWS = CLI_PLOT_ROWS - 1, HIGH = 4 * ROWS }; /* columns; rows; dots */
+enum { MOST = 128, ROWS = CLI_PLOT_ROWS - 2, HIGH = 4 * ROWS }; /* columns; rows; dots */
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
@@ -16,7 +16,7 @@ typedef struct scale {
 
 typedef unsigned char cells[ROWS][MOST];
 
-/* The mean of the numbers that belong to a column of dots; NaN: there are none yet. */
+/* The mean of the numbers in a column of dots; NaN: there are none yet. */
 static double column_mean(const cli_plot *p, size_t wide, size_t column)
 {
     const size_t from = column * p->all / wide;
@@ -44,7 +44,7 @@ static scale find_scale(int n, const cli_plot *plots, size_t wide, bool from_zer
     return s;
 }
 
-static int height(const scale *s, double y)
+static int dot_height(const scale *s, double y)
 {
     return (int)lrint(fmax(0, fmin(1, (y - s->lo) / (s->hi - s->lo))) * (HIGH - 1));
 }
@@ -58,21 +58,21 @@ static void set_dot(cells to, size_t x, int y)
     to[down / 4][x / 2] |= bits[down % 4][x % 2];
 }
 
-/* Neighbours are joined by a vertical line. */
+/* Draws a curve; neighbouring dots are joined by a vertical line. */
 static void draw_curve(const cli_plot *p, const scale *s, cells to)
 {
     int before = -1;
     for (size_t c = 0; c < s->wide; c++) {
         const double mean = column_mean(p, s->wide, c);
         if (!isfinite(mean)) continue;
-        const int y = height(s, mean), step = y < before ? 1 : -1;
+        const int y = dot_height(s, mean), step = y < before ? 1 : -1;
         set_dot(to, c, y);
         for (int k = y; before >= 0 && k != before; k += step) set_dot(to, c, k);
         before = y;
     }
 }
 
-/* U+2800 and the dots. */
+/* Writes a cell as UTF-8: U+2800 plus the dots. */
 static void put_cell(char *text, unsigned char dots)
 {
     text[0] = (char)0xe2;
@@ -91,11 +91,26 @@ static void write_label(char label[16], double x)
     snprintf(label, 16, x < 999.5 || x >= 1e6 ? "%.3g" : "%.0f", x);
 }
 
-/* Columns of a curve: the labels take 10, the line between two curves 3. */
+/* Columns of each curve: labels take 10, the line between two curves 3. */
 static int columns_of(const cli_status *s, int n)
 {
     const int columns = ((int)cli_width(s->out) - 14) / n - (n > 1 ? 3 : 0);
     return columns < 4 ? 4 : columns > MOST ? MOST : columns;
+}
+
+/* "0            step 250            500": both ends and, if there is room, the middle. */
+static void write_scale(cli_status *s, const cli_plot *p, int columns)
+{
+    char      from[24], middle[60], to[24];
+    const int a = snprintf(from, sizeof from, "%lld", (long long)p->from);
+    const int m = snprintf(middle, sizeof middle, "%.20s %lld", p->unit,
+                           (long long)(p->from + (p->to - p->from) / 2));
+    const int b = snprintf(to, sizeof to, "%lld", (long long)p->to);
+    const int left = (columns - m) / 2 - a, right = columns - a - left - m - b;
+    if (left > 0 && right > 0)
+        cli_status_row(s, "          %s%*s%s%*s%s", from, left, "", middle, right, "", to);
+    else
+        cli_status_row(s, "          %s%*s%s", from, columns - a - b, "", to);
 }
 
 void cli_plots(cli_status *s, int n, const cli_plot *plots, bool from_zero)
@@ -115,4 +130,5 @@ void cli_plots(cli_status *s, int n, const cli_plot *plots, bool from_zero)
         cli_status_row(s, "  %6s │%s%s%s", label, text[0], n > 1 ? "  │" : "",
                        n > 1 ? text[1] : "");
     }
+    if (n == 1 && plots[0].unit) write_scale(s, &plots[0], columns);
 }

@@ -9,8 +9,8 @@
 
 enum { LOG_MOST = 1 << 30, PATH_TEXT = 4096 };
 
-/* The array with room for one more after n: twice as large where it is full. NULL: no memory. */
-static void *grown(void *array, size_t n, size_t size)
+/* The array with room for one more after n; doubled if it is full. NULL: no memory. */
+static void *grow_array(void *array, size_t n, size_t size)
 {
     if (n & (n - 1)) return array; /* sizes are powers of 2 */
     return realloc(array, (n ? 2 * n : 1) * size);
@@ -18,7 +18,7 @@ static void *grown(void *array, size_t n, size_t size)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Which series it is; n_series: none yet. */
+/* The index of a series; n_series: there is none yet. */
 static size_t find_series(const cli_record *r, const char *name, bool tokens)
 {
     size_t i = 0;
@@ -38,15 +38,15 @@ static bool add_point(cli_record *r, const char *name, bool tokens, double x, do
 {
     const size_t i = find_series(r, name, tokens);
     if (i == r->n_series) {
-        cli_series *all = grown(r->series, i, sizeof *all);
+        cli_series *all = grow_array(r->series, i, sizeof *all);
         if (!all) return false;
         r->series = all;
         r->series[r->n_series++] = (cli_series){.name = name, .tokens = tokens};
     }
     cli_series *s = &r->series[i];
-    double     *xs = grown(s->x, s->n, sizeof *xs);
+    double     *xs = grow_array(s->x, s->n, sizeof *xs);
     if (xs) s->x = xs;
-    double *ys = grown(s->y, s->n, sizeof *ys);
+    double *ys = grow_array(s->y, s->n, sizeof *ys);
     if (ys) s->y = ys;
     if (!xs || !ys) return false;
     s->x[s->n] = x;
@@ -54,7 +54,8 @@ static bool add_point(cli_record *r, const char *name, bool tokens, double x, do
     return true;
 }
 
-static const cli_member *find(const cli_member *m, int n, const char *key, cli_member_kind kind)
+static const cli_member *find_member(const cli_member *m, int n, const char *key,
+                                     cli_member_kind kind)
 {
     for (int i = 0; i < n; i++)
         if (m[i].kind == kind && strcmp(m[i].key, key) == 0) return &m[i];
@@ -63,13 +64,13 @@ static const cli_member *find(const cli_member *m, int n, const char *key, cli_m
 
 /* ---- probes ---------------------------------------------------------------------------------- */
 
-/* What the bar of a row shows: its accuracy, score or loss, else its last number. */
+/* The number that the bar of a row shows: its accuracy, score or loss, else its last number. */
 static const cli_member *probe_value(const cli_member *m, int n)
 {
     static const char *const names[] = {"accuracy", "score", "loss"};
     const cli_member        *last = NULL;
     for (size_t i = 0; i < COUNT(names); i++) {
-        const cli_member *found = find(m, n, names[i], CLI_MEMBER_NUMBER);
+        const cli_member *found = find_member(m, n, names[i], CLI_MEMBER_NUMBER);
         if (found) return isfinite(found->number) ? found : NULL;
     }
     for (int i = 0; i < n; i++)
@@ -77,11 +78,11 @@ static const cli_member *probe_value(const cli_member *m, int n)
     return last;
 }
 
-/* The first of some names that has a number; NaN: none. */
+/* The number of the first of some names that has one; NaN: none. */
 static double number_of(const cli_member *m, int n, const char *const *names)
 {
     for (; *names; names++) {
-        const cli_member *found = find(m, n, *names, CLI_MEMBER_NUMBER);
+        const cli_member *found = find_member(m, n, *names, CLI_MEMBER_NUMBER);
         if (found) return found->number;
     }
     return NAN;
@@ -94,7 +95,7 @@ static bool add_probe(cli_record *r, const char *name, const cli_member *m, int 
         r->broken++;
         return true;
     }
-    cli_probe *all = grown(r->probes, r->n_probes, sizeof *all);
+    cli_probe *all = grow_array(r->probes, r->n_probes, sizeof *all);
     if (!all) return false;
     r->probes = all;
     cli_probe *p = &r->probes[r->n_probes++];
@@ -117,10 +118,10 @@ static bool add_line(cli_record *r, char *line)
 {
     cli_member        m[CLI_MEMBERS];
     const int         n = cli_line_read(line, m);
-    const cli_member *place = find(m, n, "position", CLI_MEMBER_NUMBER);
-    const cli_member *step = place ? place : find(m, n, "step", CLI_MEMBER_NUMBER);
-    const cli_member *probe = find(m, n, "probe", CLI_MEMBER_TEXT);
-    const cli_member *sample = find(m, n, "sample", CLI_MEMBER_TEXT);
+    const cli_member *place = find_member(m, n, "position", CLI_MEMBER_NUMBER);
+    const cli_member *step = place ? place : find_member(m, n, "step", CLI_MEMBER_NUMBER);
+    const cli_member *probe = find_member(m, n, "probe", CLI_MEMBER_TEXT);
+    const cli_member *sample = find_member(m, n, "sample", CLI_MEMBER_TEXT);
     r->lines++;
     if (probe) return add_probe(r, probe->text, m, n);
     if (!step || !isfinite(step->number)) {
@@ -128,7 +129,7 @@ static bool add_line(cli_record *r, char *line)
         return true;
     }
     if (sample) {
-        cli_sample *all = grown(r->samples, r->n_samples, sizeof *all);
+        cli_sample *all = grow_array(r->samples, r->n_samples, sizeof *all);
         if (!all) return false;
         r->samples = all;
         r->samples[r->n_samples++] = (cli_sample){step->number, sample->text};
@@ -147,7 +148,7 @@ static dra_status read_log(cli_record *r, const char *path, char **text, dra_err
     if (st != DRA_OK) return st;
     for (char *line = *text, *end = *text + bytes; line < end;) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
-        if (!stop) stop = end; /* there is a 0 */
+        if (!stop) stop = end; /* the final 0 */
         *stop = '\0';
         if (line[strspn(line, " \t\r")] && !add_line(r, line))
             return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
@@ -205,7 +206,7 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     if (st == DRA_OK && model) {
         const dra_status read = cli_record_model(r, err);
         if (read == DRA_ERR_MEMORY) return read;
-        /* Without a model, or with a damaged one, the rest of the page is worth having. */
+        /* Without a model, or with a damaged one, the rest of the page is still useful. */
         if (read == DRA_ERR_FILE && is_there(path, "model.safetensors")) return read;
         if (read != DRA_OK) snprintf(r->note, sizeof r->note, "%s", err->text);
     }

@@ -1,4 +1,4 @@
-/* What all drawings share: text, numbers, scales, axes. */
+/* The parts of all drawings: text, numbers, scales, axes. */
 #include "svg.h"
 
 #include <math.h>
@@ -6,8 +6,8 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Bytes of the UTF-8 letter at p; 0: there is none. */
-static size_t letter(const unsigned char *p)
+/* Bytes of the UTF-8 letter at p; 0: it is malformed or a control sign. */
+static size_t letter_bytes(const unsigned char *p)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const size_t n = *p < 0x80 ? 1 : *p >> 5 == 6 ? 2 : *p >> 4 == 14 ? 3 : *p >> 3 == 30 ? 4 : 0;
@@ -26,7 +26,7 @@ void svg_text_cut(FILE *out, const char *text, size_t most)
 {
     const unsigned char *p = (const unsigned char *)text;
     for (size_t i = 0; *p; i++) {
-        const size_t n = letter(p);
+        const size_t n = letter_bytes(p);
         if (i == most) {
             fputs("\u2026", out);
             return;
@@ -76,10 +76,14 @@ double svg_at(const svg_scale *s, double x)
 }
 
 /* 1, 2 or 5 times a power of 10, so that about SVG_WANT of them fill the span. */
-static double tick_step(double span)
+static double tick_step(const svg_scale *s)
 {
-    const double raw = span / SVG_WANT, ten = pow(10, floor(log10(raw)));
-    return ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
+    const double raw = (s->hi - s->lo) / SVG_WANT, ten = pow(10, floor(log10(raw)));
+    const double step = ten * (raw <= 1.4 * ten   ? 1
+                               : raw <= 2.8 * ten ? 2
+                               : raw <= 7 * ten   ? 5
+                                                  : 10);
+    return s->whole ? fmax(1, step) : step;
 }
 
 static void fit_log(svg_scale *s, bool round)
@@ -102,14 +106,14 @@ void svg_scale_fit(svg_scale *s, bool round)
         fit_log(s, round);
         return;
     }
-    for (int i = 0; round && i < 3; i++) { /* a wider range may have wider steps */
-        const double step = tick_step(s->hi - s->lo);
+    for (int i = 0; round && i < 3; i++) { /* a wider range may need wider steps */
+        const double step = tick_step(s);
         s->lo = step * floor(s->lo / step + 1e-9);
         s->hi = step * ceil(s->hi / step - 1e-9);
     }
 }
 
-/* Powers of ten, and where these are few, 2 and 5 times them. */
+/* Ticks at powers of ten and, if these are few, at 2 and 5 times them. */
 static int log_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 {
     static const double more[] = {1, 2, 5};
@@ -128,7 +132,7 @@ static int log_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 int svg_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 {
     if (s->log) return log_ticks(s, ticks);
-    const double step = tick_step(s->hi - s->lo);
+    const double step = tick_step(s);
     int          n = 0;
     for (double k = ceil(s->lo / step - 1e-9); k * step <= s->hi + 1e-9 * step && n < SVG_TICKS;
          k++)

@@ -26,7 +26,7 @@ const char *svg_colour(size_t i, char text[32]);
 
 typedef struct svg_scale { /* maps numbers lo..hi to from..to */
     double lo, hi, from, to;
-    bool   log;
+    bool   log, whole; /* whole: its numbers count something, and so do its ticks */
 } svg_scale;
 
 double svg_at(const svg_scale *s, double x);

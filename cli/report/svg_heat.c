@@ -1,12 +1,12 @@
-/* Maps: cells by the strength of their colour, labels of rows and columns, a bar of the colours.
- * What rows are is written above their labels, as charts of lines have it. */
+/* Heat maps: cells by the strength of their colour, labels of rows and columns, a bar of the
+ * colours. The title of the rows is written above their labels, as in line charts. */
 #include "svg.h"
 #include "options/term.h"
 
 #include <math.h>
 
 enum { LEVELS = 16, LEFT = 46, RIGHT = 336, TOP = 24, LETTER = 12, TALLEST = 330 };
-enum { COLUMNS = 4 }; /* of a label: letters of East Asia take two */
+enum { COLUMNS = 4 }; /* width of a label; East Asian letters take two */
 
 /* Cells of one level make one path; those near 0 are left out. */
 static void write_level(FILE *out, const svg_map *m, int level)
@@ -36,7 +36,7 @@ static const char *label_of(const svg_map *m,
     return text;
 }
 
-/* How many letters of a label there is room for. */
+/* How many letters of a label fit. */
 static size_t letters_that_fit(const char *text)
 {
     size_t letters = 0, columns = 0;
@@ -59,7 +59,7 @@ static void write_label(FILE *out, const char *text)
     fputs("</text>", out);
 }
 
-/* As many as there is room for. */
+/* Every how many rows a label has room. */
 static int64_t stride_of(double size) { return size >= LETTER ? 1 : (int64_t)ceil(LETTER / size); }
 
 static void write_labels(FILE *out, const svg_map *m, double wide, double high, double bottom)
@@ -78,7 +78,7 @@ static void write_labels(FILE *out, const svg_map *m, double wide, double high, 
     fputs("\n", out);
 }
 
-/* Room for the labels of columns, which are written upwards. */
+/* The height of the labels of columns, which are written upwards. */
 static double label_height(const svg_map *m)
 {
     size_t most = 1;
@@ -98,7 +98,7 @@ static void write_names(FILE *out, const svg_map *m, double under)
             (LEFT + RIGHT) / 2, under + 12, m->columns_name, TOP - 10, m->rows_name);
 }
 
-/* From 0 to 1, in the steps the cells have. */
+/* Writes the bar of colours from 0 to 1, in the steps of the cells. */
 static void write_colours(FILE *out, const svg_map *m, double y)
 {
     enum { FROM = 190 };
@@ -119,8 +119,8 @@ static void write_colours(FILE *out, const svg_map *m, double y)
             m->root ? "0.25" : "0.5", RIGHT, y + 25);
 }
 
-/* In words: the strongest cell. */
-static void describe(FILE *out, const svg_map *m)
+/* Describes the map in words by its strongest cell. */
+static void describe_map(FILE *out, const svg_map *m)
 {
     int64_t row = 0, column = 0;
     char    a[32], b[32];
@@ -140,12 +140,12 @@ static void describe(FILE *out, const svg_map *m)
 void svg_heat(FILE *out, const svg_map *m)
 {
     const double wide = (double)(RIGHT - LEFT) / (double)m->columns;
-    /* Rows have room for their labels where there are not too many. */
+    /* Rows are high enough for their labels if there are not too many. */
     const double high = fmin(fmax(wide, LETTER), fmin((double)TALLEST / (double)m->rows, 24));
     const double bottom = TOP + high * (double)m->rows;
     const double below = label_height(m);
     svg_open(out, m->title, m->note, false, bottom + below + 58, " class=\"map\"");
-    describe(out, m);
+    describe_map(out, m);
     fprintf(out, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%.1f\"/>\n", LEFT,
             TOP, RIGHT - LEFT, bottom - TOP);
     fprintf(out, "<g transform=\"translate(%d %d) scale(%.4f %.4f)\">\n", LEFT, TOP, wide, high);

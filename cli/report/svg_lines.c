@@ -11,9 +11,9 @@ typedef struct pen { /* writes a line, column by column */
     FILE            *out;
     const svg_scale *x, *y;
     const svg_line  *line;
-    size_t           first, least, most, last; /* points of the column at hand */
+    size_t           first, least, most, last; /* points of the current column */
     long             column;                   /* -1: none */
-    size_t           written;                  /* points of the piece at hand */
+    size_t           written;                  /* points of the current piece */
 } pen;
 
 static void write_point(pen *p, size_t i)
@@ -22,7 +22,7 @@ static void write_point(pen *p, size_t i)
             svg_at(p->y, p->line->y[i]));
 }
 
-/* Writes the points of a column that matter, each once and in their order. */
+/* Writes the first, least, most and last point of a column, each once and in their order. */
 static void end_column(pen *p)
 {
     const bool   fall = p->most < p->least;
@@ -45,7 +45,7 @@ static void begin_piece(pen *p)
     p->written = 0;
 }
 
-/* A piece of one point would not be seen: it gets a second one next to it. */
+/* A piece of one point would be invisible, so it gets a second one next to it. */
 static void end_piece(pen *p, size_t i)
 {
     end_column(p);
@@ -107,8 +107,8 @@ void svg_lines_clip(FILE *out)
             LEFT, TOP - 2, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
 }
 
-/* In words: where a line begins and ends, and its least number. */
-static void describe(FILE *out, const svg_line *l, const char *x_name)
+/* Describes a line in words: where it begins and ends, and its least number. */
+static void describe_line(FILE *out, const svg_line *l, const char *x_name)
 {
     char   at[32];
     size_t first = l->n, last = 0, least = 0;
@@ -150,7 +150,7 @@ void svg_lines(FILE *out, const svg_chart *c)
              RIGHT, y.lo, y.hi, BOTTOM, TOP, y.log);
     svg_open(out, c->title, c->note, cut, HEIGHT, more);
     fputs("<desc>", out);
-    for (size_t i = 0; i < c->n; i++) describe(out, &c->lines[i], x_name);
+    for (size_t i = 0; i < c->n; i++) describe_line(out, &c->lines[i], x_name);
     fputs("</desc>\n<g class=\"drawn\">\n", out);
     svg_grid_x(out, &x, TOP, BOTTOM);
     svg_grid_y(out, &y, LEFT, RIGHT);

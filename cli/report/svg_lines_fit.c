@@ -7,7 +7,7 @@
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-static void widen(svg_scale *s, double x)
+static void widen_scale(svg_scale *s, double x)
 {
     if (!isfinite(x)) return;
     if (!(x >= s->lo)) s->lo = x;
@@ -20,8 +20,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The number below which a part of a line's numbers are; NaN: it has none. */
-static double quantile(const svg_line *l, double part)
+/* A quantile of a line's numbers; NaN: it has none. */
+static double line_quantile(const svg_line *l, double part)
 {
     double *y = cli_room(l->n + 1, sizeof *y), found = NAN;
     size_t  n = 0;
@@ -35,36 +35,36 @@ static double quantile(const svg_line *l, double part)
     return found;
 }
 
-/* The first part of training is far above the rest, which it would press flat: the range is that of
- * the lower 93 % of each line, unless this is most of it anyway. */
+/* The first part of training is far above the rest and would flatten it, so the range is that of
+ * the lower 93 % of each line, unless this is most of the whole range. */
 static bool cut_range(const svg_chart *c, svg_scale *y)
 {
-    enum { FEW = 20 }; /* of these every point counts */
-    svg_scale most = {y->lo, NAN, 0, 0, false};
+    enum { FEW = 20 }; /* with fewer points each one counts */
+    svg_scale most = {.lo = y->lo, .hi = NAN};
     for (size_t i = 0; i < c->n; i++) {
         const svg_line *l = &c->lines[i];
-        if (!l->faint) widen(&most, quantile(l, l->n < FEW && !l->dots ? 1 : 0.93));
+        if (!l->faint) widen_scale(&most, line_quantile(l, l->n < FEW && !l->dots ? 1 : 0.93));
     }
     if (!(most.hi - most.lo < 0.6 * (y->hi - y->lo)) || !(most.hi > most.lo)) return false;
     y->hi = most.hi + 0.05 * (most.hi - most.lo);
     return true;
 }
 
-/* Numbers that are all positive and far apart are seen better by their logarithms. */
+/* Positive numbers that are far apart are easier to see on a logarithmic scale. */
 bool svg_lines_fit(const svg_chart *c, svg_scale *x, svg_scale *y)
 {
     enum { FAR = 50 };
-    *x = (svg_scale){NAN, NAN, SVG_LEFT, SVG_RIGHT, false};
-    *y = (svg_scale){NAN, NAN, SVG_BOTTOM, SVG_TOP, false};
+    *x = (svg_scale){NAN, NAN, SVG_LEFT, SVG_RIGHT, .whole = true};
+    *y = (svg_scale){NAN, NAN, SVG_BOTTOM, SVG_TOP, .log = false};
     for (size_t i = 0; i < c->n; i++)
         for (size_t k = 0; k < c->lines[i].n; k++)
             if (isfinite(c->lines[i].y[k])) {
-                widen(x, c->lines[i].x[k]);
-                widen(y, c->lines[i].y[k]);
+                widen_scale(x, c->lines[i].x[k]);
+                widen_scale(y, c->lines[i].y[k]);
             }
     const bool cut = c->robust && cut_range(c, y);
     y->log = !c->from_zero && !c->robust && y->lo > 0 && y->hi > FAR * y->lo;
-    if (c->from_zero) widen(y, 0);
+    if (c->from_zero) widen_scale(y, 0);
     if (x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
     svg_scale_fit(x, false);
     svg_scale_fit(y, true);
@@ -77,8 +77,8 @@ enum { GROUPS = 240 };
 
 typedef enum measure { AT, MEAN, LEAST, MOST } measure;
 
-/* One number of the points of a group; NaN: a gap. */
-static double measured(const svg_line *l, size_t begin, size_t end, measure what)
+/* A measure of a group of points; NaN: a gap. */
+static double measure_group(const svg_line *l, size_t begin, size_t end, measure what)
 {
     double sum = 0, least = NAN, most = NAN;
     size_t n = 0;
@@ -98,7 +98,7 @@ static void write_measure(FILE *out, const svg_line *l, const char *name, measur
     const size_t groups = l->n < GROUPS ? l->n : GROUPS;
     fprintf(out, " data-%s=\"", name);
     for (size_t g = 0; g < groups; g++) {
-        const double v = measured(l, g * l->n / groups, (g + 1) * l->n / groups, what);
+        const double v = measure_group(l, g * l->n / groups, (g + 1) * l->n / groups, what);
         if (isfinite(v))
             fprintf(out, what == AT ? "%s%.9g" : "%s%.5g", g ? " " : "", v);
         else
@@ -107,7 +107,7 @@ static void write_measure(FILE *out, const svg_line *l, const char *name, measur
     fputs("\"", out);
 }
 
-/* Whether some group has more than one number. */
+/* Whether some group has more than one point. */
 static bool is_spread(const svg_line *l)
 {
     for (size_t i = 1; i < l->n; i++) {

@@ -134,6 +134,8 @@ void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token 
     x->letters += letters_in(text, bytes);
     if (t->prompt) serve_put(&x->text, text, bytes);
     serve_put(&x->text, t->text, t->bytes);
+    if (c->return_ids && !t->prompt && !t->ends)
+        serve_printf(&x->ids, "%s%d", x->ids.n ? ", " : "", t->id);
     if (!c->logprobs || (c->chat && t->ends)) return;
     if (c->chat)
         add_entry(c->model, &x->logprobs, t);
@@ -182,8 +184,13 @@ static void put_end(const serve_completion *c, const serve_choice *x, serve_text
     put_logprobs(c, &x->logprobs, out);
     serve_puts(out, ", \"finish_reason\": ");
     serve_json_word(out, x->finish);
+    if (c->return_ids) {
+        serve_puts(out, ", \"token_ids\": [");
+        serve_put(out, x->ids.data, x->ids.n);
+        serve_puts(out, "]");
+    }
     serve_puts(out, "}");
-    out->failed |= x->text.failed;
+    out->failed |= x->text.failed | x->ids.failed;
 }
 
 static void put_choice(const serve_completion *c, size_t i, serve_text *out)
@@ -201,21 +208,49 @@ static void put_choice(const serve_completion *c, size_t i, serve_text *out)
     put_end(c, x, out);
 }
 
-/* A prompt is counted once, however many choices it has. */
+serve_usage serve_usage_of(const serve_completion *c)
+{
+    serve_usage u = {0};
+    for (size_t i = 0; c->choices && i < c->n; i++) {
+        const serve_choice *x = &c->choices[i];
+        u.written += x->written_tokens;
+        u.drafted += x->drafted_tokens;
+        u.accepted += x->accepted_tokens;
+        if (i % c->per_prompt) continue;
+        u.prompt += x->prompt_tokens;
+        u.cached += x->cached_tokens;
+    }
+    return u;
+}
+
 static void put_usage(const serve_completion *c, serve_text *out)
 {
-    int64_t prompt = 0, cached = 0, written = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        written += c->choices[i].written_tokens;
-        if (i % c->per_prompt) continue;
-        prompt += c->choices[i].prompt_tokens;
-        cached += c->choices[i].cached_tokens;
-    }
+    const serve_usage u = serve_usage_of(c);
     serve_printf(out,
                  ", \"usage\": {\"prompt_tokens\": %lld, \"completion_tokens\": %lld, "
-                 "\"total_tokens\": %lld, \"prompt_tokens_details\": {\"cached_tokens\": %lld}}",
-                 (long long)prompt, (long long)written, (long long)(prompt + written),
-                 (long long)cached);
+                 "\"total_tokens\": %lld, \"prompt_tokens_details\": {\"cached_tokens\": %lld}",
+                 (long long)u.prompt, (long long)u.written, (long long)(u.prompt + u.written),
+                 (long long)u.cached);
+    if (u.drafted)
+        serve_printf(out,
+                     ", \"completion_tokens_details\": {\"drafted_tokens\": %lld, "
+                     "\"accepted_tokens\": %lld}",
+                     (long long)u.drafted, (long long)u.accepted);
+    serve_puts(out, "}");
+}
+
+/* Of all prompts, as lists. */
+static void put_prompt_ids(const serve_completion *c, serve_text *out)
+{
+    if (!c->return_ids) return;
+    serve_puts(out, ", \"prompt_token_ids\": [");
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        serve_puts(out, i ? ", [" : "[");
+        for (size_t k = 0; k < c->prompts[i].n; k++)
+            serve_printf(out, "%s%d", k ? ", " : "", c->prompts[i].data[k]);
+        serve_puts(out, "]");
+    }
+    serve_puts(out, "]");
 }
 
 static void put_state(const serve_completion *c, serve_text *out)
@@ -227,13 +262,27 @@ static void put_state(const serve_completion *c, serve_text *out)
     out->failed |= c->state.failed;
 }
 
+/* An answer whose state could not be kept. */
+static void put_unsaved(const serve_completion *c, serve_text *out)
+{
+    serve_text t = {0};
+    if (!c->unsaved.status) return;
+    serve_error_text(&c->unsaved, &t);
+    serve_puts(out, ", ");
+    if (!t.failed) serve_put(out, t.data + 1, t.n - 2); /* without its braces */
+    out->failed |= t.failed;
+    serve_text_free(&t);
+}
+
 void serve_answer_whole(const serve_completion *c, serve_text *out)
 {
     put_head(c, out);
     for (size_t i = 0; i < c->n; i++) put_choice(c, i, out);
     serve_puts(out, "]");
     put_usage(c, out);
+    put_prompt_ids(c, out);
     put_state(c, out);
+    put_unsaved(c, out);
     serve_puts(out, "}");
 }
 
@@ -246,7 +295,7 @@ void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_te
     if (look) serve_printf(out, ", \"dra_look\": %s", look);
     serve_puts(out, "}");
     x->began = true;
-    x->text.n = 0;
+    x->text.n = x->ids.n = 0;
     x->logprobs.n = 0;
     x->logprobs.tokens.n = x->logprobs.logprobs.n = 0;
     x->logprobs.top.n = x->logprobs.offsets.n = 0;
@@ -254,11 +303,12 @@ void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_te
 
 bool serve_answer_last(const serve_completion *c, serve_text *out)
 {
-    if (!c->usage && !c->return_state) return false;
+    if (!c->usage && !c->return_state && !c->unsaved.status) return false;
     put_head(c, out);
     serve_puts(out, "]");
     if (c->usage) put_usage(c, out);
     put_state(c, out);
+    put_unsaved(c, out);
     serve_puts(out, "}");
     return true;
 }

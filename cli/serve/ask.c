@@ -5,19 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SERVE_F_double SERVE_F_REAL
+#define SERVE_F_int64_t SERVE_F_INT
+#define SAMPLER_FIELD(with, kind, type, name, option, json, ...)                                   \
+    {json, SERVE_F_##type, offsetof(serve_ask, sampler.name), SAMPLER_RANGE(__VA_ARGS__)},
+#define SAMPLER_RANGE(hf, least, most, ...) least, most
+
 #define BOTH                                                                                       \
     {"model", SERVE_F_WORD, offsetof(serve_ask, model)},                                           \
         {"max_tokens", SERVE_F_INT, offsetof(serve_ask, max_tokens), 0, INT32_MAX},                \
         {"n", SERVE_F_INT, offsetof(serve_ask, n), 1, 128},                                        \
         {"seed", SERVE_F_ANY, offsetof(serve_ask, seed_json)},                                     \
+        {"ignore_eos", SERVE_F_BOOL, offsetof(serve_ask, ignore_end)},                             \
+        {"return_token_ids", SERVE_F_BOOL, offsetof(serve_ask, return_ids)},                       \
+        {"response_format", SERVE_F_ANY, offsetof(serve_ask, response_format)},                    \
+        {"grammar", SERVE_F_WORD, offsetof(serve_ask, grammar)}, {"user", SERVE_F_LABEL},          \
+        {"metadata", SERVE_F_LABEL}, {"safety_identifier", SERVE_F_LABEL},                         \
+        {"prompt_cache_key", SERVE_F_LABEL},                                                       \
+        {"store", SERVE_F_REFUSED, .why = not_done, .idle = "[false]"},                            \
+        {"service_tier", SERVE_F_REFUSED, .why = not_done, .idle = "[\"auto\", \"default\"]"},     \
+        {"use_beam_search", SERVE_F_REFUSED, .why = not_done, .idle = "[false]"},                  \
+        {"skip_special_tokens", SERVE_F_REFUSED, .why = not_done, .idle = "[true]"},               \
         {"stop", SERVE_F_ANY, offsetof(serve_ask, stop)},                                          \
-        {"temperature", SERVE_F_REAL, offsetof(serve_ask, temperature), 0, 1000},                  \
-        {"top_p", SERVE_F_REAL, offsetof(serve_ask, top_p), 0, 1},                                 \
-        {"top_k", SERVE_F_INT, offsetof(serve_ask, top_k), 0, INT32_MAX},                          \
-        {"min_p", SERVE_F_REAL, offsetof(serve_ask, min_p), 0, 1},                                 \
-        {"presence_penalty", SERVE_F_REAL, offsetof(serve_ask, presence_penalty), -2, 2},          \
-        {"frequency_penalty", SERVE_F_REAL, offsetof(serve_ask, frequency_penalty), -2, 2},        \
-        {"repetition_penalty", SERVE_F_REAL, offsetof(serve_ask, repetition_penalty), 0.01, 100},  \
+        {"stop_token_ids", SERVE_F_ANY, offsetof(serve_ask, stop_token_ids)},                      \
+        DRA_SAMPLER_OPTIONS(SAMPLER_FIELD, ) /* all of them */                                     \
         {"logit_bias", SERVE_F_ANY, offsetof(serve_ask, logit_bias)},                              \
         {"logprobs", SERVE_F_ANY, offsetof(serve_ask, logprobs_json)},                             \
         {"stream", SERVE_F_BOOL, offsetof(serve_ask, stream)},                                     \
@@ -36,21 +47,24 @@ static const serve_field completion_fields[] = {
     {"prompt", SERVE_F_ANY, offsetof(serve_ask, prompt)},
     {"echo", SERVE_F_BOOL, offsetof(serve_ask, echo)},
     BOTH,
-    {"best_of", SERVE_F_REFUSED, .why = not_done},
-    {"suffix", SERVE_F_REFUSED, .why = not_done},
+    {"best_of", SERVE_F_REFUSED, .why = not_done, .idle = "[1]"},
+    {"suffix", SERVE_F_REFUSED, .why = not_done, .idle = "[\"\"]"},
 };
 
 static const serve_field chat_fields[] = {
-    {"messages", SERVE_F_ANY, offsetof(serve_ask, messages)},
+    {"messages", SERVE_F_ANY, offsetof(serve_ask, how.messages)},
     {"max_completion_tokens", SERVE_F_ANY, offsetof(serve_ask, max_completion)},
+    {"chat_template_kwargs", SERVE_F_ANY, offsetof(serve_ask, how.variables)},
+    {"add_generation_prompt", SERVE_F_BOOL, offsetof(serve_ask, how.answer)},
+    {"continue_final_message", SERVE_F_BOOL, offsetof(serve_ask, how.go_on)},
     {"top_logprobs", SERVE_F_INT, offsetof(serve_ask, top_logprobs), 0, SERVE_TOP},
-    {"response_format", SERVE_F_ANY, offsetof(serve_ask, response_format)},
     BOTH,
-    {"tools", SERVE_F_REFUSED, .why = not_done},
-    {"tool_choice", SERVE_F_REFUSED, .why = not_done},
-    {"functions", SERVE_F_REFUSED, .why = not_done},
-    {"function_call", SERVE_F_REFUSED, .why = not_done},
-    {"parallel_tool_calls", SERVE_F_REFUSED, .why = not_done},
+    {"tools", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
+    {"tool_choice", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
+    {"functions", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
+    {"function_call", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
+    {"parallel_tool_calls", SERVE_F_REFUSED, .why = not_done, .idle = "[true, false]"},
+    {"modalities", SERVE_F_REFUSED, .why = not_done, .idle = "[[\"text\"]]"},
 };
 
 /* ---- fields that are more than a number ------------------------------------------------------ */
@@ -60,6 +74,9 @@ static bool add_stop(serve_ask *a, json_t *x, serve_error *e)
     if (!serve_is_word(x) || !json_string_length(x))
         return serve_wrong(e, 400, "stop", "stop: expected texts that are not empty, found %s",
                            json_is_string(x) ? "another" : serve_kind_name(x));
+    if (json_string_length(x) > SERVE_STOP_BYTES)
+        return serve_wrong(e, 400, "stop", "stop: expected texts of at most %d bytes",
+                           SERVE_STOP_BYTES);
     if (a->n_stop == SERVE_STOPS)
         return serve_wrong(e, 400, "stop", "stop: expected at most %d", SERVE_STOPS);
     a->stops[a->n_stop++] = json_string_value(x);
@@ -73,6 +90,49 @@ static bool read_stop(serve_ask *a, serve_error *e)
     if (!a->stop) return true;
     if (!json_is_array(a->stop)) return add_stop(a, a->stop, e);
     json_array_foreach(a->stop, i, x) if (!add_stop(a, x, e)) return false;
+    return true;
+}
+
+/* Adds a token to the last list of stop tokens, whose ids are one after another. */
+static bool add_stop_id(serve_ask *a, int *n, json_t *x, serve_error *e)
+{
+    const json_int_t id = json_is_integer(x) ? json_integer_value(x) : -1;
+    dra_ids         *list = &a->stop_tokens[a->n_stop_tokens - 1];
+    if (id < 0 || id > INT32_MAX)
+        return serve_wrong(e, 400, "stop_token_ids",
+                           "stop_token_ids: expected ids of tokens, or lists of them, found %s",
+                           json_is_number(x) ? "another number" : serve_kind_name(x));
+    if (*n == SERVE_STOP_IDS)
+        return serve_wrong(e, 400, "stop_token_ids", "stop_token_ids: expected at most %d ids",
+                           SERVE_STOP_IDS);
+    a->stop_ids[(*n)++] = (int32_t)id;
+    list->n++;
+    return true;
+}
+
+/* [187]: each ends the text; [[187, 187]]: where they come in a row. */
+static bool read_stop_tokens(serve_ask *a, serve_error *e)
+{
+    size_t  i, k;
+    json_t *x, *y;
+    int     n = 0;
+    bool    well = true;
+    if (a->stop_token_ids && !json_is_array(a->stop_token_ids))
+        return serve_wrong(e, 400, "stop_token_ids", "stop_token_ids: expected a list, found %s",
+                           serve_kind_name(a->stop_token_ids));
+    json_array_foreach(a->stop_token_ids, i, x)
+    {
+        if (a->n_stop_tokens == SERVE_STOPS)
+            return serve_wrong(e, 400, "stop_token_ids", "stop_token_ids: expected at most %d",
+                               SERVE_STOPS);
+        a->stop_tokens[a->n_stop_tokens++].data = a->stop_ids + n;
+        if (json_is_array(x) && json_array_size(x)) {
+            json_array_foreach(x, k, y) well = well && add_stop_id(a, &n, y, e);
+        } else {
+            well = add_stop_id(a, &n, x, e);
+        }
+        if (!well) return false;
+    }
     return true;
 }
 
@@ -100,6 +160,8 @@ static bool read_bias(serve_ask *a, serve_error *e)
                                id);
         a->bias[a->n_bias++] = (dra_token_bias){(int32_t)id, by};
     }
+    a->sampler.n_bias = a->n_bias;
+    a->sampler.bias = a->bias;
     return true;
 }
 
@@ -111,7 +173,7 @@ static bool is_within(const json_t *x, int64_t least, int64_t most)
 /* A number in the older schema, true and top_logprobs in the newer. */
 static bool read_logprobs(serve_ask *a, serve_error *e)
 {
-    json_t *x = a->logprobs_json;
+    json_t *x = json_is_false(a->logprobs_json) ? NULL : a->logprobs_json;
     a->logprobs = -1;
     if (x && !(a->chat ? json_is_boolean(x) : json_is_number(x)))
         return serve_wrong(e, 400, "logprobs", "logprobs: expected %s, found %s",
@@ -121,7 +183,7 @@ static bool read_logprobs(serve_ask *a, serve_error *e)
                            json_number_value(x));
     if (x && !a->chat) a->logprobs = json_integer_value(x);
     if (a->chat && json_is_true(x)) a->logprobs = a->top_logprobs > 0 ? a->top_logprobs : 0;
-    if (a->top_logprobs >= 0 && a->chat && a->logprobs < 0)
+    if (a->top_logprobs > 0 && a->chat && a->logprobs < 0)
         return serve_wrong(e, 400, "top_logprobs", "top_logprobs: expected logprobs: true with it");
     return true;
 }
@@ -148,18 +210,6 @@ static bool read_seed(serve_ask *a, serve_error *e)
     if (!is_within(x, -((int64_t)1 << 53), (int64_t)1 << 53))
         return serve_wrong(e, 400, "seed", "seed: expected a whole number of at most 53 bits");
     a->seed = (uint64_t)json_integer_value(x);
-    return true;
-}
-
-static bool read_format(serve_ask *a, serve_error *e)
-{
-    json_t *x = a->response_format;
-    json_t *type = json_object_get(x, "type");
-    if (!x) return true;
-    if (!json_is_string(type) || json_object_size(x) != 1 ||
-        strcmp(json_string_value(type), "text") != 0)
-        return serve_wrong(e, 400, "response_format",
-                           "response_format: this server has no other than {\"type\": \"text\"}");
     return true;
 }
 
@@ -213,14 +263,13 @@ bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve
                      .max_tokens = -1,
                      .top_logprobs = -1,
                      .n = 1,
-                     .temperature = 1,
-                     .top_p = 1,
-                     .repetition_penalty = 1};
+                     .sampler = {DRA_SAMPLER_USUAL},
+                     .how.answer = true};
     if (!serve_fields_read(table, n, body, a, e)) return false;
-    if (chat && !json_array_size(a->messages))
-        return serve_wrong(e, 400, "messages", "messages: expected a list of messages");
     if (!chat && !a->prompt)
         return serve_wrong(e, 400, "prompt", "prompt: expected a text, ids, or lists of these");
-    return read_stop(a, e) && read_bias(a, e) && read_logprobs(a, e) && read_stream(a, e) &&
-           read_seed(a, e) && read_format(a, e) && read_length(s, a, e) && check_states(a, e);
+    /* 0 keeps nothing but the most likely token, which the sampler has as all of them. */
+    if (a->sampler.top_p == 0) a->sampler.top_p = 1e-9;
+    return read_stop(a, e) && read_stop_tokens(a, e) && read_bias(a, e) && read_logprobs(a, e) &&
+           read_stream(a, e) && read_seed(a, e) && read_length(s, a, e) && check_states(a, e);
 }

@@ -19,6 +19,21 @@ void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*releas
     serve_tick_start(s);
 }
 
+bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e)
+{
+    if (!serve_memory_take(&call->server->limits, bytes))
+        return serve_limited(e, SERVE_REQUEST_MEMORY, NULL,
+                             "requests have all the memory that they may have");
+    call->held += bytes;
+    return true;
+}
+
+void serve_call_loose(serve_call *call, size_t bytes)
+{
+    serve_memory_give(&call->server->limits, bytes);
+    call->held -= bytes;
+}
+
 void serve_call_end(serve_call *call)
 {
     for (serve_job *job = call->jobs, *next; job; job = next) {
@@ -31,6 +46,7 @@ void serve_call_end(serve_call *call)
     if (call->next) call->next->link = call->link;
     serve *s = call->server;
     call->free(call);
+    serve_memory_give(&s->limits, call->held);
     free(call);
     serve_drained(s);
 }
@@ -54,6 +70,7 @@ void serve_call_fail(serve_call *call, const serve_error *e)
     http_conn *conn = call->conn;
     if (call->streams) {
         serve_text t = {0};
+        if (e->limit) serve_limit_acts(&call->server->limits, e->limit);
         serve_error_text(e, &t);
         serve_call_say(call, &t);
         serve_text_free(&t);

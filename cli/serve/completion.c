@@ -1,20 +1,24 @@
 /* POST /v1/completions and /v1/chat/completions: jobs for choices, before them a state that came
  * with the request, after them one that goes with the answer. */
 #include "completion.h"
+#include "shelf.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static void start_choices(serve_completion *c);
-static void finish(serve_completion *c);
+static void send_state(serve_completion *c);
+static void send_answer(serve_completion *c);
 
 /* ---- beginning and end of a call ------------------------------------------------------------- */
 
 static void choice_free(serve_choice *x)
 {
     serve_text_free(&x->text);
+    serve_text_free(&x->ids);
     serve_text_free(&x->logprobs.tokens);
     serve_text_free(&x->logprobs.logprobs);
     serve_text_free(&x->logprobs.top);
@@ -22,17 +26,31 @@ static void choice_free(serve_choice *x)
     dra_decoder_destroy(x->decoder);
 }
 
-static void release(serve_call *call)
+static void record_tokens(const serve_completion *c)
+{
+    http_record      *r = http_record_of(c->call.conn);
+    const serve_usage u = serve_usage_of(c);
+    if (!c->model) return;
+    snprintf(r->model, sizeof r->model, "%s", c->model->name);
+    r->counted = true;
+    r->prompt = u.prompt;
+    r->cached = u.cached;
+    r->written = u.written;
+}
+
+static void release_completion(serve_call *call)
 {
     serve_completion *c = (serve_completion *)call;
+    record_tokens(c);
     for (size_t i = 0; c->choices && i < c->n; i++) choice_free(&c->choices[i]);
     free(c->choices);
     serve_inputs_free(c->n_prompts, c->prompts);
     json_decref(c->body);
     free(c->ask);
+    serve_grammar_drop(c->grammar);
     serve_text_free(&c->state);
     if (c->temp_in[0]) serve_state_forget(c->model, c->temp_in);
-    if (c->temp_out[0]) serve_state_forget(c->model, c->temp_out);
+    if (c->save[0]) serve_state_forget(c->model, c->save);
     if (c->path[0]) unlink(c->path);
 }
 
@@ -45,7 +63,26 @@ static bool read_prompts(serve_completion *c, serve_error *e)
     c->n_prompts = 1;
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) return serve_wrong(e, 503, NULL, "out of memory");
-    return serve_messages_read(c->model, a, c->prompts, e);
+    return serve_messages_read(c->model, a, c->prompts, &c->instruction, e);
+}
+
+/* What prompts and choices take besides states: ids here and in each job, what a sampler knows of
+ * every token. */
+static bool hold_memory(serve_completion *c, serve_error *e)
+{
+    enum { EACH = 1 << 14 };
+    const int64_t most = c->call.server->args->prompt;
+    const size_t  V = (size_t)dra_model_config_of(c->model->m.model)->vocab;
+    size_t        bytes = sizeof *c->ask + c->n * (EACH + V * (sizeof(dra_real) + 2));
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        const size_t n = c->prompts[i].n;
+        if ((int64_t)n > most)
+            return serve_limited(e, SERVE_MAX_PROMPT, c->chat ? "messages" : "prompt",
+                                 "the prompt has %zu tokens, expected at most %lld", n,
+                                 (long long)most);
+        bytes += n * sizeof(int32_t) * (2 + c->per_prompt);
+    }
+    return serve_call_hold(&c->call, bytes, e);
 }
 
 /* With the limits on how much one request may ask. */
@@ -60,6 +97,7 @@ static bool make_choices(serve_completion *c, serve_error *e)
     if ((int64_t)c->n > most)
         return serve_wrong(e, 400, "prompt", "prompt: expected at most %lld answers, found %zu",
                            (long long)most, c->n);
+    if (!hold_memory(c, e)) return false;
     c->choices = calloc(c->n, sizeof *c->choices);
     if (!c->choices) return serve_wrong(e, 503, NULL, "out of memory");
     for (size_t i = 0; i < c->n && c->model->m.tokenizer && (c->echo || c->logprobs); i++)
@@ -71,7 +109,7 @@ static bool make_choices(serve_completion *c, serve_error *e)
 
 /* ---- tokens and ends ------------------------------------------------------------------------- */
 
-static void say(serve_completion *c, size_t i, const char *look)
+static void send_part(serve_completion *c, size_t i, const char *look)
 {
     serve_text event = {0};
     serve_answer_part(c, i, look, &event);
@@ -79,12 +117,44 @@ static void say(serve_completion *c, size_t i, const char *look)
     serve_text_free(&event);
 }
 
+static size_t bytes_of(const serve_choice *x)
+{
+    const serve_logprobs *l = &x->logprobs;
+    return x->text.n + x->ids.n + l->tokens.n + l->logprobs.n + l->top.n + l->offsets.n;
+}
+
+/* Whether what the choice has become is within the limits: of an answer that is sent whole it is
+ * there twice in the end. */
+static bool hold_answer(serve_completion *c, serve_choice *x, serve_error *e)
+{
+    const size_t now = bytes_of(x), times = c->stream ? 1 : 2, most = c->call.server->max_answer;
+    if (now < x->held) {
+        serve_call_loose(&c->call, times * (x->held - now));
+        c->bytes -= x->held - now;
+    } else if (now > x->held) {
+        if (!serve_call_hold(&c->call, times * (now - x->held), e)) return false;
+        c->bytes += now - x->held;
+    }
+    x->held = now;
+    if (c->bytes <= most) return true;
+    return serve_limited(e, SERVE_MAX_ANSWER, NULL, "the answer has more than %zu bytes", most);
+}
+
 static void on_token(serve_job *job, const serve_token *t)
 {
     serve_completion *c = (serve_completion *)job->call;
     serve_choice     *x = &c->choices[job->index];
+    http_record      *r = http_record_of(c->call.conn);
+    serve_error       e = {0};
+    if (!t->prompt && !r->first) r->first = serve_now();
+    x->written_tokens += !t->prompt; /* so far; a client may leave before the end */
     serve_choice_token(c, x, t);
-    if (c->stream && (x->text.n || x->logprobs.n || t->look)) say(c, (size_t)job->index, t->look);
+    if (!hold_answer(c, x, &e)) {
+        serve_call_fail(&c->call, &e);
+        return;
+    }
+    if (c->stream && (x->text.n || x->ids.n || x->logprobs.n || t->look))
+        send_part(c, (size_t)job->index, t->look);
 }
 
 static void on_end(serve_job *job, const dra_job_result *r)
@@ -100,8 +170,10 @@ static void on_end(serve_job *job, const dra_job_result *r)
     x->prompt_tokens = r->prompt_tokens;
     x->cached_tokens = r->cached_tokens;
     x->written_tokens = r->written_tokens;
-    if (c->stream) say(c, (size_t)job->index, NULL);
-    if (++c->done == c->n) finish(c);
+    x->drafted_tokens = r->drafted_tokens;
+    x->accepted_tokens = r->accepted_tokens;
+    if (c->stream) send_part(c, (size_t)job->index, NULL);
+    if (++c->done == c->n) send_state(c);
 }
 
 /* ---- choices --------------------------------------------------------------------------------- */
@@ -109,26 +181,24 @@ static void on_end(serve_job *job, const dra_job_result *r)
 static dra_job_config config_of(const serve_completion *c)
 {
     const serve_ask *a = c->ask;
-    /* 0 keeps nothing but the most likely token, which the sampler has as all of them. */
-    const double top_p = a->top_p > 0 ? a->top_p : 1e-9;
     return (dra_job_config){.kind = DRA_JOB_GENERATE,
+                            .marks = {c->instruction},
                             .tokens = a->max_tokens,
-                            .sampler = {.n_bias = a->n_bias,
-                                        .bias = a->bias,
-                                        .repetition_penalty = a->repetition_penalty,
-                                        .temperature = a->temperature,
-                                        .top_k = a->top_k,
-                                        .top_p = top_p,
-                                        .min_p = a->min_p},
-                            .presence_penalty = a->presence_penalty,
-                            .frequency_penalty = a->frequency_penalty,
+                            .sampler = a->sampler,
                             .n_stop = a->n_stop,
                             .stop = a->stops,
                             .n_ends = c->model->habits.ends,
                             .ends = c->model->habits.end,
+                            .n_stop_tokens = a->n_stop_tokens,
+                            .stop_tokens = a->stop_tokens,
                             .logprobs = a->logprobs,
                             .echo = a->echo,
-                            .state = c->temp_in[0] ? c->temp_in : a->state,
+                            .ignore_end = a->ignore_end,
+                            .grammar = serve_grammar_of(c->grammar),
+                            .owner = c->owner,
+                            .state = c->temp_in[0] ? c->temp_in
+                                     : c->from[0]  ? c->from
+                                                   : NULL,
                             .save = c->save[0] ? c->save : NULL};
 }
 
@@ -136,7 +206,7 @@ static void start_choices(serve_completion *c)
 {
     serve_ask  *a = c->ask;
     serve_error e = {0};
-    if (c->chat && c->model->ending) a->stops[a->n_stop++] = c->model->ending;
+    if (c->chat && c->model->ending && !a->ignore_end) a->stops[a->n_stop++] = c->model->ending;
     for (size_t i = 0; i < c->n; i++) {
         const dra_ids *p = &c->prompts[i / c->per_prompt];
         dra_job_config config = config_of(c);
@@ -148,6 +218,7 @@ static void start_choices(serve_completion *c)
             serve_call_fail(&c->call, &e);
             return;
         }
+        c->call.jobs->grammar = serve_grammar_hold(c->grammar); /* the one that has begun */
     }
     c->call.streams = c->stream;
     if (c->stream) http_stream_begin(c->call.conn, "text/event-stream; charset=utf-8");
@@ -200,11 +271,38 @@ static void receive_state(serve_completion *c)
 
 /* ---- a state that is kept, or goes with the answer ------------------------------------------- */
 
+/* What was answered goes along though its state could not be written. */
+static void on_kept(serve_job *job, const dra_job_result *r)
+{
+    serve_completion *c = (serve_completion *)job->call;
+    if (r->end != DRA_JOB_DONE) serve_wrong_status(&c->unsaved, &r->error);
+    send_answer(c);
+}
+
+/* A state with a name is in its file before the answer says so. */
+static void keep_state(serve_completion *c)
+{
+    serve_error e = {0};
+    char        handle[SERVE_NAME + 1];
+    if (!c->ask->save_state) {
+        send_answer(c);
+        return;
+    }
+    memcpy(handle, c->save, sizeof handle);
+    c->save[0] = '\0';
+    if (serve_shelf_put(&c->call, c->model, c->owner, c->ask->save_state, handle, on_kept, &e))
+        return;
+    c->unsaved = e;
+    send_answer(c);
+}
+
 /* All is done. The call ends first: what is said last lets the next request begin. */
-static void answer(serve_completion *c)
+static void send_answer(serve_completion *c)
 {
     http_conn *conn = c->call.conn;
+    const int  status = c->unsaved.status ? c->unsaved.status : 200;
     serve_text t = {0};
+    if (c->unsaved.limit) serve_limit_acts(&c->call.server->limits, c->unsaved.limit);
     if (c->stream) {
         if (serve_answer_last(c, &t)) serve_call_say(&c->call, &t);
         serve_text_free(&t);
@@ -214,7 +312,7 @@ static void answer(serve_completion *c)
     } else {
         serve_answer_whole(c, &t);
         serve_call_end(&c->call);
-        serve_reply(conn, 200, &t);
+        serve_reply(conn, status, &t);
     }
 }
 
@@ -226,7 +324,21 @@ static void on_read_back(serve_job *job, const dra_job_result *r)
         return;
     }
     serve_base64(&c->state, r->text, r->bytes);
-    answer(c);
+    keep_state(c);
+}
+
+/* The file, its base64 and the answer that has it are there at once. */
+static bool hold_state(serve_completion *c, serve_error *e)
+{
+    struct stat  how;
+    const size_t most = c->call.server->max_answer;
+    if (stat(c->path, &how) != 0) return true; /* reading it says why */
+    const size_t bytes = (size_t)how.st_size;
+    if (bytes / 3 * 4 > most)
+        return serve_limited(e, SERVE_MAX_ANSWER, "dra_return_state",
+                             "dra_return_state: the state has %zu bytes; see GET /states/NAME",
+                             bytes);
+    return serve_call_hold(&c->call, 4 * bytes, e);
 }
 
 static void on_exported(serve_job *job, const dra_job_result *r)
@@ -235,7 +347,8 @@ static void on_exported(serve_job *job, const dra_job_result *r)
     serve_error       e = {0};
     if (r->end != DRA_JOB_DONE)
         serve_call_failed(&c->call, r);
-    else if (!serve_work_start(&c->call, c->model, SERVE_READ, c->path, NULL, on_read_back, &e))
+    else if (!hold_state(c, &e) ||
+             !serve_work_start(&c->call, c->model, SERVE_READ, c->path, NULL, on_read_back, &e))
         serve_call_fail(&c->call, &e);
 }
 
@@ -245,7 +358,7 @@ static void send_state(serve_completion *c)
     char           name[SERVE_NAME + 1];
     dra_job_config config = {.kind = DRA_JOB_EXPORT, .state = c->save, .path = c->path};
     if (!c->return_state) {
-        answer(c);
+        keep_state(c);
         return;
     }
     temp_name(c, name);
@@ -254,29 +367,9 @@ static void send_state(serve_completion *c)
         serve_call_fail(&c->call, &e);
 }
 
-static void on_kept(serve_job *job, const dra_job_result *r)
-{
-    serve_completion *c = (serve_completion *)job->call;
-    if (r->end == DRA_JOB_DONE)
-        send_state(c);
-    else
-        serve_call_failed(&c->call, r);
-}
-
-/* All choices are there. A state with a name is in its file before the answer says so. */
-static void finish(serve_completion *c)
-{
-    serve_error e = {0};
-    if (!c->ask->save_state || !c->call.server->args->state_dir) {
-        send_state(c);
-    } else if (!serve_state_keep(&c->call, c->model, c->save, on_kept, &e)) {
-        serve_call_fail(&c->call, &e);
-    }
-}
-
 /* ---- the routes ------------------------------------------------------------------------------ */
 
-static void describe(serve_completion *c)
+static void copy_settings(serve_completion *c)
 {
     const serve_ask *a = c->ask;
     c->chat = a->chat;
@@ -285,31 +378,85 @@ static void describe(serve_completion *c)
     c->echo = a->echo;
     c->logprobs = a->logprobs >= 0;
     c->return_state = a->return_state;
+    c->return_ids = a->return_ids;
     c->call.looks = a->look;
     c->created = (int64_t)time(NULL);
     snprintf(c->id, sizeof c->id, "%s-%016llx", a->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)serve_random());
-    if (a->save_state) {
-        snprintf(c->save, sizeof c->save, "%s", a->save_state);
-    } else if (a->return_state) {
-        temp_name(c, c->temp_out);
-        snprintf(c->save, sizeof c->save, "%s", c->temp_out);
-    }
+    if (a->save_state || a->return_state) serve_shelf_handle(c->model, c->save);
 }
 
-static bool prepare(serve_completion *c, const serve_request *r, bool chat, serve_error *e)
+/* What is not needed any more: all but names, which may be texts of a few letters. */
+static bool strip_body(serve_completion *c, serve_error *e)
 {
+    static const char *const kept[] = {"model", "stop", "dra_state", "dra_save_state",
+                                       "dra_state_data"};
+    serve_json_keep(c->body, kept, COUNT(kept));
+    const size_t bytes = json_string_length(c->ask->state_data);
+    return serve_call_hold(&c->call, 3 * bytes, e);
+}
+
+static bool no_state(const char *name, serve_error *e)
+{
+    serve_wrong(e, 404, "dra_state", "there is no state %s", name);
+    e->code = "state_not_found";
+    return false;
+}
+
+/* Names of states, before anything is done. */
+static bool check_states(const serve_completion *c, const serve_request *r, serve_error *e)
+{
+    const serve_ask *a = c->ask;
+    if (a->state && !serve_shelf_find(c->model, c->owner, a->state)) return no_state(a->state, e);
+    if (!a->save_state) return true;
+    if (http_record_of(r->conn)->reads) {
+        serve_wrong(e, 403, "dra_save_state", "the key is [read-only]: it changes no states");
+        e->code = "read_only_key";
+        return false;
+    }
+    return serve_shelf_has_room(c->model, c->owner, a->save_state, e);
+}
+
+static bool prepare_completion(serve_completion *c, const serve_request *r, bool chat,
+                               serve_error *e)
+{
+    c->owner = r->owner;
     c->body = serve_body(r, e);
     c->ask = malloc(sizeof *c->ask);
     if (!c->ask) return serve_wrong(e, 503, NULL, "out of memory");
     if (!c->body || !serve_ask_read(r->server, c->body, chat, c->ask, e)) return false;
     c->model = serve_model_find(r->server, c->ask->model, e);
-    if (!c->model) return false;
-    describe(c);
-    return read_prompts(c, e) && make_choices(c, e);
+    if (!c->model || !check_states(c, r, e)) return false;
+    copy_settings(c);
+    return serve_grammar_open(c->ask, &c->grammar, e) && read_prompts(c, e) && make_choices(c, e) &&
+           strip_body(c, e);
 }
 
-static void complete(const serve_request *r, bool chat)
+static void on_state_ready(serve_job *job, const dra_job_result *r)
+{
+    serve_completion  *c = (serve_completion *)job->call;
+    const serve_state *x = serve_shelf_find(c->model, c->owner, c->ask->state);
+    serve_error        e = {0};
+    if (r->end != DRA_JOB_DONE) {
+        serve_call_failed(&c->call, r);
+    } else if (!x) {
+        no_state(c->ask->state, &e);
+        serve_call_fail(&c->call, &e);
+    } else {
+        memcpy(c->from, x->body->handle, sizeof c->from);
+        start_choices(c);
+    }
+}
+
+static void load_state(serve_completion *c)
+{
+    serve_error  e = {0};
+    serve_state *x = serve_shelf_find(c->model, c->owner, c->ask->state);
+    if (!x ? !no_state(c->ask->state, &e) : !serve_shelf_load(&c->call, x, on_state_ready, &e))
+        serve_call_fail(&c->call, &e);
+}
+
+static void start_completion(const serve_request *r, bool chat)
 {
     serve_error       e = {0};
     serve_completion *c = calloc(1, sizeof *c);
@@ -318,14 +465,16 @@ static void complete(const serve_request *r, bool chat)
         serve_fail(r->conn, &e);
         return;
     }
-    serve_call_begin(r->server, &c->call, r->conn, release);
-    if (!prepare(c, r, chat, &e))
+    serve_call_begin(r->server, &c->call, r->conn, release_completion);
+    if (!prepare_completion(c, r, chat, &e))
         serve_call_fail(&c->call, &e);
     else if (c->ask->state_data)
         receive_state(c);
+    else if (c->ask->state)
+        load_state(c);
     else
         start_choices(c);
 }
 
-void serve_completions(const serve_request *r) { complete(r, false); }
-void serve_chat(const serve_request *r) { complete(r, true); }
+void serve_completions(const serve_request *r) { start_completion(r, false); }
+void serve_chat(const serve_request *r) { start_completion(r, true); }

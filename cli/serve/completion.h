@@ -15,32 +15,46 @@ typedef struct serve_choice {
     serve_logprobs logprobs;
     dra_decoder   *decoder; /* of what is echoed, and for offsets; NULL: not needed */
     int64_t        letters; /* of the text so far, for offsets */
+    size_t         held;    /* bytes of these, as they are counted */
+    serve_text     ids;     /* of its tokens, as a list without brackets */
     bool           began, done;
     const char    *finish; /* NULL: goes on */
-    int64_t        prompt_tokens, cached_tokens, written_tokens;
+    int64_t        prompt_tokens, cached_tokens, written_tokens, drafted_tokens, accepted_tokens;
 } serve_choice;
 
+typedef struct serve_usage { /* of all choices; a prompt is counted once, however many it has */
+    int64_t prompt, cached, written, drafted, accepted;
+} serve_usage;
+
 typedef struct serve_completion {
-    serve_call    call;
-    serve_model  *model;
-    bool          chat, stream, usage, echo, return_state;
-    bool          logprobs;
-    char          id[40];
-    int64_t       created;
-    size_t        n, per_prompt, done; /* choices, those of one prompt, those that have ended */
-    serve_choice *choices;
-    json_t       *body; /* what was asked points into it */
-    serve_ask    *ask;
-    size_t        n_prompts;
-    dra_ids      *prompts;
-    char          save[SERVE_NAME + 1]; /* the name the state is kept under; "": none */
-    char          temp_in[SERVE_NAME + 1], temp_out[SERVE_NAME + 1]; /* to be forgotten */
-    char          path[640];                                         /* to be removed */
-    serve_text    state;                                             /* as base64 */
+    serve_call     call;
+    serve_model   *model;
+    bool           chat, stream, usage, echo, return_state, return_ids;
+    bool           logprobs;
+    char           id[40];
+    int64_t        created;
+    size_t         bytes;               /* of the choices so far */
+    size_t         n, per_prompt, done; /* choices, those of one prompt, those that have ended */
+    serve_choice  *choices;
+    json_t        *body; /* what was asked points into it */
+    serve_ask     *ask;
+    serve_grammar *grammar;
+    size_t         n_prompts;
+    dra_ids       *prompts;
+    int64_t        instruction; /* tokens at the beginning that others have, too */
+    uint64_t       owner;
+    serve_error    unsaved; /* why the state has not got its name or its file; status 0: it has */
+    /* States of the engine: what it begins from, and, to be forgotten, what comes with the request
+     * and what is left. "": none. */
+    char       from[SERVE_NAME + 1], temp_in[SERVE_NAME + 1], save[SERVE_NAME + 1];
+    char       path[640]; /* to be removed */
+    serve_text state;     /* as base64 */
 } serve_completion;
 
 /* A token of a choice: adds to its text and log-probabilities. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t);
+
+serve_usage serve_usage_of(const serve_completion *c);
 
 /* The whole answer. */
 void serve_answer_whole(const serve_completion *c, serve_text *out);

@@ -22,13 +22,13 @@ typedef struct embedding {
     serve_model *model;
     bool         base64;
     dra_pooling  pooling;
-    size_t       n, done;
+    size_t       n, done, bytes; /* bytes: of vectors so far */
     dra_ids     *inputs;
     serve_text  *vectors; /* (n), as JSON */
     int64_t      tokens, cached;
 } embedding;
 
-static void release(serve_call *call)
+static void release_embedding(serve_call *call)
 {
     embedding *x = (embedding *)call;
     for (size_t i = 0; x->vectors && i < x->n; i++) serve_text_free(&x->vectors[i]);
@@ -36,22 +36,44 @@ static void release(serve_call *call)
     serve_inputs_free(x->n, x->inputs);
 }
 
+/* Numbers of 32 bits, which is what clients take. */
+static void put_floats(serve_text *out, const dra_job_result *r)
+{
+    const size_t n = (size_t)r->width;
+    float       *x = malloc((n + 1) * sizeof *x);
+    for (size_t i = 0; x && i < n; i++) x[i] = (float)r->vector[i];
+    if (x)
+        serve_base64(out, x, n * sizeof *x);
+    else
+        out->failed = true;
+    free(x);
+}
+
 static void put_vector(const embedding *x, const dra_job_result *r, serve_text *out)
 {
     if (x->base64) {
         serve_puts(out, "\"");
-        serve_base64(out, r->vector, (size_t)r->width * sizeof *r->vector);
+        put_floats(out, r);
         serve_puts(out, "\"");
         return;
     }
     for (int64_t i = 0; i < r->width; i++) {
         serve_puts(out, i ? ", " : "[");
-        serve_json_float(out, r->vector[i]);
+        serve_json_float(out, (float)r->vector[i]);
     }
     serve_puts(out, "]");
 }
 
-static void answer(embedding *x)
+static void record_tokens(const embedding *x)
+{
+    http_record *r = http_record_of(x->call.conn);
+    snprintf(r->model, sizeof r->model, "%s", x->model->name);
+    r->counted = true;
+    r->prompt = x->tokens;
+    r->cached = x->cached;
+}
+
+static void send_vectors(embedding *x)
 {
     http_conn *conn = x->call.conn;
     serve_text t = {0};
@@ -65,6 +87,7 @@ static void answer(embedding *x)
     }
     serve_puts(&t, "], \"model\": ");
     serve_json_word(&t, x->model->name);
+    record_tokens(x);
     serve_printf(&t,
                  ", \"usage\": {\"prompt_tokens\": %lld, \"total_tokens\": %lld, "
                  "\"prompt_tokens_details\": {\"cached_tokens\": %lld}}}",
@@ -80,10 +103,20 @@ static void on_end(serve_job *job, const dra_job_result *r)
         serve_call_failed(&x->call, r);
         return;
     }
-    put_vector(x, r, &x->vectors[job->index]);
+    serve_text *vector = &x->vectors[job->index];
+    serve_error e = {0};
+    put_vector(x, r, vector);
+    x->bytes += vector->n;
+    if (x->bytes > x->call.server->max_answer)
+        serve_limited(&e, SERVE_MAX_ANSWER, NULL, "the answer has more than %zu bytes",
+                      x->call.server->max_answer);
+    if (e.limit || !serve_call_hold(&x->call, 2 * vector->n, &e)) {
+        serve_call_fail(&x->call, &e);
+        return;
+    }
     x->tokens += r->prompt_tokens;
     x->cached += r->cached_tokens;
-    if (++x->done == x->n) answer(x);
+    if (++x->done == x->n) send_vectors(x);
 }
 
 /* Words of a list by number; -1: it is none of them. */
@@ -111,12 +144,28 @@ static bool read_asked(embedding *x, const serve_request *r, json_t *body, serve
     return x->model && serve_inputs_read(x->model, a.input, "input", true, &x->n, &x->inputs, e);
 }
 
-static bool start(embedding *x, serve_error *e)
+static bool hold_inputs(embedding *x, serve_error *e)
+{
+    enum { EACH = 1 << 14 };
+    const int64_t most = x->call.server->args->prompt;
+    size_t        bytes = x->n * EACH;
+    for (size_t i = 0; i < x->n; i++) {
+        if ((int64_t)x->inputs[i].n > most)
+            return serve_limited(e, SERVE_MAX_PROMPT, "input",
+                                 "input: a text has %zu tokens, expected at most %lld",
+                                 x->inputs[i].n, (long long)most);
+        bytes += x->inputs[i].n * sizeof(int32_t) * 3;
+    }
+    return serve_call_hold(&x->call, bytes, e);
+}
+
+static bool start_jobs(embedding *x, serve_error *e)
 {
     const int64_t most = x->call.server->args->queue;
     if ((int64_t)x->n > most)
         return serve_wrong(e, 400, "input", "input: expected at most %lld, found %zu",
                            (long long)most, x->n);
+    if (!hold_inputs(x, e)) return false;
     x->vectors = calloc(x->n, sizeof *x->vectors);
     if (!x->vectors) return serve_wrong(e, 503, NULL, "out of memory");
     for (size_t i = 0; i < x->n; i++) {
@@ -140,8 +189,8 @@ void serve_embeddings(const serve_request *r)
         serve_fail(r->conn, &e);
         return;
     }
-    serve_call_begin(r->server, &x->call, r->conn, release);
+    serve_call_begin(r->server, &x->call, r->conn, release_embedding);
     json_t *body = serve_body(r, &e);
-    if (!body || !read_asked(x, r, body, &e) || !start(x, &e)) serve_call_fail(&x->call, &e);
+    if (!body || !read_asked(x, r, body, &e) || !start_jobs(x, &e)) serve_call_fail(&x->call, &e);
     json_decref(body);
 }

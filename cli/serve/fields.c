@@ -30,6 +30,17 @@ static bool read_number(const serve_field *f, json_t *x, void *to, serve_error *
     return true;
 }
 
+static bool asks_nothing(const serve_field *f, const json_t *x)
+{
+    bool    same = false;
+    size_t  i;
+    char    why[160];
+    json_t *y, *idle = f->idle ? serve_json_read(f->idle, strlen(f->idle), why) : NULL;
+    json_array_foreach(idle, i, y) same |= json_equal(x, y) != 0;
+    json_decref(idle);
+    return same;
+}
+
 static bool read_field(const serve_field *f, json_t *x, void *out, serve_error *e)
 {
     void *to = (char *)out + f->offset;
@@ -45,7 +56,11 @@ static bool read_field(const serve_field *f, json_t *x, void *out, serve_error *
         *(const char **)to = json_string_value(x);
         return true;
     case SERVE_F_ANY: *(json_t **)to = x; return true;
-    case SERVE_F_REFUSED: return serve_wrong(e, 400, f->name, "%s: %s", f->name, f->why);
+    case SERVE_F_LABEL:
+        if (json_is_string(x) || json_is_object(x)) return true;
+        break;
+    case SERVE_F_REFUSED:
+        return asks_nothing(f, x) || serve_wrong(e, 400, f->name, "%s: %s", f->name, f->why);
     }
     return serve_wrong(e, 400, f->name, "%s: expected %s, found %s", f->name,
                        f->kind == SERVE_F_BOOL ? "a bool" : "a text", serve_kind_name(x));
@@ -67,9 +82,24 @@ bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void 
     return true;
 }
 
+/* What reading it may take: ids of a text, and values, which commas part. */
+static size_t cost_of(const char *body, size_t bytes)
+{
+    enum { TEXT = 8, VALUE = 64 };
+    size_t values = 1;
+    for (const char *at = body; (at = memchr(at, ',', bytes - (size_t)(at - body))); at++) values++;
+    if (values > SERVE_JSON_VALUES) values = SERVE_JSON_VALUES;
+    return bytes * TEXT + values * VALUE;
+}
+
 json_t *serve_body(const serve_request *r, serve_error *e)
 {
-    char    why[160];
+    char why[160];
+    if (!http_take(r->conn, cost_of(r->body, r->bytes))) {
+        serve_limited(e, SERVE_REQUEST_MEMORY, NULL,
+                      "requests have all the memory that they may have");
+        return NULL;
+    }
     json_t *x = serve_json_read(r->body, r->bytes, why);
     if (!x && !why[0])
         serve_wrong(e, 503, NULL, "out of memory");

@@ -11,6 +11,7 @@ typedef enum serve_field_kind {
     SERVE_F_REAL,   /* double, min to max */
     SERVE_F_WORD,   /* const char *, without a zero in it */
     SERVE_F_ANY,    /* json_t *, for the route to read */
+    SERVE_F_LABEL,  /* a text or an object that says who asks: no answer depends on it */
     SERVE_F_REFUSED /* known, but not done; `why` says so */
 } serve_field_kind;
 
@@ -19,7 +20,7 @@ typedef struct serve_field {
     serve_field_kind kind;
     size_t           offset;
     double           min, max;
-    const char      *why;
+    const char      *why, *idle; /* idle: a list of values that ask for nothing, as JSON; or NULL */
 } serve_field;
 
 /* null is as if the field were not there, also of fields that the table does not have: clients send

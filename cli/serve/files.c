@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,11 +12,29 @@
 
 static const char suffix[] = ".state";
 
-static bool state_path(const serve_model *m, const char *name, char *path, size_t size)
+/* Those of owners are in folders of their own, whose names no state has. */
+static bool folder_of(const serve_model *m, uint64_t owner, char *path, size_t size)
 {
-    const int n = snprintf(path, size, "%s/%s/%s%s", m->server->args->state_dir, m->name, name,
-                           suffix);
+    const char *top = m->server->args->state_dir;
+    const int   n = owner ? snprintf(path, size, "%s/%s/@%016llx", top, m->name,
+                                     (unsigned long long)owner)
+                          : snprintf(path, size, "%s/%s", top, m->name);
     return n > 0 && (size_t)n < size;
+}
+
+bool serve_state_path(const serve_model *m, uint64_t owner, const char *name, char *path,
+                      size_t size)
+{
+    char folder[4096];
+    if (!folder_of(m, owner, folder, sizeof folder)) return false;
+    const int n = snprintf(path, size, "%s/%s%s", folder, name, suffix);
+    return n > 0 && (size_t)n < size;
+}
+
+void serve_files_make(const serve_model *m, uint64_t owner)
+{
+    char folder[4096];
+    if (owner && folder_of(m, owner, folder, sizeof folder)) mkdir(folder, 0700);
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -26,77 +45,44 @@ static bool ends_with(const char *text, const char *end)
 
 /* ---- the state directory --------------------------------------------------------------------- */
 
-bool serve_state_keep(serve_call *call, serve_model *m, const char *name,
-                      void (*end)(serve_job *, const dra_job_result *), serve_error *e)
+typedef struct finding {
+    const serve_model *model;
+    bool (*each)(void *user, uint64_t owner, const char *name, const char *path);
+    void *user;
+} finding;
+
+static bool find_file(const finding *f, uint64_t owner, const char *folder, const char *file)
 {
-    char           path[4096];
-    dra_job_config config = {.kind = DRA_JOB_EXPORT, .state = name, .path = path};
-    if (!state_path(m, name, path, sizeof path))
-        return serve_wrong(e, 507, NULL, "the path of the state is too long");
-    return serve_job_start(call, m, &config, 0, NULL, end, e);
+    char         path[4096], name[SERVE_NAME + 1] = "";
+    const size_t n = strlen(file);
+    if (!cli_path(folder, file, path, sizeof path)) return true;
+    if (ends_with(file, ".tmp")) unlink(path); /* a process that was killed left it half written */
+    if (!ends_with(file, suffix) || n - strlen(suffix) > SERVE_NAME) return true;
+    memcpy(name, file, n - strlen(suffix));
+    return !serve_state_name_ok(name) || f->each(f->user, owner, name, path);
 }
 
-void serve_state_remove(const serve_model *m, const char *name)
+static bool find_in_folder(const finding *f, uint64_t owner)
 {
-    char path[4096];
-    if (m->server->args->state_dir && state_path(m, name, path, sizeof path)) unlink(path);
-}
-
-/* ---- at the start ---------------------------------------------------------------------------- */
-
-static void load_next(serve_model *m);
-
-static void on_loaded(serve_job *job, const dra_job_result *r)
-{
-    if (r->end == DRA_JOB_FAILED) cli_line(stderr, "dra serve: %s", r->error.text);
-    load_next(job->model);
-}
-
-/* One after another, however short the queue is. The model is ready when all are there. */
-static void load_next(serve_model *m)
-{
-    char        path[4096], name[SERVE_NAME + 1];
-    serve_error e = {0};
-    while (m->n_files > 0) {
-        char *file = m->files[--m->n_files];
-        snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(suffix)), file);
-        free(file);
-        if (!state_path(m, name, path, sizeof path)) continue;
-        dra_job_config config = {.kind = DRA_JOB_IMPORT, .save = name, .path = path};
-        if (serve_job_start(NULL, m, &config, 0, NULL, on_loaded, &e)) return;
-        cli_line(stderr, "dra serve: %s: %s", path, e.text);
-    }
-    free(m->files);
-    m->files = NULL;
-    m->phase = SERVE_READY;
-}
-
-static void add_file(serve_model *m, const char *file)
-{
-    char         name[SERVE_NAME + 1];
-    const size_t n = strlen(file) - strlen(suffix);
-    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : 0), file);
-    char **more = serve_state_name_ok(name) ? realloc(m->files, (m->n_files + 1) * sizeof *m->files)
-                                            : NULL;
-    if (!more) return;
-    m->files = more;
-    m->files[m->n_files] = strdup(file);
-    if (m->files[m->n_files]) m->n_files++;
-}
-
-/* What a process that was killed left half written is removed. */
-void serve_states_load(serve_model *m)
-{
-    char        folder[4096], path[4096];
-    const char *top = m->server->args->state_dir;
-    DIR        *d = top && cli_path(top, m->name, folder, sizeof folder) ? opendir(folder) : NULL;
-    for (struct dirent *x; d && (x = readdir(d));) {
-        if (ends_with(x->d_name, suffix)) add_file(m, x->d_name);
-        if (ends_with(x->d_name, ".tmp") && cli_path(folder, x->d_name, path, sizeof path))
-            unlink(path);
+    char folder[4096], *end;
+    DIR *d = folder_of(f->model, owner, folder, sizeof folder) ? opendir(folder) : NULL;
+    bool well = true;
+    for (struct dirent *x; d && well && (x = readdir(d));) {
+        const uint64_t other = x->d_name[0] == '@' ? strtoull(x->d_name + 1, &end, 16) : 0;
+        if (!owner && other && !*end)
+            well = find_in_folder(f, other);
+        else
+            well = find_file(f, owner, folder, x->d_name);
     }
     if (d) closedir(d);
-    load_next(m);
+    return well;
+}
+
+bool serve_files_find(const serve_model *m,
+                      bool (*each)(void *user, uint64_t owner, const char *name, const char *path),
+                      void *user)
+{
+    return !m->server->args->state_dir || find_in_folder(&(finding){m, each, user}, 0);
 }
 
 static bool make_folders(serve *s, dra_error *err)
@@ -113,17 +99,50 @@ static bool make_folders(serve *s, dra_error *err)
 
 /* ---- files on their way ---------------------------------------------------------------------- */
 
+void serve_temp_path(serve *s, char *path, size_t size)
+{
+    snprintf(path, size, "%s/" SERVE_TEMP "%llu", s->temp, (unsigned long long)++s->temps);
+}
+
+static void remove_folder(const char *folder)
+{
+    char path[4096];
+    DIR *d = opendir(folder);
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (x->d_name[0] != '.' || x->d_name[1] == '.')
+            if (cli_path(folder, x->d_name, path, sizeof path)) unlink(path);
+    if (d) closedir(d);
+    rmdir(folder);
+}
+
+static const char temp[] = "dra-serve-"; /* then the number of the process, - and six letters */
+
+/* Folders of processes that were killed. */
+static void remove_stale(const char *base)
+{
+    char path[4096], *end;
+    DIR *d = opendir(base);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (strncmp(x->d_name, temp, strlen(temp)) != 0) continue;
+        const long pid = strtol(x->d_name + strlen(temp), &end, 10);
+        if (pid <= 0 || *end != '-' || kill((pid_t)pid, 0) == 0 || errno != ESRCH) continue;
+        if (cli_path(base, x->d_name, path, sizeof path)) remove_folder(path);
+    }
+    if (d) closedir(d);
+}
+
 bool serve_files_open(serve *s, dra_error *err)
 {
-    const char *base = getenv("TMPDIR");
-    const int   n = snprintf(s->temp, sizeof s->temp, "%s/dra-serve-%c%c%c%c%c%c",
-                           base ? base : "/tmp", 'X', 'X', 'X', 'X', 'X',
-                             'X'); /* which mkdtemp replaces */
+    const char *base = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    const int   n = snprintf(s->temp, sizeof s->temp, "%s/%s%ld-%s", base, temp, (long)getpid(),
+                             "XX"
+                               "XX"
+                               "XX"); /* which mkdtemp replaces */
     if (n < 0 || (size_t)n >= sizeof s->temp) {
         s->temp[0] = '\0';
-        return cli_error(err, DRA_ERR_FILE, "TMPDIR: %.100s is too long", base ? base : "") ==
-               DRA_OK;
+        return cli_error(err, DRA_ERR_FILE, "TMPDIR: %.100s is too long", base) == DRA_OK;
     }
+    remove_stale(base);
     if (!mkdtemp(s->temp)) {
         cli_error(err, DRA_ERR_FILE, "%s: cannot make the folder: %s", s->temp, cli_reason(errno));
         s->temp[0] = '\0';
@@ -134,11 +153,5 @@ bool serve_files_open(serve *s, dra_error *err)
 
 void serve_files_close(serve *s)
 {
-    char path[4096];
-    DIR *d = s->temp[0] ? opendir(s->temp) : NULL;
-    for (struct dirent *x; d && (x = readdir(d));)
-        if (x->d_name[0] != '.' || x->d_name[1] == '.')
-            if (cli_path(s->temp, x->d_name, path, sizeof path)) unlink(path);
-    if (d) closedir(d);
-    if (s->temp[0]) rmdir(s->temp);
+    if (s->temp[0]) remove_folder(s->temp);
 }

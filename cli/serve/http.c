@@ -1,11 +1,17 @@
 /* Connections of an HTTP server on libevent's buffers. */
 #include "http.h"
+#include "http_body.h"
 #include "reserve.h"
 
+#include "options/units.h"
+
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
+#include <event2/util.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,11 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
 
 enum {
     LINGER = 2,      /* seconds for a client to read why it is turned away */
     BEYOND = 256,    /* connections over the limit that are told so; more are just closed */
     RETRY = 100,     /* milliseconds until the next try where the system has no descriptor left */
+    SLOW = 1 << 20,  /* bytes a second of a line that files come by */
+    SETTLE = 500,    /* milliseconds until free memory goes back to the system */
     UNREAD = 1 << 16 /* bytes of answers a client may leave unread before it is read again */
 };
 
@@ -37,7 +49,12 @@ struct http_conn {
     http_state          state;
     http_head           head;
     char               *text; /* of the head */
+    http_body           body;
+    size_t              handling;   /* bytes of the memory of requests, while one is read */
+    size_t              counted;    /* bytes that wait to be sent, in the memory of requests */
+    bool                sends_file; /* what waits is a file, too, which takes none */
     void               *call;
+    http_record         record;
     bool                in_read, broken;
     bool                behind; /* the client has yet to take its answers */
     http_conn          *next, **link;
@@ -47,15 +64,26 @@ struct http_server {
     http_config            config;
     struct event_base     *base;
     struct evconnlistener *listener;
-    struct event          *retry;
+    struct event          *retry, *settle; /* settle: memory is given back to the system */
+    int                    settles;        /* that are to come */
     http_conn             *conns;
     int                    n;
 };
 
-void        http_set_call(http_conn *c, void *call) { c->call = call; }
-void       *http_call(const http_conn *c) { return c->call; }
-int         http_connections(const http_server *s) { return s->n; }
-static void go_on(http_conn *c);
+void          http_set_call(http_conn *c, void *call) { c->call = call; }
+void         *http_call(const http_conn *c) { return c->call; }
+http_record  *http_record_of(http_conn *c) { return &c->record; }
+serve_limits *http_limits(const http_conn *c) { return c->server->config.limits; }
+const char   *http_file(const http_conn *c) { return c->body.wish.file; }
+int           http_connections(const http_server *s) { return s->n; }
+static void   go_on(http_conn *c);
+
+bool http_take(http_conn *c, size_t bytes)
+{
+    if (!serve_memory_take(c->server->config.limits, bytes)) return false;
+    c->handling += bytes;
+    return true;
+}
 
 bool http_flushed(const http_server *s)
 {
@@ -82,10 +110,12 @@ static const char *reason_of(int status)
                {411, "Length Required"},
                {413, "Content Too Large"},
                {414, "URI Too Long"},
+               {415, "Unsupported Media Type"},
                {417, "Expectation Failed"},
                {429, "Too Many Requests"},
                {431, "Request Header Fields Too Large"},
                {500, "Internal Server Error"},
+               {501, "Not Implemented"},
                {503, "Service Unavailable"},
                {504, "Gateway Timeout"},
                {505, "HTTP Version Not Supported"},
@@ -97,15 +127,54 @@ static const char *reason_of(int status)
 
 /* ---- life of a connection -------------------------------------------------------------------- */
 
+/* Memory that requests had goes back to the system soon, not after each of them. */
+void http_settle(http_server *s)
+{
+    if (!serve_memory_is_slack(s->config.limits)) return;
+    s->settles = 2; /* once more, as buffers are freed a little after they are done with */
+    if (!evtimer_pending(s->settle, NULL))
+        event_add(s->settle, &(struct timeval){0, SETTLE * 1000});
+}
+
+static void on_settle(evutil_socket_t fd, short what, void *user)
+{
+    http_server *s = user;
+    (void)fd;
+    (void)what;
+    serve_memory_settle(s->config.limits);
+    if (--s->settles > 0) event_add(s->settle, &(struct timeval){0, SETTLE * 1000});
+}
+
+/* What waits to be sent is memory of requests. */
+static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info, void *user)
+{
+    http_conn    *c = user;
+    serve_limits *l = c->server->config.limits;
+    const size_t  n = evbuffer_get_length(out), before = c->counted;
+    (void)info;
+    if (n == 0) c->sends_file = false;
+    c->counted = c->sends_file && n > before ? before : n;
+    if (c->counted < before) serve_memory_give(l, before - c->counted);
+    if (c->counted <= before || serve_memory_add(l, c->counted - before)) return;
+    if (c->counted <= UNREAD || c->broken) return; /* that much any connection may have */
+    serve_limit_acts(l, SERVE_REQUEST_MEMORY);
+    http_break(c);
+}
+
 static void conn_free(http_conn *c)
 {
+    http_server *s = c->server;
     *c->link = c->next;
     if (c->next) c->next->link = c->link;
-    c->server->n--;
+    s->n--;
     if (c->timer) event_free(c->timer);
+    if (c->bev) evbuffer_remove_cb(bufferevent_get_output(c->bev), on_output, c);
     if (c->bev) bufferevent_free(c->bev);
+    serve_memory_give(s->config.limits, c->counted);
+    http_body_end(&c->body);
     free(c->text);
     free(c);
+    http_settle(s);
 }
 
 static bool set_timer(http_conn *c, double seconds)
@@ -114,11 +183,34 @@ static bool set_timer(http_conn *c, double seconds)
     return event_add(c->timer, &tv) == 0;
 }
 
-/* The client is gone, or nothing can be said to it any more. */
-static void lose(http_conn *c)
+/* Ids of clients are taken if they can be written anywhere as they are. */
+static void begin_record(http_conn *c, const char *id)
 {
-    if (c->call && (c->state == ANSWERS || c->state == STREAMS))
-        c->server->config.leave(c->server->config.user, c);
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                  "0123456789._-";
+    const size_t      n = id ? strlen(id) : 0;
+    uint64_t          random = 0;
+    c->record = (http_record){.began = cli_now()};
+    evutil_secure_rng_get_bytes(&random, sizeof random);
+    if (n >= 1 && n <= HTTP_ID && strspn(id, letters) == n)
+        memcpy(c->record.id, id, n);
+    else
+        snprintf(c->record.id, sizeof c->record.id, "%016llx", (unsigned long long)random);
+}
+
+static void end_record(http_conn *c)
+{
+    c->server->config.ended(c->server->config.user, &c->head, &c->record);
+    c->record = (http_record){0};
+}
+
+/* The client is gone, or nothing can be said to it any more. */
+static void lose_client(http_conn *c)
+{
+    const bool waits = c->state == ANSWERS || c->state == STREAMS;
+    if (c->call && waits) c->server->config.leave(c->server->config.user, c);
+    c->record.left = true;
+    if (waits) end_record(c);
     conn_free(c);
 }
 
@@ -126,7 +218,7 @@ static void on_event(struct bufferevent *bev, short what, void *user)
 {
     (void)bev;
     (void)what;
-    lose(user);
+    lose_client(user);
 }
 
 /* Turned away: the answer is sent and the sending side closed, so that the client reads it, which
@@ -173,7 +265,7 @@ void http_break(http_conn *c)
     set_timer(c, 0);
 }
 
-static void put(http_conn *c, const void *data, size_t bytes)
+static void put_output(http_conn *c, const void *data, size_t bytes)
 {
     if (!c->broken && evbuffer_add(bufferevent_get_output(c->bev), data, bytes) != 0) http_break(c);
 }
@@ -191,16 +283,26 @@ static void put_text(http_conn *c, const char *format, ...)
 
 static void put_head(http_conn *c, int status, const char *type, const char *extra)
 {
-    put_text(c, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nConnection: %s\r\n%s%s", status,
-             reason_of(status), type, c->head.keep ? "keep-alive" : "close",
-             c->server->config.extra, extra ? extra : "");
+    const time_t now = time(NULL);
+    struct tm    utc;
+    char         date[40] = "";
+    if (gmtime_r(&now, &utc))
+        strftime(date, sizeof date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &utc);
+    c->record.status = status;
+    put_text(c,
+             "HTTP/1.1 %d %s\r\n%sX-Request-Id: %s\r\nContent-Type: %s\r\nConnection: %s\r\n%s%s",
+             status, reason_of(status), date, c->record.id, type,
+             c->head.keep ? "keep-alive" : "close", c->server->config.extra, extra ? extra : "");
     c->server->config.answered(c->server->config.user, &c->head, status);
 }
 
 /* The request is done with. */
-static void finish(http_conn *c)
+static void finish_request(http_conn *c)
 {
     c->call = NULL;
+    http_body_end(&c->body);
+    end_record(c);
+    http_settle(c->server);
     if (c->broken) {
         c->state = LEAVES;
         return;
@@ -218,8 +320,58 @@ void http_reply(http_conn *c, int status, const char *type, const char *extra, c
 {
     put_head(c, status, type, extra);
     put_text(c, "Content-Length: %zu\r\n\r\n", bytes);
-    if (bytes && !(c->head.method && strcmp(c->head.method, "HEAD") == 0)) put(c, data, bytes);
-    finish(c);
+    if (bytes && !(c->head.method && strcmp(c->head.method, "HEAD") == 0))
+        put_output(c, data, bytes);
+    finish_request(c);
+}
+
+static void free_taken(const void *data, size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    free((void *)(uintptr_t)data);
+}
+
+void http_reply_taken(http_conn *c, int status, const char *type, char *data, size_t bytes)
+{
+    if (bytes <= UNREAD || strcmp(c->head.method, "HEAD") == 0) {
+        http_reply(c, status, type, NULL, data, bytes);
+        free(data);
+        return;
+    }
+    put_head(c, status, type, NULL);
+    put_text(c, "Content-Length: %zu\r\n\r\n", bytes);
+    if (c->broken || evbuffer_add_reference(bufferevent_get_output(c->bev), data, bytes, free_taken,
+                                            NULL) != 0) {
+        free(data);
+        http_break(c);
+    }
+    finish_request(c);
+}
+
+bool http_reply_file(http_conn *c, const char *type, const char *path)
+{
+    struct stat how;
+    const int   fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    if (fstat(fd, &how) != 0 || !S_ISREG(how.st_mode)) {
+        close(fd);
+        return false;
+    }
+    put_head(c, 200, type, NULL);
+    put_text(c, "Content-Length: %lld\r\n\r\n", (long long)how.st_size);
+    const bool head = strcmp(c->head.method, "HEAD") == 0;
+    if (c->broken || head || how.st_size == 0) {
+        close(fd);
+    } else {
+        c->sends_file = true;
+        if (evbuffer_add_file(bufferevent_get_output(c->bev), fd, 0, how.st_size) != 0) {
+            close(fd);
+            http_break(c);
+        }
+    }
+    finish_request(c);
+    return true;
 }
 
 void http_stream_begin(http_conn *c, const char *type)
@@ -234,22 +386,29 @@ void http_stream_put(http_conn *c, const char *data, size_t bytes)
 {
     if (!bytes) return; /* an empty chunk is the end */
     if (c->head.minor) put_text(c, "%zx\r\n", bytes);
-    put(c, data, bytes);
-    if (c->head.minor) put(c, "\r\n", 2);
+    put_output(c, data, bytes);
+    if (c->head.minor) put_output(c, "\r\n", 2);
+    if (c->broken ||
+        evbuffer_get_length(bufferevent_get_output(c->bev)) <= c->server->config.unread)
+        return;
+    serve_limit_acts(c->server->config.limits, SERVE_MAX_ANSWER);
+    http_break(c);
 }
 
 void http_stream_end(http_conn *c)
 {
-    if (c->head.minor) put(c, "0\r\n\r\n", 5);
-    finish(c);
+    if (c->head.minor) put_output(c, "0\r\n\r\n", 5);
+    finish_request(c);
 }
 
 /* An error of the request itself, after which nothing is known about what follows. */
-static void turn_away(http_conn *c, int status, const char *why)
+static void turn_away(http_conn *c, int status, serve_limit acts, const char *why)
 {
     const http_config *config = &c->server->config;
-    char              *text = config->error(config->user, status, why);
+    char              *text = config->error(config->user, status, acts, why);
+    if (acts) serve_limit_acts(config->limits, acts);
     c->head.keep = false;
+    if (!c->record.id[0]) begin_record(c, NULL);
     http_reply(c, status, "application/json", status == 503 ? "Retry-After: 1\r\n" : NULL,
                text ? text : "{}", text ? strlen(text) : 2);
     free(text);
@@ -259,35 +418,37 @@ static void turn_away(http_conn *c, int status, const char *why)
 
 /* Whether the body of a request is wanted; if not, it has been answered. A body that is not read
  * ends the connection. */
-static bool admit_request(http_conn *c)
+static bool admit_request(http_conn *c, http_wish *wish)
 {
     const http_config *config = &c->server->config;
     const bool         keep = c->head.keep;
-    c->head.keep = keep && !c->head.length;
+    *wish = (http_wish){.most = config->body, .limit = SERVE_MAX_BODY};
+    c->head.keep = keep && !c->head.length && !c->head.chunked;
     c->state = ANSWERS;
-    if (!config->admit(config->user, c, &c->head)) return false;
+    if (!config->admit(config->user, c, &c->head, wish)) return false;
     c->head.keep = keep;
     c->state = READS_BODY;
     return true;
 }
 
-/* Returns whether there is something to go on with. */
-static bool read_head(http_conn *c)
+/* Takes the head out of what has come. false: it is not all there, or the request has been
+ * answered. */
+static bool take_head(http_conn *c)
 {
     struct evbuffer          *in = bufferevent_get_input(c->bev);
     const struct evbuffer_ptr found = evbuffer_search(in, "\r\n\r\n", 4, NULL);
-    const http_config        *config = &c->server->config;
     const char               *why = "";
     const size_t have = evbuffer_get_length(in), n = found.pos < 0 ? have : (size_t)found.pos + 4;
-    if (n > config->head) {
-        turn_away(c, 431, "the headers are too long");
+    c->head.method = NULL; /* that of the request before */
+    if (n > c->server->config.head) {
+        turn_away(c, 431, SERVE_MAX_HEADERS, "the headers are too long");
         return false;
     }
     if (found.pos < 0) return false;
     free(c->text);
     c->text = malloc(n + 1);
     if (!c->text) {
-        turn_away(c, 503, "out of memory");
+        turn_away(c, 503, SERVE_NO_LIMIT, "out of memory");
         return false;
     }
     if (evbuffer_remove(in, c->text, n) != (int)n) {
@@ -295,19 +456,33 @@ static bool read_head(http_conn *c)
         c->state = LEAVES;
         return false;
     }
-    int status = http_head_read(c->text, n, &c->head, &why);
-    if (!status && c->head.length > config->body) {
-        status = 413;
-        why = "the body is too long";
-    }
+    const int status = http_head_read(c->text, n, &c->head, &why);
+    begin_record(c, http_header(&c->head, "x-request-id"));
+    if (status) turn_away(c, status, SERVE_NO_LIMIT, why);
+    return !status;
+}
+
+/* Returns whether there is something to go on with. */
+static bool read_head(http_conn *c)
+{
+    const http_config *config = &c->server->config;
+    struct evbuffer   *in = bufferevent_get_input(c->bev);
+    const char        *why = "";
+    serve_limit        acts = SERVE_NO_LIMIT;
+    http_wish          wish;
+    if (!take_head(c)) return false;
+    if (!admit_request(c, &wish)) return true;
+    const int status = http_body_begin(&c->body, &wish, &c->head, config->limits, &acts, &why);
     if (status) {
-        turn_away(c, status, why);
+        turn_away(c, status, acts, why);
         return false;
     }
-    if (!admit_request(c)) return true;
-    if (c->head.expect && evbuffer_get_length(in) < c->head.length)
-        put(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-    bound_input(c, config->head + (size_t)c->head.length);
+    const size_t wants = c->head.chunked ? 1 : (size_t)c->head.length;
+    if (c->head.expect && evbuffer_get_length(in) < wants)
+        put_output(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    bound_input(c, config->head + http_body_waits(&c->body));
+    /* A large file has the time that a slow line takes. */
+    if (wish.file[0]) set_timer(c, config->seconds + (double)c->head.length / SLOW);
     return true;
 }
 
@@ -315,20 +490,30 @@ static bool read_body(http_conn *c)
 {
     struct evbuffer   *in = bufferevent_get_input(c->bev);
     const http_config *config = &c->server->config;
-    const size_t       n = (size_t)c->head.length;
-    if (evbuffer_get_length(in) < n) return false;
-    char *body = malloc(n + 1);
+    const char        *why = "";
+    serve_limit        acts = SERVE_NO_LIMIT;
+    const int          status = http_body_read(&c->body, in, &acts, &why);
+    if (status && status != 200) turn_away(c, status, acts, why);
+    if (status != 200) return false;
+    const size_t n = c->body.wish.file[0] ? 0 : (size_t)c->body.length;
+    char        *body = http_body_bytes(&c->body, in);
     if (!body) {
-        turn_away(c, 503, "out of memory");
+        turn_away(c, 503, SERVE_NO_LIMIT, "out of memory");
         return false;
     }
-    evbuffer_remove(in, body, n);
-    body[n] = '\0';
     bound_input(c, config->head);
     event_del(c->timer);
     c->state = ANSWERS;
+    http_body taken = c->body; /* counted until the request was read */
+    if (taken.wish.file[0])
+        http_body_pass(&c->body);
+    else
+        c->body = (http_body){.file = -1};
     config->request(config->user, c, &c->head, body, n);
     free(body);
+    serve_memory_give(config->limits, c->handling);
+    c->handling = 0;
+    if (!taken.wish.file[0]) http_body_end(&taken);
     return true;
 }
 
@@ -359,14 +544,14 @@ static void on_timer(evutil_socket_t fd, short what, void *user)
     (void)fd;
     (void)what;
     if (c->broken) {
-        lose(c);
+        lose_client(c);
         return;
     }
     const bool began = c->state == READS_BODY ||
                        (c->state == READS_HEAD &&
                         evbuffer_get_length(bufferevent_get_input(c->bev)) > 0);
     if (began)
-        turn_away(c, 408, "the request took too long to arrive");
+        turn_away(c, 408, SERVE_CLIENT_SECONDS, "the request took too long to arrive");
     else
         conn_free(c);
 }
@@ -387,6 +572,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         return;
     }
     c->server = s;
+    c->body.file = -1;
     c->link = &s->conns;
     c->next = s->conns;
     if (c->next) c->next->link = &c->next;
@@ -400,6 +586,10 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    if (!evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c)) {
+        conn_free(c);
+        return;
+    }
     bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
     bound_input(c, s->config.head);
     const struct timeval write = {(time_t)s->config.seconds, 0};
@@ -408,7 +598,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         conn_free(c);
         return;
     }
-    if (s->n > s->config.connections) turn_away(c, 503, "too many connections");
+    if (s->n > s->config.connections) turn_away(c, 503, SERVE_CONNECTIONS, "too many connections");
 }
 
 /* Out of descriptors, most likely: connections wait a moment instead of keeping the loop busy. */
@@ -434,8 +624,9 @@ http_server *http_create(struct event_base *base, const http_config *config)
     s->config = *config;
     s->base = base;
     s->retry = evtimer_new(base, on_retry, s);
-    if (s->retry) return s;
-    free(s);
+    s->settle = evtimer_new(base, on_settle, s);
+    if (s->retry && s->settle) return s;
+    http_destroy(s);
     return NULL;
 }
 
@@ -446,6 +637,25 @@ static int port_of(evutil_socket_t fd)
     if (getsockname(fd, (struct sockaddr *)&a, &size) != 0) return 0;
     return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
                                          : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static bool listen_on(http_server *s, const struct sockaddr *at, socklen_t size, const char *name,
+                      char *why)
+{
+    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC |
+                           LEV_OPT_DISABLED;
+    s->listener = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, at, (int)size);
+    if (!s->listener) {
+        snprintf(why, 160, "%.100s: cannot listen: %s", name,
+                 evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+        return false;
+    }
+    if (evconnlistener_enable(s->listener) != 0) { /* which libevent itself would not look at */
+        snprintf(why, 160, "out of memory");
+        return false;
+    }
+    evconnlistener_set_error_cb(s->listener, on_accept_error);
+    return true;
 }
 
 bool http_listen(http_server *s, const char *host, int *port, char *why)
@@ -459,23 +669,38 @@ bool http_listen(http_server *s, const char *host, int *port, char *why)
         snprintf(why, 160, "%.80s: %s", host, gai_strerror(failed));
         return false;
     }
-    const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC |
-                           LEV_OPT_DISABLED;
-    s->listener = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, found->ai_addr,
-                                          (int)found->ai_addrlen);
+    char name[100];
+    snprintf(name, sizeof name, "%.80s port %d", host, *port);
+    const bool well = listen_on(s, found->ai_addr, found->ai_addrlen, name, why);
     freeaddrinfo(found);
-    if (!s->listener) {
-        snprintf(why, 160, "%.80s port %d: cannot listen: %s", host, *port,
-                 evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+    if (well) *port = port_of(evconnlistener_get_fd(s->listener));
+    return well;
+}
+
+/* A socket that a server has left behind goes; one that is listened on stays. */
+static void remove_stale(const struct sockaddr_un *at)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 && errno == ECONNREFUSED)
+        unlink(at->sun_path);
+    close(fd);
+}
+
+bool http_listen_unix(http_server *s, const char *path, char *why)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof at.sun_path) {
+        snprintf(why, 160, "%.80s: the path of a socket has at most %zu bytes", path,
+                 sizeof at.sun_path - 1);
         return false;
     }
-    if (evconnlistener_enable(s->listener) != 0) { /* which libevent itself would not look at */
-        snprintf(why, 160, "out of memory");
-        return false;
-    }
-    evconnlistener_set_error_cb(s->listener, on_accept_error);
-    *port = port_of(evconnlistener_get_fd(s->listener));
-    return true;
+    memcpy(at.sun_path, path, strlen(path));
+    remove_stale(&at);
+    if (!listen_on(s, (struct sockaddr *)&at, sizeof at, path, why)) return false;
+    if (chmod(path, 0660) == 0) return true;
+    snprintf(why, 160, "%.80s: %s", path, strerror(errno));
+    return false;
 }
 
 void http_deaf(http_server *s)
@@ -489,6 +714,7 @@ void http_destroy(http_server *s)
     if (!s) return;
     http_deaf(s);
     while (s->conns) conn_free(s->conns);
-    event_free(s->retry);
+    if (s->retry) event_free(s->retry);
+    if (s->settle) event_free(s->settle);
     free(s);
 }

@@ -3,18 +3,19 @@
 #include "http_head.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const char tokens[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-static int refuse(const char **why, int status, const char *text)
+static int refuse_head(const char **why, int status, const char *text)
 {
     *why = text;
     return status;
 }
 
 /* The next line, ended by a 0; NULL: there is none, or it has bytes that no line has. */
-static char *line(char **at, const char *end)
+static char *next_line(char **at, const char *end)
 {
     char *start = *at, *cr = start;
     while (cr < end && *cr != '\r') {
@@ -27,7 +28,7 @@ static char *line(char **at, const char *end)
     return start;
 }
 
-static int hex(char c)
+static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
     c |= 32;
@@ -40,7 +41,7 @@ bool http_decode(char *text)
     for (; *text; text++) {
         char c = *text;
         if (c == '%') {
-            const int high = hex(text[1]), low = high < 0 ? -1 : hex(text[2]);
+            const int high = hex_digit(text[1]), low = high < 0 ? -1 : hex_digit(text[2]);
             if (low < 0 || !(high | low)) return false;
             c = (char)(high << 4 | low);
             text += 2;
@@ -56,10 +57,10 @@ static int read_target(char *target, http_head *out, const char **why)
     char *query = strchr(target, '?');
     if (query) *query++ = '\0';
     out->query = query ? query : "";
-    if (target[0] != '/') return refuse(why, 400, "expected a path that starts with /");
-    if (strlen(target) >= sizeof out->path) return refuse(why, 414, "the path is too long");
+    if (target[0] != '/') return refuse_head(why, 400, "expected a path that starts with /");
+    if (strlen(target) >= sizeof out->path) return refuse_head(why, 414, "the path is too long");
     memcpy(out->path, target, strlen(target) + 1);
-    return http_decode(out->path) ? 0 : refuse(why, 400, "a path with a broken %");
+    return http_decode(out->path) ? 0 : refuse_head(why, 400, "a path with a broken %");
 }
 
 static int read_request_line(char *text, http_head *out, const char **why)
@@ -67,13 +68,14 @@ static int read_request_line(char *text, http_head *out, const char **why)
     char *target = strchr(text, ' ');
     char *version = target ? strchr(target + 1, ' ') : NULL;
     if (!version || strchr(version + 1, ' '))
-        return refuse(why, 400, "expected METHOD PATH HTTP/1.1 in the first line");
+        return refuse_head(why, 400, "expected METHOD PATH HTTP/1.1 in the first line");
     *target++ = '\0';
     *version++ = '\0';
-    if (!text[0] || text[strspn(text, tokens)]) return refuse(why, 400, "a method that is none");
+    if (!text[0] || text[strspn(text, tokens)])
+        return refuse_head(why, 400, "a method that is none");
     if (strncmp(version, "HTTP/1.", 7) != 0 || (version[7] != '0' && version[7] != '1') ||
         version[8])
-        return refuse(why, 505, "expected HTTP/1.1");
+        return refuse_head(why, 505, "expected HTTP/1.1");
     out->method = text;
     out->minor = version[7] - '0';
     return read_target(target, out, why);
@@ -82,10 +84,10 @@ static int read_request_line(char *text, http_head *out, const char **why)
 static int read_header(char *text, http_head *out, const char **why)
 {
     char *colon = strchr(text, ':');
-    if (!colon || colon == text) return refuse(why, 400, "a header without a name");
+    if (!colon || colon == text) return refuse_head(why, 400, "a header without a name");
     *colon++ = '\0';
-    if (text[strspn(text, tokens)]) return refuse(why, 400, "a header whose name is none");
-    if (out->n == HTTP_HEADERS) return refuse(why, 431, "too many headers");
+    if (text[strspn(text, tokens)]) return refuse_head(why, 400, "a header whose name is none");
+    if (out->n == HTTP_HEADERS) return refuse_head(why, 431, "too many headers");
     for (char *c = text; *c; c++)
         if (*c >= 'A' && *c <= 'Z') *c |= 32;
     colon += strspn(colon, " \t");
@@ -103,7 +105,7 @@ const char *http_header(const http_head *h, const char *name)
     return NULL;
 }
 
-static int count(const http_head *h, const char *name)
+static int count_headers(const http_head *h, const char *name)
 {
     int n = 0;
     for (int i = 0; i < h->n; i++) n += strcmp(h->header[i].name, name) == 0;
@@ -113,12 +115,20 @@ static int count(const http_head *h, const char *name)
 static int read_length(http_head *out, const char **why)
 {
     const char *text = http_header(out, "content-length");
-    if (http_header(out, "transfer-encoding"))
-        return refuse(why, 411, "expected Content-Length; bodies in chunks are not read");
-    if (count(out, "content-length") > 1) return refuse(why, 400, "two lengths of the body");
+    const char *sent = http_header(out, "transfer-encoding");
+    const char *packed = http_header(out, "content-encoding");
+    if (packed && strcasecmp(packed, "identity") != 0)
+        return refuse_head(why, 415, "expected a body that is not compressed");
+    if (sent && (!out->minor || text || count_headers(out, "transfer-encoding") > 1))
+        return refuse_head(why, 400, "two lengths of the body");
+    if (sent && strcasecmp(sent, "chunked") != 0)
+        return refuse_head(why, 501, "Transfer-Encoding: chunked is all there is");
+    out->chunked = sent != NULL;
+    if (count_headers(out, "content-length") > 1)
+        return refuse_head(why, 400, "two lengths of the body");
     if (!text) return 0;
     if (!*text || text[strspn(text, "0123456789")] || strlen(text) > 18)
-        return refuse(why, 400, "a length of the body that is none");
+        return refuse_head(why, 400, "a length of the body that is none");
     for (; *text; text++) out->length = 10 * out->length + (uint64_t)(*text - '0');
     return 0;
 }
@@ -142,9 +152,10 @@ static int read_use(http_head *out, const char **why)
     const char *connection = http_header(out, "connection"), *expect = http_header(out, "expect");
     out->keep = out->minor ? !has_word(connection, "close") : has_word(connection, "keep-alive");
     out->expect = expect && out->minor && has_word(expect, "100-continue");
-    if (expect && !out->expect) return refuse(why, 417, "Expect: 100-continue is all there is");
-    if (count(out, "host") > 1 || (out->minor && !http_header(out, "host")))
-        return refuse(why, 400, "expected one header Host");
+    if (expect && !out->expect)
+        return refuse_head(why, 417, "Expect: 100-continue is all there is");
+    if (count_headers(out, "host") > 1 || (out->minor && !http_header(out, "host")))
+        return refuse_head(why, 400, "expected one header Host");
     return 0;
 }
 
@@ -153,12 +164,12 @@ int http_head_read(char *text, size_t bytes, http_head *out, const char **why)
     const char *end = text + bytes;
     memset(out, 0, sizeof *out);
     out->query = "";
-    char *next = line(&text, end);
+    char *next = next_line(&text, end);
     int   status = next ? read_request_line(next, out, why)
-                        : refuse(why, 400, "a first line that is none");
+                        : refuse_head(why, 400, "a first line that is none");
     while (!status && text < end) {
-        next = line(&text, end);
-        if (!next) return refuse(why, 400, "a header that is none");
+        next = next_line(&text, end);
+        if (!next) return refuse_head(why, 400, "a header that is none");
         if (!*next) break;
         status = read_header(next, out, why);
     }

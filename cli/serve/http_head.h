@@ -17,9 +17,10 @@ typedef struct http_head {
     struct {
         const char *name, *value; /* names in small letters */
     } header[HTTP_HEADERS];
-    uint64_t length; /* of the body */
-    bool     keep;   /* the connection is used again */
-    bool     expect; /* the client waits for a word before it sends the body */
+    uint64_t length;  /* of the body */
+    bool     chunked; /* its length is said with each part */
+    bool     keep;    /* the connection is used again */
+    bool     expect;  /* the client waits for a word before it sends the body */
 } http_head;
 
 /* Reads `bytes` of text, the empty line at the end included; the text is changed and kept in use.

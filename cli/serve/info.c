@@ -7,15 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool serve_is_ready(const serve *s, const char **word)
+{
+    *word = s->draining ? "draining" : "ok";
+    for (size_t i = 0; i < s->n_models; i++)
+        if (s->models[i].phase != SERVE_READY && !s->draining) *word = "loading";
+    return strcmp(*word, "ok") == 0;
+}
+
+static void put_status(const serve_request *r, bool well, const char *word)
+{
+    serve_text t = {0};
+    serve_printf(&t, "{\"status\": \"%s\"}", word);
+    serve_reply(r->conn, well ? 200 : 503, &t);
+}
+
 void serve_health(const serve_request *r)
 {
+    const char *word;
+    const bool  well = serve_is_ready(r->server, &word);
+    put_status(r, well, word);
+}
+
+/* Whether a request would be taken now: no queue is full, either. */
+void serve_ready(const serve_request *r)
+{
     const serve *s = r->server;
-    serve_text   t = {0};
-    const char  *word = s->draining ? "draining" : "ok";
-    for (size_t i = 0; i < s->n_models; i++)
-        if (s->models[i].phase != SERVE_READY && !s->draining) word = "loading";
-    serve_printf(&t, "{\"status\": \"%s\"}", word);
-    serve_reply(r->conn, strcmp(word, "ok") == 0 ? 200 : 503, &t);
+    const char  *word;
+    bool         well = serve_is_ready(s, &word);
+    for (size_t i = 0; i < s->n_models && well; i++)
+        if (dra_engine_stats_of(s->models[i].engine).waiting >= s->args->queue) {
+            well = false;
+            word = "busy";
+        }
+    put_status(r, well, word);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -93,6 +118,36 @@ void serve_models_one(const serve_request *r)
     serve_wrong(&e, 404, "model", "model: there is no %.64s here", r->rest);
     e.code = "model_not_found";
     serve_fail(r->conn, &e);
+}
+
+/* ---- options of samplers --------------------------------------------------------------------- */
+
+static void put_option(const dra_sampler_option *o, serve_text *t)
+{
+    serve_printf(t, "{\"name\": \"%s\", \"whole\": %s, \"least\": ", o->json,
+                 o->whole ? "true" : "false");
+    serve_json_real(t, o->least);
+    serve_puts(t, ", \"most\": ");
+    serve_json_real(t, o->most);
+    serve_puts(t, ", \"usual\": ");
+    serve_json_real(t, o->usual);
+    serve_puts(t, ", \"help\": ");
+    serve_json_word(t, o->help);
+    serve_puts(t, "}");
+}
+
+void serve_sampler(const serve_request *r)
+{
+    serve_text                t = {0};
+    size_t                    n;
+    const dra_sampler_option *o = dra_sampler_options(&n);
+    serve_puts(&t, "{\"object\": \"list\", \"data\": [");
+    for (size_t i = 0; i < n; i++) {
+        if (i) serve_puts(&t, ", ");
+        put_option(&o[i], &t);
+    }
+    serve_puts(&t, "]}");
+    serve_reply(r->conn, 200, &t);
 }
 
 /* ---- the page -------------------------------------------------------------------------------- */

@@ -1,16 +1,19 @@
 /* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy what
  * they are told and send it to the loop, where the rest is. */
-#include "serve.h"
+#include "ask.h"
 
 #include <stdlib.h>
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LOOK_EVERY = 4 /* tokens */ };
 
 /* ---- in the engine's thread ------------------------------------------------------------------ */
 
 /* Norms of all tensors of the state as JSON, or NULL. */
-static char *look(serve_job *job)
+static char *look_at_state(serve_job *job)
 {
     serve_text t = {0};
     if (!job->looks || job->looked++ % LOOK_EVERY) return NULL;
@@ -22,21 +25,28 @@ static char *look(serve_job *job)
 
 static void deliver_token(serve_mail *mail)
 {
-    serve_token *t = (serve_token *)mail;
+    serve_token  *t = (serve_token *)mail;
+    serve_limits *l = &t->job->model->server->limits;
     if (t->job->call) t->job->token(t->job, t);
+    serve_memory_give(l, t->counted);
     free(t->look);
     free(t);
 }
 
 /* The token, its most likely ones and its text in one piece of memory. */
-static void on_token(void *user, const dra_job_token *from)
+static bool on_token(void *user, const dra_job_token *from)
 {
-    serve_job   *job = user;
-    const size_t most = (size_t)from->top * sizeof *from->most;
-    serve_token *t = malloc(sizeof *t + most + from->bytes + 1);
+    serve_job    *job = user;
+    serve_limits *l = &job->model->server->limits;
+    const size_t  most = (size_t)from->top * sizeof *from->most;
+    const size_t  all = sizeof(serve_token) + most + from->bytes + 1;
+    const bool    room = serve_memory_take(l, all);
+    serve_token  *t = room ? malloc(all) : NULL;
     if (!t) {
+        if (room) serve_memory_give(l, all);
+        job->crowded |= !room;
         job->lost = true;
-        return;
+        return false;
     }
     *t = (serve_token){.mail.deliver = deliver_token,
                        .job = job,
@@ -45,17 +55,19 @@ static void on_token(void *user, const dra_job_token *from)
                        .ends = from->ends,
                        .logprob = from->logprob,
                        .top = from->top,
-                       .bytes = from->bytes};
+                       .bytes = from->bytes,
+                       .counted = all};
     t->most = (dra_logprob *)(t + 1);
     t->text = (char *)t->most + most;
     if (most) memcpy(t->most, from->most, most);
     if (from->bytes) memcpy(t->text, from->text, from->bytes);
     t->text[from->bytes] = '\0';
-    t->look = from->prompt ? NULL : look(job);
+    t->look = from->prompt ? NULL : look_at_state(job);
     serve_mail_send(job->model->server, &t->mail);
+    return true;
 }
 
-static char *copy(const void *data, size_t bytes, bool *lost)
+static char *copy_bytes(const void *data, size_t bytes, bool *lost)
 {
     char *to = bytes ? malloc(bytes) : NULL;
     if (to) memcpy(to, data, bytes);
@@ -69,7 +81,16 @@ static void job_free(serve_job *job)
     free(job->vector);
     free(job->name);
     serve_text_free(&job->data);
+    serve_grammar_drop(job->grammar);
     free(job);
+}
+
+static void fail_crowded(serve_job *job)
+{
+    serve_error e;
+    serve_limited(&e, SERVE_REQUEST_MEMORY, NULL,
+                  "requests have all the memory that they may have");
+    serve_call_fail(job->call, &e);
 }
 
 /* A call that ends in `end` finds the job gone from its list. */
@@ -80,7 +101,11 @@ static void deliver_end(serve_mail *mail)
     if (job->link && job->next) job->next->link = job->link;
     job->link = NULL;
     if (job->result.end == DRA_JOB_CANCELLED) job->model->server->cancelled++;
-    if (job->call || job->alone) job->end(job, &job->result);
+    if (job->id) serve_tally_job(job->model->server, &job->result);
+    if (job->crowded && job->call)
+        fail_crowded(job);
+    else if (job->call || job->alone)
+        job->end(job, &job->result);
     job_free(job);
 }
 
@@ -88,10 +113,10 @@ static void on_end(void *user, const dra_job_result *result)
 {
     serve_job *job = user;
     job->result = *result;
-    job->text = copy(result->text, result->bytes, &job->lost);
-    job->vector = copy(result->vector, (size_t)result->width * sizeof(float), &job->lost);
+    job->text = copy_bytes(result->text, result->bytes, &job->lost);
+    job->vector = copy_bytes(result->vector, (size_t)result->width * sizeof(dra_real), &job->lost);
     job->result.text = job->text;
-    job->result.vector = (const float *)(const void *)job->vector;
+    job->result.vector = (const dra_real *)(const void *)job->vector;
     if (job->lost && result->end == DRA_JOB_DONE) {
         job->result.end = DRA_JOB_FAILED;
         cli_error(&job->result.error, DRA_ERR_MEMORY, "out of memory");
@@ -100,10 +125,23 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
+/* Whole or not at all, as files that are written are. */
+static dra_status link_file(const char *from, const char *to, dra_error *err)
+{
+    char      temp[4096 + 8];
+    const int n = snprintf(temp, sizeof temp, "%s.tmp", to);
+    if (n < 0 || (size_t)n >= sizeof temp) return cli_error(err, DRA_ERR_FILE, "path too long");
+    unlink(temp);
+    if (link(from, temp) == 0 && rename(temp, to) == 0) {
+        unlink(temp); /* where both were one file, rename() leaves both */
+        return DRA_OK;
+    }
+    return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
+}
+
 /* Work that is no job of the engine, between two of its steps. */
 static void do_work(serve_mail *mail)
 {
-    enum { MOST = 1 << 30 };
     serve_job *job = (serve_job *)mail;
     dra_error *err = &job->result.error;
     serve_text t = {0};
@@ -111,13 +149,17 @@ static void do_work(serve_mail *mail)
     switch (job->work) {
     case SERVE_WRITE: st = dra_file_write(job->name, job->data.data, job->data.n, err); break;
     case SERVE_READ:
-        st = dra_file_read(job->name, MOST, &job->text, &job->result.bytes, err);
+        st = dra_file_read(job->name, job->most, &job->text, &job->result.bytes, err);
         break;
     case SERVE_LOOK:
         serve_look_text(job->model, 0, job->name, &t);
         if (t.failed) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
         job->text = t.data;
         job->result.bytes = t.n;
+        break;
+    case SERVE_LINK: st = link_file(job->data.data, job->name, err); break;
+    case SERVE_UNLINK:
+        if (unlink(job->name) != 0) st = cli_error(err, DRA_ERR_FILE, "%s", cli_reason(errno));
         break;
     }
     job->result.end = st == DRA_OK ? DRA_JOB_DONE : DRA_JOB_FAILED;
@@ -128,13 +170,13 @@ static void do_work(serve_mail *mail)
 
 /* ---- in the loop ----------------------------------------------------------------------------- */
 
-static void nothing(serve_job *job, const dra_job_result *result)
+static void ignore_result(serve_job *job, const dra_job_result *result)
 {
     (void)job;
     (void)result;
 }
 
-static void join(serve_call *call, serve_job *job)
+static void join_call(serve_call *call, serve_job *job)
 {
     if (!call) return;
     job->next = call->jobs;
@@ -143,18 +185,21 @@ static void join(serve_call *call, serve_job *job)
     call->jobs = job;
 }
 
-bool serve_job_start(serve_call *call, serve_model *m, dra_job_config *config, int64_t index,
-                     void (*token)(serve_job *, const serve_token *),
-                     void (*end)(serve_job *, const dra_job_result *), serve_error *e)
+static serve_job *start_job(serve_call *call, serve_model *m, dra_job_config *config, int64_t index,
+                            void (*token)(serve_job *, const serve_token *),
+                            void (*end)(serve_job *, const dra_job_result *), serve_error *e)
 {
     dra_error  err = {0};
     serve_job *job = calloc(1, sizeof *job);
-    if (!job) return serve_wrong(e, 503, NULL, "out of memory");
+    if (!job) {
+        serve_wrong(e, 503, NULL, "out of memory");
+        return NULL;
+    }
     job->call = call;
     job->model = m;
     job->index = index;
     job->token = token;
-    job->end = end ? end : nothing;
+    job->end = end ? end : ignore_result;
     job->alone = !call;
     job->looks = call && call->looks;
     config->token = token ? on_token : NULL;
@@ -162,39 +207,96 @@ bool serve_job_start(serve_call *call, serve_model *m, dra_job_config *config, i
     config->user = job;
     if (dra_engine_submit(m->engine, config, &job->id, &err) != DRA_OK) {
         free(job);
-        return serve_wrong_status(e, &err);
+        serve_wrong_status(e, &err);
+        return NULL;
     }
-    join(call, job);
-    return true;
+    join_call(call, job);
+    return job;
+}
+
+bool serve_job_start(serve_call *call, serve_model *m, dra_job_config *config, int64_t index,
+                     void (*token)(serve_job *, const serve_token *),
+                     void (*end)(serve_job *, const dra_job_result *), serve_error *e)
+{
+    return start_job(call, m, config, index, token, end, e) != NULL;
+}
+
+bool serve_job_alone(serve_model *m, dra_job_config *config, void *subject,
+                     void (*end)(serve_job *, const dra_job_result *), serve_error *e)
+{
+    serve_job *job = start_job(NULL, m, config, 0, NULL, end, e);
+    if (job) job->subject = subject;
+    return job != NULL;
+}
+
+/* NULL: no memory. */
+static serve_job *begin_work(serve_call *call, serve_model *m, serve_work work, const char *name,
+                             serve_text *data, void (*end)(serve_job *, const dra_job_result *))
+{
+    serve_job *job = calloc(1, sizeof *job);
+    if (job) job->name = strdup(name);
+    if (!job || !job->name) {
+        free(job);
+        return NULL;
+    }
+    job->call = call;
+    job->model = m;
+    job->end = end;
+    job->work = work;
+    job->most = m->server->max_answer;
+    if (data) {
+        job->data = *data;
+        *data = (serve_text){0};
+    }
+    job->mail.deliver = do_work;
+    join_call(call, job);
+    return job;
 }
 
 bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
                       serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
                       serve_error *e)
 {
-    serve_job *job = calloc(1, sizeof *job);
-    if (job) job->name = strdup(name);
-    if (!job || !job->name) {
-        free(job);
-        return serve_wrong(e, 503, NULL, "out of memory");
-    }
-    job->call = call;
-    job->model = m;
-    job->end = end;
-    job->work = work;
-    if (data) {
-        job->data = *data;
-        *data = (serve_text){0};
-    }
-    job->mail.deliver = do_work;
-    join(call, job);
+    serve_job *job = begin_work(call, m, work, name, data, end);
+    if (!job) return serve_wrong(e, 503, NULL, "out of memory");
     serve_model_post(m, &job->mail);
     return true;
 }
 
+bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,
+                      void *subject, void (*end)(serve_job *, const dra_job_result *))
+{
+    serve_job *job = begin_work(NULL, m, work, name, data, end);
+    if (!job) return false;
+    job->alone = true;
+    job->subject = subject;
+    serve_model_post(m, &job->mail);
+    return true;
+}
+
+serve_job *serve_job_wait(serve_call *call, serve_model *m,
+                          void (*end)(serve_job *, const dra_job_result *))
+{
+    serve_job *job = calloc(1, sizeof *job);
+    if (!job) return NULL;
+    job->call = call;
+    job->model = m;
+    job->end = end;
+    join_call(call, job);
+    return job;
+}
+
+void serve_job_tell(serve_job *job, const dra_error *error)
+{
+    job->result.end = error ? DRA_JOB_FAILED : DRA_JOB_DONE;
+    if (error) job->result.error = *error;
+    deliver_end(&job->mail);
+}
+
 void serve_state_forget(serve_model *m, const char *name)
 {
-    serve_error    e;
+    serve_error e;
+    if (!m->engine) return;
     dra_job_config config = {.kind = DRA_JOB_DELETE, .state = name};
     serve_job_start(NULL, m, &config, 0, NULL, NULL, &e);
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WHY = 160 };
 
@@ -76,4 +77,19 @@ const char *serve_kind_name(const json_t *x)
     case JSON_NULL: break;
     }
     return "null";
+}
+
+char *serve_json_words(const json_t *x) { return json_dumps(x, JSON_COMPACT | JSON_ENCODE_ANY); }
+
+void serve_json_keep(json_t *object, const char *const *names, size_t n)
+{
+    const char *key;
+    json_t     *x;
+    void       *next;
+    json_object_foreach_safe(object, next, key, x)
+    {
+        bool keep = false;
+        for (size_t i = 0; i < n; i++) keep |= strcmp(names[i], key) == 0;
+        if (!keep) json_object_del(object, key);
+    }
 }

@@ -17,6 +17,12 @@ void serve_json_begin(void);
  * memory. */
 json_t *serve_json_read(const char *text, size_t bytes, char *why);
 
+/* Takes all members out of an object but those of these names. */
+void serve_json_keep(json_t *object, const char *const *names, size_t n);
+
+/* The text of a value, to be freed; NULL: no memory. */
+char *serve_json_words(const json_t *x);
+
 const char *serve_kind_name(const json_t *x); /* "a text", "a number", ... */
 
 #endif

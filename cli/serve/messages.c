@@ -83,6 +83,8 @@ typedef struct message {
 static const serve_field message_fields[] = {
     {"role", SERVE_F_WORD, offsetof(message, role)},
     {"content", SERVE_F_ANY, offsetof(message, content)},
+    {"tool_calls", SERVE_F_REFUSED, .why = "this server has no tools", .idle = "[[]]"},
+    {"annotations", SERVE_F_REFUSED, .why = "this server has none", .idle = "[[]]"},
 };
 
 typedef struct part {
@@ -141,8 +143,8 @@ static bool read_message(json_t *x, dra_message *to, serve_error *e)
 }
 
 /* A state has begun already: the token that begins texts is not read again. */
-static bool encode(const serve_model *m, const serve_ask *a, const char *text, size_t bytes,
-                   dra_ids *out, serve_error *e)
+static bool encode_prompt(const serve_model *m, const serve_ask *a, const char *text, size_t bytes,
+                          dra_ids *out, serve_error *e)
 {
     const char  *bos = dra_template_token(m->template, "bos_token");
     const size_t n = bos ? strlen(bos) : 0;
@@ -156,26 +158,183 @@ static bool encode(const serve_model *m, const serve_ask *a, const char *text, s
            serve_wrong_status(e, &err);
 }
 
-bool serve_messages_read(const serve_model *m, const serve_ask *a, dra_ids *out, serve_error *e)
+static void free_messages(size_t n, dra_message *list)
 {
-    const size_t n = json_array_size(a->messages);
-    char        *text = NULL;
-    size_t       bytes = 0, i = 0;
-    dra_error    err = {0};
-    bool         well = true;
-    if (!m->m.tokenizer) return serve_wrong(e, 400, "model", "model: it has no tokenizer");
-    if (n > MESSAGES)
-        return serve_wrong(e, 400, "messages", "messages: expected at most %d", MESSAGES);
-    dra_message *list = calloc(n, sizeof *list);
-    if (!list) return serve_wrong(e, 503, NULL, "out of memory");
-    for (; i < n && well; i++) well = read_message(json_array_get(a->messages, i), &list[i], e);
-    if (well && dra_template_chat(m->template, list, n, true, &text, &bytes, &err) != DRA_OK) {
-        well = serve_wrong_status(e, &err);
-        snprintf(e->param, sizeof e->param, "messages");
-    }
-    if (well) well = encode(m, a, text, bytes, out, e);
-    free(text);
-    for (i = 0; i < n; i++) free((char *)(uintptr_t)list[i].content);
+    for (size_t i = 0; i < n; i++) free((char *)(uintptr_t)list[i].content);
     free(list);
+}
+
+/* To be freed by free_messages(). */
+static bool read_messages(const serve_turns *how, size_t *n, dra_message **out, serve_error *e)
+{
+    bool well = true;
+    *n = json_array_size(how->messages);
+    *out = NULL;
+    if (*n == 0) return serve_wrong(e, 400, "messages", "messages: expected a list of messages");
+    if (*n > MESSAGES)
+        return serve_wrong(e, 400, "messages", "messages: expected at most %d", MESSAGES);
+    *out = calloc(*n, sizeof **out);
+    if (!*out) return serve_wrong(e, 503, NULL, "out of memory");
+    for (size_t i = 0; i < *n && well; i++)
+        well = read_message(json_array_get(how->messages, i), *out + i, e);
     return well;
+}
+
+/* As the variables of a template: messages, whether an answer follows, and those of the client. */
+static bool put_variables(const serve_turns *how, size_t n, const dra_message *list, bool answer,
+                          serve_text *t)
+{
+    char *words = how->variables ? serve_json_words(how->variables) : NULL;
+    serve_puts(t, "{\"messages\": [");
+    for (size_t i = 0; i < n; i++) {
+        serve_printf(t, "%s{\"role\": \"%s\", \"content\": ", i ? ", " : "", list[i].role);
+        serve_json_text(t, list[i].content, list[i].bytes);
+        serve_puts(t, "}");
+    }
+    serve_printf(t, "], \"add_generation_prompt\": %s", answer ? "true" : "false");
+    if (words && json_object_size(how->variables)) {
+        serve_puts(t, ", ");
+        serve_put(t, words + 1, strlen(words) - 2);
+    }
+    serve_puts(t, "}");
+    t->failed |= how->variables && !words;
+    free(words);
+    return !t->failed;
+}
+
+static bool render_turns(const serve_model *m, const serve_turns *how, size_t n,
+                         const dra_message *list, bool answer, char **text, size_t *bytes,
+                         serve_error *e)
+{
+    serve_text t = {0};
+    dra_error  err = {0};
+    dra_status st;
+    if (!how->variables) {
+        st = dra_template_chat(m->template, list, n, answer, text, bytes, &err);
+    } else if (!put_variables(how, n, list, answer, &t)) {
+        st = cli_error(&err, DRA_ERR_MEMORY, "out of memory");
+    } else {
+        st = dra_template_render(m->template, t.data, text, bytes, &err);
+    }
+    serve_text_free(&t);
+    if (st == DRA_OK) return true;
+    serve_wrong_status(e, &err);
+    snprintf(e->param, sizeof e->param, "messages");
+    return false;
+}
+
+static bool check_turns(const serve_turns *how, size_t n, const dra_message *list, serve_error *e)
+{
+    static const char *const own[] = {"messages", "add_generation_prompt", "tools"};
+    if (how->variables && !json_is_object(how->variables))
+        return serve_wrong(e, 400, "chat_template_kwargs",
+                           "chat_template_kwargs: expected an object, found %s",
+                           serve_kind_name(how->variables));
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (json_object_get(how->variables, own[i]))
+            return serve_wrong(e, 400, "chat_template_kwargs",
+                               "chat_template_kwargs: %s is no variable of the client", own[i]);
+    return !how->go_on || strcmp(list[n - 1].role, "assistant") == 0 ||
+           serve_wrong(e, 400, "continue_final_message",
+                       "continue_final_message: expected the last message of the assistant");
+}
+
+/* The text of a conversation, to be freed. What the last message has said follows where an answer
+ * would begin. */
+static bool write_down(const serve_model *m, const serve_turns *how, size_t n,
+                       const dra_message *list, char **text, size_t *bytes, serve_error *e)
+{
+    const bool         go_on = how->go_on;
+    const dra_message *last = &list[n - 1];
+    if (!check_turns(how, n, list, e) ||
+        !render_turns(m, how, n - go_on, list, how->answer || go_on, text, bytes, e))
+        return false;
+    char *more = go_on ? realloc(*text, *bytes + last->bytes + 1) : *text;
+    if (!more) {
+        free(*text);
+        *text = NULL;
+        return serve_wrong(e, 503, NULL, "out of memory");
+    }
+    if (go_on) memcpy(more + *bytes, last->content, last->bytes + 1);
+    if (go_on) *bytes += last->bytes;
+    *text = more;
+    return true;
+}
+
+/* How many tokens the instruction at the beginning has, which other conversations have, too; 0:
+ * there is none, or nobody knows. */
+static int64_t count_instruction(const serve_model *m, const serve_ask *a, size_t n,
+                                 const dra_message *list, const dra_ids *ids)
+{
+    enum { LONG = 1 << 16 };
+    char       *text = NULL;
+    size_t      bytes = 0, same = 0;
+    dra_ids     own = {0};
+    serve_error e;
+    if (n < 2 || strcmp(list[0].role, "system") != 0 || list[0].bytes > LONG || a->state ||
+        a->state_data)
+        return 0;
+    if (render_turns(m, &a->how, 1, list, false, &text, &bytes, &e) &&
+        dra_encode(m->m.tokenizer, text, bytes, &own, NULL) == DRA_OK)
+        while (same < own.n && same < ids->n && own.data[same] == ids->data[same]) same++;
+    free(text);
+    dra_ids_free(&own);
+    return (int64_t)same;
+}
+
+bool serve_messages_read(const serve_model *m, const serve_ask *a, dra_ids *out,
+                         int64_t *instruction, serve_error *e)
+{
+    size_t       n, bytes = 0;
+    dra_message *list;
+    char        *text = NULL;
+    if (!m->m.tokenizer) return serve_wrong(e, 400, "model", "model: it has no tokenizer");
+    const bool well = read_messages(&a->how, &n, &list, e) &&
+                      write_down(m, &a->how, n, list, &text, &bytes, e) &&
+                      encode_prompt(m, a, text, bytes, out, e);
+    if (well) *instruction = count_instruction(m, a, n, list, out);
+    free(text);
+    free_messages(list ? n : 0, list);
+    return well;
+}
+
+/* ---- the text alone -------------------------------------------------------------------------- */
+
+typedef struct asked {
+    const char *model;
+    serve_turns how;
+} asked;
+
+static const serve_field fields[] = {
+    {"model", SERVE_F_WORD, offsetof(asked, model)},
+    {"messages", SERVE_F_ANY, offsetof(asked, how.messages)},
+    {"chat_template_kwargs", SERVE_F_ANY, offsetof(asked, how.variables)},
+    {"add_generation_prompt", SERVE_F_BOOL, offsetof(asked, how.answer)},
+    {"continue_final_message", SERVE_F_BOOL, offsetof(asked, how.go_on)},
+};
+
+void serve_apply_template(const serve_request *r)
+{
+    serve_error  e = {0};
+    asked        a = {.how.answer = true};
+    size_t       n = 0, bytes = 0;
+    dra_message *list = NULL;
+    char        *text = NULL;
+    serve_text   t = {0};
+    json_t      *body = serve_body(r, &e);
+    bool         well = body && serve_fields_read(fields, COUNT(fields), body, &a, &e);
+    serve_model *m = well ? serve_model_find(r->server, a.model, &e) : NULL;
+    well = m && read_messages(&a.how, &n, &list, &e) &&
+           write_down(m, &a.how, n, list, &text, &bytes, &e);
+    if (well) {
+        serve_puts(&t, "{\"prompt\": ");
+        serve_json_text(&t, text, bytes);
+        serve_puts(&t, "}");
+        serve_reply(r->conn, 200, &t);
+    } else {
+        serve_fail(r->conn, &e);
+    }
+    free(text);
+    free_messages(list ? n : 0, list);
+    json_decref(body);
 }

@@ -1,12 +1,10 @@
 /* A model that is served, and the thread that loads it and steps its engine. */
 #include "ask.h"
+#include "shelf.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-const double serve_bounds[SERVE_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
-                                            0.05,   0.1,   0.25,   0.5,   1,    2.5};
 
 bool serve_name_ok(const char *name)
 {
@@ -17,7 +15,8 @@ bool serve_name_ok(const char *name)
 
 bool serve_state_name_ok(const char *name)
 {
-    return serve_name_ok(name) && strncmp(name, SERVE_TEMP, strlen(SERVE_TEMP)) != 0;
+    return serve_name_ok(name) && strncmp(name, SERVE_TEMP, strlen(SERVE_TEMP)) != 0 &&
+           strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
 /* "NAME=DIR", or DIR, whose last part is the name. */
@@ -51,12 +50,13 @@ bool serve_model_open(serve *s, serve_model *m, const char *word, dra_error *err
     m->last_post = &m->posts;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->wake, NULL);
-    return split_word(m, word, err);
+    dra_model_config config; /* what is no model is said before anybody connects */
+    return split_word(m, word, err) && cli_source_config(&m->from, &config, err) == DRA_OK;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void wake(void *user)
+static void wake_loop(void *user)
 {
     serve_model *m = user;
     pthread_mutex_lock(&m->lock);
@@ -65,13 +65,15 @@ static void wake(void *user)
     pthread_mutex_unlock(&m->lock);
 }
 
-static dra_status load(serve_model *m, dra_error *err)
+static dra_status load_model(serve_model *m, dra_error *err)
 {
     const serve_args *a = m->server->args;
     dra_status        st = cli_model_open(&m->from, &m->m, err);
     if (st == DRA_OK) st = cli_model_tokenizer_if(&m->from, &m->m, err);
+    if (st == DRA_OK) st = cli_draft_open(&a->draft, &m->from, m->m.tokenizer, &m->drafting, err);
     if (st == DRA_OK) st = dra_generation_config_read(m->from.model, &m->habits, err);
     if (st == DRA_OK) st = serve_template_open(m, err);
+    if (st == DRA_OK) st = serve_shelf_open(m, err);
     if (st != DRA_OK) return st;
     const dra_engine_config config = {.model = m->m.model,
                                       .weights = m->m.weights,
@@ -81,15 +83,20 @@ static dra_status load(serve_model *m, dra_error *err)
                                       .queue = a->queue,
                                       .chunk = a->chunk,
                                       .memory_limit = m->server->memory_limit,
-                                      .state_limit = cli_clamp_limit(&m->from)};
+                                      .state_limit = cli_clamp_limit(&m->from),
+                                      .draft = m->drafting.draft};
     return dra_engine_create(&config, &m->engine, err);
 }
 
 static void deliver_loaded(serve_mail *mail)
 {
     serve_model *m = (serve_model *)((char *)mail - offsetof(serve_model, loaded));
+    if (m->error.code == DRA_OK && !serve_shelf_start(m))
+        cli_error(&m->error, DRA_ERR_MEMORY, "out of memory");
     if (m->error.code == DRA_OK) {
-        serve_states_load(m);
+        const char *word;
+        m->phase = SERVE_READY;
+        if (serve_is_ready(m->server, &word)) serve_notify("READY=1");
         return;
     }
     m->phase = SERVE_FAILED;
@@ -116,12 +123,8 @@ static bool run_posts(serve_model *m)
 
 static void count_step(serve_model *m, double seconds)
 {
-    int i = 0;
-    while (i < SERVE_BUCKETS && seconds > serve_bounds[i]) i++;
     pthread_mutex_lock(&m->lock);
-    m->steps.bucket[i]++;
-    m->steps.count++;
-    m->steps.sum += seconds;
+    serve_seconds_add(&m->steps, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -136,8 +139,8 @@ static void sleep_until_woken(serve_model *m)
 static void *run_model(void *user)
 {
     serve_model *m = user;
-    const bool   loaded = load(m, &m->error) == DRA_OK;
-    if (loaded) dra_engine_on_wake(m->engine, wake, m);
+    const bool   loaded = load_model(m, &m->error) == DRA_OK;
+    if (loaded) dra_engine_on_wake(m->engine, wake_loop, m);
     m->loaded.deliver = deliver_loaded;
     serve_mail_send(m->server, &m->loaded);
     while (loaded && run_posts(m)) {
@@ -178,11 +181,11 @@ void serve_model_close(serve_model *m)
     pthread_mutex_unlock(&m->lock);
     if (m->started) pthread_join(m->thread, NULL);
     dra_engine_destroy(m->engine); /* jobs that are left end as cancelled */
+    m->engine = NULL;
     dra_template_destroy(m->template);
-    while (m->n_files > 0) free(m->files[--m->n_files]);
-    free(m->files);
     free(m->template_text);
     free(m->ending);
+    cli_draft_close(&m->drafting);
     cli_model_close(&m->m);
     pthread_cond_destroy(&m->wake);
     pthread_mutex_destroy(&m->lock);

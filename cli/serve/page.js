@@ -92,12 +92,21 @@ function recall() {
 
 function settings() {
   const out = {};
-  for (const name of ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens",
-    "seed"]) {
-    const x = $(name);
-    if (x.value !== "") out[name] = Number(x.value);
-  }
+  for (const x of document.querySelectorAll("#sampling input"))
+    if (x.value !== "") out[x.id] = Number(x.value);
   return out;
+}
+
+/* An input for each option of samplers, as the server lists them. */
+async function show_sampler() {
+  if ($("sampler").children.length) return;
+  const options = (await (await ask("GET", "/sampler")).json()).data;
+  $("sampler").replaceChildren(...options.map((o) => {
+    const label = make("label", o.name.replaceAll("_", " ") + " ", { title: o.help });
+    label.append(make("input", undefined, { id: o.name, type: "number", min: o.least, max: o.most,
+      step: o.whole ? 1 : "any", value: o.usual }));
+    return label;
+  }));
 }
 
 /* After a state whose text is not known here, only what was said since is sent. */
@@ -131,6 +140,7 @@ async function send(text) {
     talk.saved = true;
   } catch (e) {
     if (e.name !== "AbortError") notice(e.message);
+    if (!turn.content && talk.turns.at(-1) === turn) take_back(text);
   }
   turn.pending = false;
   talk.running = null;
@@ -138,6 +148,12 @@ async function send(text) {
   $("send").disabled = false;
   show_all();
   show_states();
+}
+
+/* What was never answered is not said: it can be changed and sent again. */
+function take_back(text) {
+  talk.turns.length -= 2;
+  if (!$("say").value) $("say").value = text;
 }
 
 async function read_stream(response, turn) {
@@ -198,19 +214,33 @@ function fork_from(i) {
 async function show_states() {
   let all = [];
   try { all = (await (await ask("GET", "/states")).json()).data; } catch (e) { notice(e.message); }
+  const several = $("model").options.length > 1;
   $("states").replaceChildren(...all.map((s) => {
-    const li = make("li");
-    li.append(make("span", s.name, { class: "name" }), make("span", s.tokens + " tokens"),
-      button("load", "load " + s.name, () => { begin(s.name); look_state(s.name); }),
-      button("delete", "delete " + s.name, () => remove(s.name)));
+    const li = make("li"), of = several ? ", " + s.model : "";
+    const tokens = s.tokens === null ? "on disk" : s.tokens + " tokens";
+    li.append(make("span", s.name, { class: "name" }), make("span", tokens + of),
+      button("load", "load " + s.name + of, () => load(s)),
+      button("delete", "delete " + s.name + of, () => remove(s)));
     return li;
   }));
 }
 
-async function remove(name) {
+/* A state is one of its model. */
+async function load(s) {
+  $("model").value = s.model;
+  begin(s.name);
+  await show_facts();
+  look_state(s);
+}
+
+function path_of(s, verb) {
+  return "/states/" + s.name + (verb || "") + "?model=" + encodeURIComponent(s.model);
+}
+
+async function remove(s) {
   try {
-    await ask("DELETE", "/states/" + name);
-    if (name === talk.name) talk.saved = false;
+    await ask("DELETE", path_of(s));
+    if (s.name === talk.name) talk.saved = false;
   } catch (e) { notice(e.message); }
   show_states();
 }
@@ -234,9 +264,9 @@ const seen = new Map();
 
 function look_clear() { seen.clear(); $("memory").replaceChildren(); }
 
-async function look_state(name) {
+async function look_state(s) {
   look_clear();
-  try { look(await (await ask("GET", "/states/" + name + "/look")).json()); }
+  try { look(await (await ask("GET", path_of(s, "/look"))).json()); }
   catch (e) { notice(e.message); }
 }
 
@@ -314,6 +344,7 @@ async function open_page() {
   try {
     const models = (await (await ask("GET", "/v1/models")).json()).data;
     $("model").replaceChildren(...models.map((m) => make("option", m.id, { value: m.id })));
+    await show_sampler();
     await show_facts();
     await show_states();
   } catch (e) { notice(e.message); }

@@ -18,7 +18,7 @@ static int block_of(const void *p)
     return at >= first && at < first + sizeof memory ? (int)((at - first) / BLOCK) : -1;
 }
 
-static void *take(size_t bytes)
+static void *take_block(size_t bytes)
 {
     int i = 0;
     while (i < BLOCKS && taken[i]) i++;
@@ -32,7 +32,7 @@ static void *reserve_malloc(size_t bytes)
 {
     void *p = malloc(bytes);
     if (p) return p;
-    return take(bytes);
+    return take_block(bytes);
 }
 
 static void reserve_free(void *p)
@@ -56,7 +56,7 @@ static void *reserve_realloc(void *p, size_t bytes)
         reserve_free(p);
     }
     if (to) return to;
-    return ours && bytes <= BLOCK ? p : p ? NULL : take(bytes);
+    return ours && bytes <= BLOCK ? p : p ? NULL : take_block(bytes);
 }
 
 void http_reserve_open(void)

@@ -9,8 +9,11 @@ const serve_route serve_routes[] = {
     {"GET", "/", "/", serve_page, true},
     {"GET", "/page.css", "/page.css", serve_page, true},
     {"GET", "/page.js", "/page.js", serve_page, true},
+    {"GET", "/sampler", "/sampler", serve_sampler, true},
     {"GET", "/health", "/health", serve_health, true},
-    {"GET", "/metrics", "/metrics", serve_metrics, false},
+    {"GET", "/ready", "/ready", serve_ready, true},
+    {"POST", "/apply-template", "/apply-template", serve_apply_template, false},
+    {"GET", "/metrics", "/metrics", serve_metrics, .rules = true},
     {"GET", "/v1/models", "/v1/models", serve_models_list, false},
     {"GET", "/v1/models/", "/v1/models/NAME", serve_models_one, false},
     {"POST", "/v1/completions", "/v1/completions", serve_completions, false},
@@ -22,7 +25,7 @@ const serve_route serve_routes[] = {
     {"GET", "/states", "/states", serve_states_list, false},
     {"GET", "/states/", "/states/NAME", serve_states_get, false},
     {"POST", "/states/", "/states/NAME", serve_states_post, false},
-    {"PUT", "/states/", "/states/NAME", serve_states_put, false},
+    {"PUT", "/states/", "/states/NAME", serve_states_put, .file = true},
     {"DELETE", "/states/", "/states/NAME", serve_states_delete, false},
 };
 const size_t serve_n_routes = COUNT(serve_routes);
@@ -41,23 +44,38 @@ bool serve_wrong(serve_error *e, int status, const char *param, const char *form
     return false;
 }
 
+bool serve_limited(serve_error *e, serve_limit limit, const char *param, const char *format, ...)
+{
+    char    text[sizeof e->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    serve_wrong(e, serve_limit_status(limit), param, "%s", text);
+    e->code = serve_limit_code(limit);
+    e->limit = limit;
+    return false;
+}
+
 bool serve_wrong_status(serve_error *e, const dra_error *err)
 {
     static const struct {
         dra_status  of;
         int         status;
         const char *code;
-    } all[] = {{DRA_ERR_BUSY, 429, "queue_full"},
-               {DRA_ERR_VALUE, 400, NULL},
+    } all[] = {{DRA_ERR_VALUE, 400, NULL},
                {DRA_ERR_INDEX, 400, NULL},
                {DRA_ERR_FORMAT, 400, NULL},
                {DRA_ERR_NAME, 404, "state_not_found"},
-               {DRA_ERR_MEMORY, 429, "memory_limit"},
                {DRA_ERR_FILE, 507, "state_not_written"},
                {DRA_ERR_SHAPE, 400, NULL}};
     /* Files on their way are nobody's business: what is wrong with them is. */
     const char *text = err->text, *after = text[0] == '/' ? strstr(text, ": ") : NULL;
-    serve_wrong(e, 500, NULL, "%s%s", after ? "the state" : "", after ? after : text);
+    const char *what = after ? "the state" : "";
+    if (err->code == DRA_ERR_BUSY || err->code == DRA_ERR_MEMORY)
+        return serve_limited(e, err->code == DRA_ERR_BUSY ? SERVE_QUEUE : SERVE_MEMORY_LIMIT, NULL,
+                             "%s%s", what, after ? after : text);
+    serve_wrong(e, 500, NULL, "%s%s", what, after ? after : text);
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i].of == err->code) {
             e->status = all[i].status;
@@ -81,16 +99,22 @@ void serve_error_text(const serve_error *e, serve_text *out)
     serve_puts(out, "}}");
 }
 
-void serve_fail(http_conn *c, const serve_error *e)
+static void fail_with(http_conn *c, const serve_error *e, const char *extra)
 {
     serve_text t = {0};
+    if (e->limit) serve_limit_acts(http_limits(c), e->limit);
     serve_error_text(e, &t);
-    const char *extra = e->status == 429 || e->status == 503 ? "Retry-After: 1\r\n"
-                        : e->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
-                                                             : NULL;
     http_reply(c, e->status, "application/json", extra, t.failed ? "{}" : t.data,
                t.failed ? 2 : t.n);
     serve_text_free(&t);
+}
+
+void serve_fail(http_conn *c, const serve_error *e)
+{
+    fail_with(c, e,
+              e->status == 429 || e->status == 503 ? "Retry-After: 1\r\n"
+              : e->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
+                                                   : NULL);
 }
 
 void serve_reply(http_conn *c, int status, serve_text *json)
@@ -100,7 +124,8 @@ void serve_reply(http_conn *c, int status, serve_text *json)
         serve_wrong(&e, 503, NULL, "out of memory");
         serve_fail(c, &e);
     } else {
-        http_reply(c, status, "application/json", NULL, json->data, json->n);
+        http_reply_taken(c, status, "application/json", json->data, json->n);
+        *json = (serve_text){0};
     }
     serve_text_free(json);
 }
@@ -116,13 +141,20 @@ static const char *rest_of(const serve_route *r, const char *path)
     return path[n] == '\0' ? (prefix ? NULL : path + n) : prefix ? path + n : NULL;
 }
 
+/* HEAD is GET, of which http_reply() leaves out the body. */
+static bool takes_method(const serve_route *r, const char *method)
+{
+    return strcmp(r->method, method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
+}
+
 /* -1: there is none; *other: there is one for other methods. */
 static int route_of(const http_head *h, const char **rest, bool *other)
 {
     *other = false;
     for (size_t i = 0; i < serve_n_routes && h->method; i++) {
         *rest = rest_of(&serve_routes[i], h->path);
-        if (*rest && strcmp(serve_routes[i].method, h->method) == 0) return (int)i;
+        if (*rest && takes_method(&serve_routes[i], h->method)) return (int)i;
         *other |= *rest != NULL;
     }
     return -1;
@@ -142,14 +174,37 @@ static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
 {
     if (!s->args->cors || strcmp(h->method, "OPTIONS") != 0) return false;
     http_reply(c, 204, "text/plain",
-               "Access-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
-               "Access-Control-Allow-Headers: authorization, content-type\r\n",
+               "Access-Control-Allow-Methods: GET, HEAD, POST, PUT, DELETE\r\n"
+               "Access-Control-Allow-Headers: authorization, *\r\n" /* * is all but this one */
+               "Access-Control-Max-Age: 600\r\n",
                "", 0);
     return true;
 }
 
+static void fail_method(http_conn *c, const http_head *h, const serve_error *e)
+{
+    char   allow[80] = "Allow: ";
+    size_t n = strlen(allow);
+    for (size_t i = 0; i < serve_n_routes; i++) {
+        const serve_route *r = &serve_routes[i];
+        if (!rest_of(r, h->path) || n + 20 > sizeof allow) continue;
+        n += (size_t)snprintf(allow + n, sizeof allow - n, "%s%s", n > 7 ? ", " : "",
+                              strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
+    }
+    snprintf(allow + n, sizeof allow - n, "\r\n");
+    fail_with(c, e, allow);
+}
+
+/* States come to files, and may be larger than other bodies. */
+static void wish_file(serve *s, http_wish *wish)
+{
+    wish->most = s->max_state;
+    wish->limit = SERVE_MAX_STATE;
+    serve_temp_path(s, wish->file, sizeof wish->file);
+}
+
 /* Who may not ask, and what is not here, is answered before the body is read. */
-bool serve_admit(void *user, http_conn *c, const http_head *h)
+bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
 {
     serve      *s = user;
     serve_error e = {0};
@@ -160,8 +215,21 @@ bool serve_admit(void *user, http_conn *c, const http_head *h)
         return false;
     }
     if (answer_preflight(s, c, h)) return false;
-    const int i = route_of(h, &rest, &other);
-    if (i >= 0 && (serve_routes[i].open || serve_key_fits(s, h))) return true;
+    const int        i = route_of(h, &rest, &other);
+    const serve_key *key = serve_key_of(s, h);
+    if (key) snprintf(http_record_of(c)->key, HTTP_ID + 1, "%s", key->name);
+    http_record_of(c)->owner = key ? key->owner : 0;
+    http_record_of(c)->reads = key && key->reads;
+    if (i >= 0 && key && serve_routes[i].rules && !key->rules) {
+        serve_wrong(&e, 403, NULL, "expected a key with [admin]");
+        e.code = "not_an_admin_key";
+        serve_fail(c, &e);
+        return false;
+    }
+    if (i >= 0 && (serve_routes[i].open || !s->keys.n || key)) {
+        if (serve_routes[i].file) wish_file(s, wish);
+        return true;
+    }
     if (i < 0) {
         serve_wrong(&e, other ? 405 : 404, NULL, other ? "%s: not of %.100s" : "%s: no %.100s here",
                     h->method, h->path);
@@ -169,13 +237,21 @@ bool serve_admit(void *user, http_conn *c, const http_head *h)
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";
     }
-    serve_fail(c, &e);
+    if (e.status == 405)
+        fail_method(c, h, &e);
+    else
+        serve_fail(c, &e);
     return false;
 }
 
 void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
 {
-    serve_request r = {.server = user, .conn = c, .head = h, .body = body, .bytes = bytes};
+    serve_request r = {.server = user,
+                       .conn = c,
+                       .head = h,
+                       .owner = http_record_of(c)->owner,
+                       .body = body,
+                       .bytes = bytes};
     bool          other = false;
     serve_routes[route_of(h, &r.rest, &other)].answer(&r);
 }

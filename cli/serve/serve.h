@@ -16,19 +16,22 @@
 
 enum {
     SERVE_NAME = 64,
-    SERVE_KEYS = 64,
-    SERVE_BUCKETS = 12,
+    SERVE_BUCKETS = 18,
     SERVE_TOP = 20,
     SERVE_STOPS = 16,
+    SERVE_STOP_BYTES = 4096,
+    SERVE_STOP_IDS = 256,
     SERVE_BIASES = 1024
 };
 
 #define SERVE_TEMP "..temp." /* names of states on their way begin like this */
 
-typedef struct serve       serve;
-typedef struct serve_model serve_model;
-typedef struct serve_call  serve_call;
-typedef struct serve_job   serve_job;
+typedef struct serve         serve;
+typedef struct serve_model   serve_model;
+typedef struct serve_call    serve_call;
+typedef struct serve_job     serve_job;
+typedef struct serve_grammar serve_grammar;
+typedef struct serve_shelf   serve_shelf;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -37,27 +40,31 @@ typedef struct serve_error { /* as OpenAI's interface has them */
     char        text[400];
     char        param[64]; /* "": none */
     const char *code;      /* NULL: none */
+    serve_limit limit;     /* which acts */
 } serve_error;
 
 /* Fills it and returns false. param may be NULL. */
 bool serve_wrong(serve_error *e, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same where a limit acts, which has a status and a code. */
+bool serve_limited(serve_error *e, serve_limit limit, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* What the library found; DRA_ERR_VALUE and others that are the client's are 400. */
 bool serve_wrong_status(serve_error *e, const dra_error *err);
 void serve_error_text(const serve_error *e, serve_text *out); /* as JSON */
 void serve_fail(http_conn *c, const serve_error *e);
-/* Sends a JSON text and frees it; 500 where it got no memory. */
+/* Sends a JSON text and takes it; 500 where it got no memory. */
 void serve_reply(http_conn *c, int status, serve_text *json);
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
 typedef enum serve_phase { SERVE_LOADS, SERVE_READY, SERVE_FAILED } serve_phase;
 
-typedef struct serve_steps { /* a histogram of seconds of steps */
+typedef struct serve_seconds { /* a histogram */
     int64_t bucket[SERVE_BUCKETS + 1];
     int64_t count;
     double  sum;
-} serve_steps;
+} serve_seconds;
 
 extern const double serve_bounds[SERVE_BUCKETS]; /* upper ones of the buckets, in seconds */
 
@@ -68,11 +75,12 @@ struct serve_mail {
 };
 
 struct serve_model {
-    serve      *server;
-    char        name[SERVE_NAME + 1];
-    cli_source  from;
-    cli_model   m;
-    dra_engine *engine;
+    serve       *server;
+    char         name[SERVE_NAME + 1];
+    cli_source   from;
+    cli_model    m;
+    cli_drafting drafting;
+    dra_engine  *engine;
     dra_template *template;
     char                 *template_text, *ending; /* ending: a stop string, or NULL */
     dra_generation_config habits;
@@ -80,15 +88,14 @@ struct serve_model {
     serve_phase           phase; /* as the loop knows it */
     dra_error             error;
     serve_mail            loaded;
-    char                **files; /* of states that are still to be read */
-    size_t                n_files;
+    serve_shelf          *shelf; /* names of states */
     pthread_t             thread;
     bool                  started;
     pthread_mutex_t       lock; /* of the rest */
     pthread_cond_t        wake;
     bool                  woken, stop;
     serve_mail           *posts, **last_post;
-    serve_steps           steps;
+    serve_seconds         steps;
 };
 
 bool serve_name_ok(const char *name); /* [A-Za-z0-9._-]{1,64} */
@@ -114,14 +121,16 @@ typedef struct serve_token { /* a dra_job_token on its way */
     double       logprob;
     int64_t      top;
     dra_logprob *most;
-    char        *text, *look; /* look: JSON, or NULL */
-    size_t       bytes;
+    char        *text, *look;    /* look: JSON, or NULL */
+    size_t       bytes, counted; /* counted: of the memory of requests */
 } serve_token;
 
 typedef enum serve_work {
     SERVE_WRITE, /* `data`, which is taken over, to the file `name`       */
     SERVE_READ,  /* the file `name`, which is then the text of the result */
-    SERVE_LOOK   /* norms of the state `name`, the same                   */
+    SERVE_LOOK,  /* norms of the state `name`, the same                   */
+    SERVE_LINK,  /* the file `name` becomes another name of the file `data` */
+    SERVE_UNLINK /* the file `name` goes                                  */
 } serve_work;
 
 struct serve_job {
@@ -137,10 +146,15 @@ struct serve_job {
     char          *text, *vector; /* copies of the result's */
     bool           alone;         /* `end` is called though no call waits */
     bool           looks, lost;   /* lost: a token got no memory */
+    bool           crowded;       /* ... as requests have all that they may have */
     int64_t        looked;
     serve_work     work; /* of one that is no job of the engine */
     char          *name;
     serve_text     data;
+    serve_job     *after;   /* of those that wait for something of the shelf */
+    void          *subject; /* of one that is alone */
+    size_t         most;    /* bytes of a file that is read */
+    serve_grammar *grammar; /* that its text follows, held until the end; NULL: none */
 };
 
 /* What would keep the loop waiting is done by the model's thread; its end is that of a job. */
@@ -152,7 +166,17 @@ bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const c
 bool serve_job_start(serve_call *call, serve_model *m, dra_job_config *config, int64_t index,
                      void (*token)(serve_job *, const serve_token *),
                      void (*end)(serve_job *, const dra_job_result *), serve_error *e);
-/* The same for what nobody waits for. */
+/* The same for jobs and work that no call waits for: `end` finds `subject` in the job. */
+bool serve_job_alone(serve_model *m, dra_job_config *config, void *subject,
+                     void (*end)(serve_job *, const dra_job_result *), serve_error *e);
+bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,
+                      void *subject, void (*end)(serve_job *, const dra_job_result *));
+/* One that waits until somebody on the loop tells its end; error NULL: it is well. NULL: no memory.
+ */
+serve_job *serve_job_wait(serve_call *call, serve_model *m,
+                          void (*end)(serve_job *, const dra_job_result *));
+void       serve_job_tell(serve_job *job, const dra_error *error);
+/* A state of the engine goes. */
 void serve_state_forget(serve_model *m, const char *name);
 
 /* ---- calls: requests that wait for jobs ------------------------------------------------------ */
@@ -163,12 +187,16 @@ struct serve_call { /* the first member of what a route keeps */
     serve_call *next, **link;
     serve_job  *jobs;
     double      deadline, spoke;
+    size_t      held;               /* bytes of the memory of requests */
     bool        streams, looks;     /* looks: tokens tell what the memory holds */
     void (*free)(serve_call *call); /* what the route added; not the call itself */
 };
 
 /* Makes the first member of `call`, `size` bytes that malloc gave, wait. */
 void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*release)(serve_call *));
+/* Takes bytes of the memory of requests until it ends. */
+bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e);
+void serve_call_loose(serve_call *call, size_t bytes);
 /* Its jobs are cancelled, and it is freed. */
 void serve_call_end(serve_call *call);
 /* Answers with an error, also inside a stream, and ends. */
@@ -178,12 +206,33 @@ void serve_call_say(serve_call *call, const serve_text *event);         /* data 
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
+typedef struct serve_key {
+    const char *text, *name; /* name: "" where it has none */
+    size_t      n;
+    uint64_t    owner;        /* of states and kept prefixes: the same of keys with the same name */
+    bool        reads, rules; /* only reads; sees figures of all */
+} serve_key;
+
+typedef struct serve_keys {
+    size_t     n;
+    serve_key *all;
+    char      *text; /* of the file, in parts */
+} serve_keys;
+
 enum { SERVE_ROUTES = 32, SERVE_STATUS = 600 };
+
+enum { SERVE_FIRST_TOKEN, SERVE_TOKEN, SERVE_WAITING, SERVE_REQUEST, SERVE_TIMES };
+
+typedef struct serve_tally { /* of an owner of keys */
+    uint64_t owner;
+    char     name[HTTP_ID + 1];
+    int64_t  requests, read, cached, written;
+} serve_tally;
 
 struct serve {
     const serve_args  *args;
     struct event_base *base;
-    struct event      *mail_event, *tick, *signals[2];
+    struct event      *mail_event, *tick, *signals[3];
     http_server       *http;
     int                pipe[2]; /* wakes the loop */
     pthread_mutex_t    lock;    /* of mail */
@@ -193,13 +242,18 @@ struct serve {
     serve_call        *calls;
     bool               draining, failed;
     double             drain_until;
-    size_t             n_keys, memory_limit;
-    char               key[SERVE_KEYS][256];
-    char               extra[512]; /* headers of all answers */
+    serve_keys         keys;
+    serve_limits       limits;
+    size_t             memory_limit, max_answer, max_state, state_quota, state_disk;
+    int                log;        /* of requests; -1: none */
+    char               extra[768]; /* headers of all answers */
     char               temp[512];  /* a folder for files on their way; "": none yet */
     uint64_t           temps;
     int64_t            counts[SERVE_ROUTES][SERVE_STATUS];
     int64_t            cancelled;
+    serve_seconds      seconds[SERVE_TIMES];
+    size_t             n_tallies;
+    serve_tally       *tallies;
     int                port;
 };
 
@@ -212,12 +266,17 @@ uint64_t serve_random(void);
 /* Reads keys and finds out about addresses. Returns the exit status. */
 int  serve_safety(serve *s);
 bool serve_allowed(serve *s, const http_head *h, serve_error *e);
-bool serve_key_fits(const serve *s, const http_head *h);
+/* A file that is wrong leaves the keys as they are. */
+bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err);
+void serve_keys_free(serve_keys *keys);
+/* The key of a request; NULL: it has none of them. */
+const serve_key *serve_key_of(const serve *s, const http_head *h);
 
 typedef struct serve_request {
     serve           *server;
     http_conn       *conn;
     const http_head *head;
+    uint64_t         owner;       /* of states */
     const char      *body, *rest; /* rest: of the path, after that of the route */
     size_t           bytes;
 } serve_request;
@@ -225,7 +284,9 @@ typedef struct serve_request {
 typedef struct serve_route {
     const char *method, *path, *name; /* a path that ends in / takes what follows */
     void (*answer)(const serve_request *r);
-    bool open; /* needs no key */
+    bool open;  /* needs no key */
+    bool file;  /* its body is one */
+    bool rules; /* needs a key with [admin], where keys are needed */
 } serve_route;
 
 extern const serve_route serve_routes[];
@@ -234,21 +295,43 @@ extern const size_t      serve_n_routes;
 /* Files of states, and those on their way. */
 bool serve_files_open(serve *s, dra_error *err);
 void serve_files_close(serve *s);
-/* Reads all that the state directory has; then the model is ready. */
-void serve_states_load(serve_model *m);
-/* Writes a named state to its file in the state directory. */
-bool serve_state_keep(serve_call *call, serve_model *m, const char *name,
-                      void (*end)(serve_job *, const dra_job_result *), serve_error *e);
-void serve_state_remove(const serve_model *m, const char *name); /* that file */
+/* Where a file on its way may be made. */
+void serve_temp_path(serve *s, char *path, size_t size);
+/* Of a state in the state directory. */
+bool serve_state_path(const serve_model *m, uint64_t owner, const char *name, char *path,
+                      size_t size);
+/* The folder of an owner's states. */
+void serve_files_make(const serve_model *m, uint64_t owner);
+/* Calls `each` for all files of states; false: it said so. */
+bool serve_files_find(const serve_model *m,
+                      bool (*each)(void *user, uint64_t owner, const char *name, const char *path),
+                      void *user);
 /* In the thread of the model: norms of a running job's state, or of a named one, as JSON. */
 void serve_look_text(serve_model *m, uint64_t job, const char *state, serve_text *out);
 
+/* --log, opened again on SIGHUP: a file that was moved away is made anew. */
+bool serve_log_open(serve *s, dra_error *err);
+void serve_log_close(serve *s);
+void serve_log(void *user, const http_head *h, const http_record *r);
+
+/* tally.c: what is counted when a request or a job has ended. */
+void serve_seconds_add(serve_seconds *x, double seconds);
+void serve_ended(void *user, const http_head *h, const http_record *r);
+void serve_tally_job(serve *s, const dra_job_result *r);
+
+/* Tells the service manager, if there is one: "READY=1", "STOPPING=1". */
+void serve_notify(const char *word);
+/* Whether all models can be asked; *word says what they do, if not. */
+bool serve_is_ready(const serve *s, const char **word);
+
 /* On the loop. */
-bool serve_admit(void *user, http_conn *c, const http_head *h);
+bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish);
 void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes);
 void serve_answered(void *user, const http_head *h, int status);
 
 void serve_health(const serve_request *r);
+void serve_ready(const serve_request *r);
+void serve_apply_template(const serve_request *r);
 void serve_models_list(const serve_request *r);
 void serve_models_one(const serve_request *r);
 void serve_metrics(const serve_request *r);
@@ -264,6 +347,7 @@ void serve_states_post(const serve_request *r);
 void serve_states_put(const serve_request *r);
 void serve_states_delete(const serve_request *r);
 void serve_page(const serve_request *r);
+void serve_sampler(const serve_request *r);
 
 /* Lines of the page, NULL at the end; made by the build. */
 extern const char *const serve_page_html[], *const serve_page_css[], *const serve_page_js[];

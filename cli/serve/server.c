@@ -1,5 +1,5 @@
 /* The event loop: mail from engines, signals, the clock, and an orderly end. */
-#include "serve.h"
+#include "shelf.h"
 
 #include "reserve.h"
 #include "options/units.h"
@@ -50,6 +50,7 @@ static void deliver_all(serve *s)
         next = mail->next;
         mail->deliver(mail);
     }
+    if (s->http) http_settle(s->http);
 }
 
 static void on_mail(evutil_socket_t fd, short what, void *user)
@@ -83,8 +84,8 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
     if (s->draining)
         serve_wrong(&e, 503, NULL, "the server ends before the answer");
     else
-        serve_wrong(&e, 504, NULL, "the answer took longer than %g seconds",
-                    s->args->request_seconds);
+        serve_limited(&e, SERVE_REQUEST_SECONDS, NULL, "the answer took longer than %g seconds",
+                      s->args->request_seconds);
     for (serve_call *c = s->calls, *next; c; c = next) {
         next = c->next;
         if (now > c->deadline || (s->draining && now > s->drain_until)) {
@@ -120,10 +121,27 @@ static void on_signal(evutil_socket_t number, short what, void *user)
         return;
     }
     s->draining = true;
+    serve_notify("STOPPING=1");
     s->drain_until = serve_now() + s->args->drain_seconds;
     http_deaf(s->http);
     serve_tick_start(s);
     serve_drained(s);
+}
+
+/* Without files there is nothing to open again, and a terminal that closes ends the server as
+ * SIGTERM does. */
+static void on_hangup(evutil_socket_t number, short what, void *user)
+{
+    serve      *s = user;
+    const char *path = s->args->key_file;
+    dra_error   err = {0};
+    if (!path && !s->args->log) on_signal(number, what, user);
+    if (!serve_log_open(s, &err)) cli_line(stderr, "dra serve: %s", err.text);
+    if (!path) return;
+    if (serve_keys_read(&s->keys, path, &err))
+        cli_line(stderr, "dra serve: keys read again: %zu", s->keys.n);
+    else
+        cli_line(stderr, "dra serve: the old keys stay: %s", err.text);
 }
 
 static void on_leave(void *user, http_conn *c)
@@ -134,12 +152,13 @@ static void on_leave(void *user, http_conn *c)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static char *error_of(void *user, int status, const char *why)
+static char *error_of(void *user, int status, serve_limit acts, const char *why)
 {
     serve_error e = {0};
     serve_text  t = {0};
     (void)user;
     serve_wrong(&e, status, NULL, "%s", why);
+    e.code = serve_limit_code(acts);
     serve_error_text(&e, &t);
     if (t.failed) serve_text_free(&t);
     return t.data;
@@ -168,9 +187,10 @@ static bool open_loop(serve *s)
     s->tick = evtimer_new(s->base, on_tick, s);
     s->signals[0] = evsignal_new(s->base, SIGTERM, on_signal, s);
     s->signals[1] = evsignal_new(s->base, SIGINT, on_signal, s);
-    if (!s->mail_event || !s->tick || !s->signals[0] || !s->signals[1]) return false;
-    return event_add(s->mail_event, NULL) == 0 && event_add(s->signals[0], NULL) == 0 &&
-           event_add(s->signals[1], NULL) == 0;
+    s->signals[2] = evsignal_new(s->base, SIGHUP, on_hangup, s);
+    for (size_t i = 0; i < COUNT(s->signals); i++)
+        if (!s->signals[i] || event_add(s->signals[i], NULL) != 0) return false;
+    return s->mail_event && s->tick && event_add(s->mail_event, NULL) == 0;
 }
 
 static bool open_http(serve *s, dra_error *err)
@@ -179,6 +199,8 @@ static bool open_http(serve *s, dra_error *err)
     char              why[160];
     const http_config config = {.head = (size_t)a->head,
                                 .body = (size_t)a->body,
+                                .unread = s->max_answer,
+                                .limits = &s->limits,
                                 .connections = (int)a->connections,
                                 .seconds = a->client_seconds,
                                 .extra = s->extra,
@@ -187,11 +209,14 @@ static bool open_http(serve *s, dra_error *err)
                                 .error = error_of,
                                 .answered = serve_answered,
                                 .leave = on_leave,
+                                .ended = serve_ended,
                                 .user = s};
     s->http = http_create(s->base, &config);
     s->port = (int)a->port;
     if (!s->http) return cli_error(err, DRA_ERR_MEMORY, "out of memory") == DRA_OK;
-    if (http_listen(s->http, a->host, &s->port, why)) return true;
+    if (a->unix_path ? http_listen_unix(s->http, a->unix_path, why)
+                     : http_listen(s->http, a->host, &s->port, why))
+        return true;
     return cli_error(err, DRA_ERR_VALUE, "%s", why) == DRA_OK;
 }
 
@@ -213,12 +238,14 @@ static bool open_models(serve *s, dra_error *err)
 
 static void close_all(serve *s)
 {
+    if (s->http && s->args->unix_path) unlink(s->args->unix_path);
     while (s->calls) serve_call_end(s->calls);
     for (size_t i = 0; i < s->n_models; i++) serve_model_close(&s->models[i]);
     if (s->last_mail) deliver_all(s); /* ends of jobs free what they belong to */
+    for (size_t i = 0; i < s->n_models; i++) serve_shelf_close(&s->models[i]);
     serve_files_close(s);
     http_destroy(s->http);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < COUNT(s->signals); i++)
         if (s->signals[i]) event_free(s->signals[i]);
     if (s->tick) event_free(s->tick);
     if (s->mail_event) event_free(s->mail_event);
@@ -226,16 +253,24 @@ static void close_all(serve *s)
     for (int i = 0; i < 2; i++)
         if (s->pipe[i] > 0) close(s->pipe[i]);
     free(s->models);
+    serve_keys_free(&s->keys);
+    serve_log_close(s);
+    free(s->tallies);
     free(s);
 }
 
-static bool start(serve *s, dra_error *err)
+static bool start_server(serve *s, dra_error *err)
 {
     if (!open_loop(s)) return cli_error(err, DRA_ERR_MEMORY, "cannot make an event loop") == DRA_OK;
-    if (!open_models(s, err) || !serve_files_open(s, err) || !open_http(s, err)) return false;
+    if (!serve_log_open(s, err) || !open_models(s, err) || !serve_files_open(s, err) ||
+        !open_http(s, err))
+        return false;
     const bool v6 = strchr(s->args->host, ':') != NULL;
-    cli_line(stderr, "dra serve: listens on http://%s%s%s:%d", v6 ? "[" : "", s->args->host,
-             v6 ? "]" : "", s->port);
+    if (s->args->unix_path)
+        cli_line(stderr, "dra serve: listens on unix:%s", s->args->unix_path);
+    else
+        cli_line(stderr, "dra serve: listens on http://%s%s%s:%d", v6 ? "[" : "", s->args->host,
+                 v6 ? "]" : "", s->port);
     for (size_t i = 0; i < s->n_models; i++)
         if (!serve_model_start(&s->models[i]))
             return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
@@ -253,13 +288,15 @@ int serve_run(const serve_args *a)
     }
     s->args = a;
     s->last_mail = &s->mail;
+    s->log = -1;
     pthread_mutex_init(&s->lock, NULL);
     serve_json_begin();
+    serve_memory_open();
     signal(SIGPIPE, SIG_IGN);
     raise_limits();
     int status = serve_safety(s);
     if (status == CLI_OK) {
-        if (!start(s, &err))
+        if (!start_server(s, &err))
             status = cli_fail(&err);
         else if (event_base_dispatch(s->base) < 0 || s->failed)
             status = CLI_FAILED;

@@ -1,5 +1,6 @@
 /* Routes of states: /states, /states/NAME, /states/NAME/fork, /states/NAME/look. */
 #include "fields.h"
+#include "shelf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,32 +8,34 @@
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-typedef struct list {
-    serve_model *model;
-    serve_text  *out;
-    const char  *only; /* NULL: all */
-    size_t       n;
-} list;
-
-static void put_state(void *user, const dra_state_info *x)
+static void put_state(const serve_state *x, serve_text *out)
 {
-    list *l = user;
-    if (!serve_state_name_ok(x->name) || (l->only && strcmp(l->only, x->name) != 0)) return;
-    serve_printf(l->out, "%s{\"name\": \"%s\", \"model\": \"%s\", \"tokens\": %lld, ",
-                 l->n++ ? ", " : "", x->name, l->model->name, (long long)x->tokens);
-    serve_printf(l->out, "\"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f}", x->bytes,
-                 x->created, x->used);
+    const serve_kept *b = x->body;
+    serve_printf(out, "{\"name\": \"%s\", \"model\": \"%s\", \"tokens\": ", x->name,
+                 x->model->name);
+    if (b->tokens < 0)
+        serve_puts(out, "null");
+    else
+        serve_json_int(out, b->tokens);
+    serve_printf(out,
+                 ", \"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f, \"in_memory\": %s}",
+                 b->bytes, x->created, b->used, b->held ? "true" : "false");
 }
 
 void serve_states_list(const serve_request *r)
 {
-    serve     *s = r->server;
-    serve_text t = {0};
-    list       l = {.out = &t};
+    serve      *s = r->server;
+    serve_text  t = {0};
+    const char *comma = "";
     serve_puts(&t, "{\"object\": \"list\", \"data\": [");
     for (size_t i = 0; i < s->n_models; i++) {
-        l.model = &s->models[i];
-        if (l.model->phase == SERVE_READY) dra_engine_states(l.model->engine, put_state, &l);
+        const serve_model *m = &s->models[i];
+        const serve_state *x;
+        for (size_t k = 0; m->phase == SERVE_READY && (x = serve_shelf_at(m, r->owner, k)); k++) {
+            serve_puts(&t, comma);
+            put_state(x, &t);
+            comma = ", ";
+        }
     }
     serve_puts(&t, "]}");
     serve_reply(r->conn, 200, &t);
@@ -40,22 +43,30 @@ void serve_states_list(const serve_request *r)
 
 /* ---- which state a path means ---------------------------------------------------------------- */
 
-static bool has_state(serve_model *m, const char *name)
-{
-    serve_text t = {0};
-    list       l = {.model = m, .out = &t, .only = name};
-    if (m->phase == SERVE_READY) dra_engine_states(m->engine, put_state, &l);
-    serve_text_free(&t);
-    return l.n > 0;
-}
-
 typedef struct place {
     serve_model *model;
+    serve_state *state; /* NULL: there is none of this name */
     char         name[SERVE_NAME + 1];
     const char  *verb; /* what follows the name: "fork", "look", "" */
 } place;
 
-static bool read_place(const serve_request *r, place *p, serve_error *e)
+/* The model of a state that only one has. */
+static bool guess_model(const serve_request *r, place *p, serve_error *e)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < r->server->n_models; i++) {
+        serve_model *m = &r->server->models[i];
+        serve_state *x = m->phase == SERVE_READY ? serve_shelf_find(m, r->owner, p->name) : NULL;
+        if (!x) continue;
+        p->model = m;
+        found++;
+    }
+    return found < 2 ||
+           serve_wrong(e, 400, "model", "several models have %s; expected ?model=", p->name);
+}
+
+/* `model`: the name that the body has, or NULL. */
+static bool read_place(const serve_request *r, const char *model, place *p, serve_error *e)
 {
     char         name[SERVE_NAME + 1];
     const char  *slash = strchr(r->rest, '/');
@@ -66,17 +77,11 @@ static bool read_place(const serve_request *r, place *p, serve_error *e)
         return serve_wrong(e, 400, "name",
                            "expected a name of a state, 1 to %d of letters, digits and ._-",
                            SERVE_NAME);
-    const bool named = http_query(r->head, "model", name, sizeof name);
-    p->model = serve_model_find(r->server, named ? name : NULL, e);
-    if (!p->model || named) return p->model != NULL;
-    size_t found = 0;
-    for (size_t i = 0; i < r->server->n_models; i++)
-        if (has_state(&r->server->models[i], p->name)) {
-            p->model = &r->server->models[i];
-            found++;
-        }
-    return found < 2 ||
-           serve_wrong(e, 400, "model", "several models have %s; expected ?model=", p->name);
+    if (http_query(r->head, "model", name, sizeof name)) model = name;
+    p->model = serve_model_find(r->server, model, e);
+    if (!p->model || (!model && !guess_model(r, p, e))) return false;
+    p->state = serve_shelf_find(p->model, r->owner, p->name);
+    return true;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -84,45 +89,59 @@ static bool read_place(const serve_request *r, place *p, serve_error *e)
 typedef struct change { /* one request about a state */
     serve_call   call;
     serve_model *model;
-    char         name[SERVE_NAME + 1]; /* the state that the answer is about */
-    char         path[640];            /* to be removed; "": none */
+    uint64_t     owner;
+    char         name[SERVE_NAME + 1];   /* the state that the answer is about */
+    char         from[SERVE_NAME + 1];   /* the one it begins from; "": none */
+    char         handle[SERVE_NAME + 1]; /* of the engine, to be forgotten; "": none */
+    char         path[640];              /* to be removed; "": none */
+    dra_ids     *prompt;
     int          status;
-    bool         deleted;
-    int64_t      tokens, cached;
+    bool         deleted, looks;
 } change;
 
-static void release(serve_call *call)
+static void release_change(serve_call *call)
 {
     change *c = (change *)call;
     if (c->path[0]) unlink(c->path);
+    if (c->handle[0]) serve_state_forget(c->model, c->handle);
+    serve_inputs_free(c->prompt != NULL, c->prompt);
 }
 
-static change *begin(const serve_request *r, const place *p, serve_error *e)
+static change *begin_change(const serve_request *r, const place *p, serve_error *e)
 {
     change *c = calloc(1, sizeof *c);
     if (!c) {
         serve_wrong(e, 503, NULL, "out of memory");
         return NULL;
     }
-    serve_call_begin(r->server, &c->call, r->conn, release);
+    serve_call_begin(r->server, &c->call, r->conn, release_change);
     c->model = p->model;
+    c->owner = r->owner;
     memcpy(c->name, p->name, sizeof c->name);
     c->status = 200;
     return c;
 }
 
-/* What the state is now. */
-static void answer(change *c)
+static bool not_found(const char *name, serve_error *e)
 {
-    http_conn *conn = c->call.conn;
-    const int  status = c->status;
-    serve_text t = {0};
-    list       l = {.model = c->model, .out = &t, .only = c->name};
+    serve_wrong(e, 404, "name", "there is no state %s", name);
+    e->code = "state_not_found";
+    return false;
+}
+
+/* What the state is now. */
+static void send_state(change *c)
+{
+    http_conn         *conn = c->call.conn;
+    const int          status = c->status;
+    const serve_state *x = serve_shelf_find(c->model, c->owner, c->name);
+    serve_text         t = {0};
     if (c->deleted)
         serve_printf(&t, "{\"name\": \"%s\", \"deleted\": true}", c->name);
+    else if (x)
+        put_state(x, &t);
     else
-        dra_engine_states(c->model->engine, put_state, &l);
-    if (!t.n) serve_puts(&t, "{}");
+        serve_puts(&t, "{}");
     serve_call_end(&c->call);
     serve_reply(conn, status, &t);
 }
@@ -131,31 +150,37 @@ static void on_kept(serve_job *job, const dra_job_result *r)
 {
     change *c = (change *)job->call;
     if (r->end == DRA_JOB_DONE)
-        answer(c);
+        send_state(c);
     else
         serve_call_failed(&c->call, r);
 }
 
-/* It has changed; with a state directory its file follows. */
-static void on_changed(serve_job *job, const dra_job_result *r)
+/* The state is in the engine: its name stands for it, and its file follows. */
+static void on_made(serve_job *job, const dra_job_result *r)
 {
     change     *c = (change *)job->call;
     serve_error e = {0};
+    char        handle[SERVE_NAME + 1];
     if (r->end != DRA_JOB_DONE) {
         serve_call_failed(&c->call, r);
-    } else if (c->deleted || !c->call.server->args->state_dir) {
-        if (c->deleted) serve_state_remove(c->model, c->name);
-        answer(c);
-    } else if (!serve_state_keep(&c->call, c->model, c->name, on_kept, &e)) {
-        serve_call_fail(&c->call, &e);
+        return;
     }
+    memcpy(handle, c->handle, sizeof handle);
+    c->handle[0] = '\0';
+    if (!serve_shelf_put(&c->call, c->model, c->owner, c->name, handle, on_kept, &e))
+        serve_call_fail(&c->call, &e);
 }
 
-static void submit(change *c, dra_job_config *config)
+static void submit_change(change *c, dra_job_config *config)
 {
     serve_error e = {0};
-    if (!serve_job_start(&c->call, c->model, config, 0, NULL, on_changed, &e))
+    config->save = c->handle;
+    config->owner = c->owner;
+    serve_shelf_handle(c->model, c->handle);
+    if (!serve_job_start(&c->call, c->model, config, 0, NULL, on_made, &e)) {
+        c->handle[0] = '\0';
         serve_call_fail(&c->call, &e);
+    }
 }
 
 /* ---- POST: reading a text into a state, forking ---------------------------------------------- */
@@ -175,41 +200,91 @@ static const serve_field fork_fields[] = {
     {"model", SERVE_F_WORD, offsetof(asked, model)},
 };
 
-static bool create(const serve_request *r, const place *p, const asked *a, serve_error *e)
+static void read_text(change *c)
 {
-    dra_ids *ids = NULL;
-    size_t   n = 0;
-    if (!a->prompt) return serve_wrong(e, 400, "prompt", "prompt: expected a text or ids");
-    if (a->state && !serve_state_name_ok(a->state))
-        return serve_wrong(e, 400, "dra_state", "dra_state: expected a name of a state");
-    bool well = serve_inputs_read(p->model, a->prompt, "prompt", !a->state, &n, &ids, e);
-    if (well && n != 1) well = serve_wrong(e, 400, "prompt", "prompt: expected one");
-    change *c = well ? begin(r, p, e) : NULL;
-    if (c) {
-        dra_job_config config = {.kind = DRA_JOB_GENERATE,
-                                 .n = ids[0].n,
-                                 .ids = ids[0].data,
+    const serve_state *from = c->from[0] ? serve_shelf_find(c->model, c->owner, c->from) : NULL;
+    dra_job_config     config = {.kind = DRA_JOB_GENERATE,
+                                 .n = c->prompt[0].n,
+                                 .ids = c->prompt[0].data,
                                  .logprobs = -1,
-                                 .state = a->state,
-                                 .save = c->name};
-        c->status = 201;
-        submit(c, &config);
+                                 .state = from ? from->body->handle : NULL};
+    serve_error        e = {0};
+    if (c->from[0] && !from) {
+        not_found(c->from, &e);
+        serve_call_fail(&c->call, &e);
+        return;
     }
-    serve_inputs_free(n, ids);
-    return c != NULL;
+    submit_change(c, &config);
+}
+
+static void on_begin(serve_job *job, const dra_job_result *r)
+{
+    change *c = (change *)job->call;
+    if (r->end == DRA_JOB_DONE)
+        read_text(c);
+    else
+        serve_call_failed(&c->call, r);
+}
+
+static bool check_prompt(const serve_request *r, size_t n, const dra_ids *ids, serve_error *e)
+{
+    const int64_t most = r->server->args->prompt;
+    if (n != 1) return serve_wrong(e, 400, "prompt", "prompt: expected one");
+    return (int64_t)ids->n <= most ||
+           serve_limited(e, SERVE_MAX_PROMPT, "prompt",
+                         "the prompt has %zu tokens, expected at most %lld", ids->n,
+                         (long long)most);
+}
+
+static bool create_state(const serve_request *r, const place *p, const asked *a, serve_error *e)
+{
+    dra_ids     *ids = NULL;
+    size_t       n = 0;
+    serve_state *from = a->state ? serve_shelf_find(p->model, r->owner, a->state) : NULL;
+    if (!a->prompt) return serve_wrong(e, 400, "prompt", "prompt: expected a text or ids");
+    if (a->state && !from) return not_found(a->state, e);
+    bool well = serve_shelf_has_room(p->model, r->owner, p->name, e) &&
+                serve_inputs_read(p->model, a->prompt, "prompt", !a->state, &n, &ids, e) &&
+                check_prompt(r, n, ids, e);
+    change *c = well ? begin_change(r, p, e) : NULL;
+    if (!c) {
+        serve_inputs_free(n, ids);
+        return false;
+    }
+    c->status = 201;
+    c->prompt = ids;
+    if (from) memcpy(c->from, from->name, sizeof c->from);
+    serve_error why = {0};
+    if (!serve_call_hold(&c->call, 2 * ids->n * sizeof(int32_t), &why) ||
+        (from && !serve_shelf_load(&c->call, from, on_begin, &why)))
+        serve_call_fail(&c->call, &why);
+    else if (!from)
+        read_text(c);
+    return true;
 }
 
 static bool fork_state(const serve_request *r, const place *p, const asked *a, serve_error *e)
 {
+    serve_error why = {0};
     if (!a->to || !serve_state_name_ok(a->to))
         return serve_wrong(e, 400, "to", "to: expected a name of a state");
-    change *c = begin(r, p, e);
+    if (!p->state) return not_found(p->name, e);
+    change *c = begin_change(r, p, e);
     if (!c) return false;
-    dra_job_config config = {.kind = DRA_JOB_FORK, .state = p->name, .save = c->name};
     snprintf(c->name, sizeof c->name, "%s", a->to);
     c->status = 201;
-    submit(c, &config);
+    if (!serve_shelf_fork(&c->call, p->state, a->to, on_kept, &why))
+        serve_call_fail(&c->call, &why);
     return true;
+}
+
+/* Keys that only read leave the states as they are. */
+static bool may_change(const serve_request *r, serve_error *e)
+{
+    if (!http_record_of(r->conn)->reads) return true;
+    serve_wrong(e, 403, NULL, "the key is [read-only]: it changes no states");
+    e->code = "read_only_key";
+    return false;
 }
 
 void serve_states_post(const serve_request *r)
@@ -218,14 +293,14 @@ void serve_states_post(const serve_request *r)
     place       p = {0};
     asked       a = {0};
     json_t     *body = serve_body(r, &e);
-    bool        well = body && read_place(r, &p, &e);
+    const char *model = json_string_value(json_object_get(body, "model"));
+    bool        well = body && may_change(r, &e) && read_place(r, model, &p, &e);
     const bool  fork = well && strcmp(p.verb, "fork") == 0;
     if (well && p.verb[0] && !fork) well = serve_wrong(&e, 404, NULL, "no %.40s here", p.verb);
     if (well)
         well = fork ? serve_fields_read(fork_fields, COUNT(fork_fields), body, &a, &e)
                     : serve_fields_read(post_fields, COUNT(post_fields), body, &a, &e);
-    if (well && a.model) well = (p.model = serve_model_find(r->server, a.model, &e)) != NULL;
-    if (well) well = (fork ? fork_state : create)(r, &p, &a, &e);
+    if (well) well = (fork ? fork_state : create_state)(r, &p, &a, &e);
     if (!well) serve_fail(r->conn, &e);
     json_decref(body);
 }
@@ -233,73 +308,70 @@ void serve_states_post(const serve_request *r)
 /* ---- DELETE, PUT, GET ------------------------------------------------------------------------ */
 
 /* The state must be there, and nothing may follow its name. */
-static bool known(const serve_request *r, place *p, const char *verb, serve_error *e)
+static bool find_state(const serve_request *r, place *p, const char *verb, serve_error *e)
 {
-    if (!read_place(r, p, e)) return false;
+    if (!read_place(r, NULL, p, e)) return false;
     if (p->verb[0] && (!verb || strcmp(p->verb, verb) != 0))
         return serve_wrong(e, 404, NULL, "no %.40s here", p->verb);
-    if (has_state(p->model, p->name)) return true;
-    serve_wrong(e, 404, "name", "there is no state %s", p->name);
-    e->code = "state_not_found";
-    return false;
+    return p->state || not_found(p->name, e);
 }
 
 void serve_states_delete(const serve_request *r)
 {
-    serve_error    e = {0};
-    place          p = {0};
-    change        *c = known(r, &p, NULL, &e) ? begin(r, &p, &e) : NULL;
-    dra_job_config config = {.kind = DRA_JOB_DELETE, .state = p.name};
+    serve_error e = {0};
+    place       p = {0};
+    change *c = may_change(r, &e) && find_state(r, &p, NULL, &e) ? begin_change(r, &p, &e) : NULL;
     if (!c) {
         serve_fail(r->conn, &e);
         return;
     }
     c->deleted = true;
-    submit(c, &config);
+    if (!serve_shelf_delete(&c->call, p.state, on_kept, &e)) serve_call_fail(&c->call, &e);
 }
 
-static void temp_path(change *c)
-{
-    serve *s = c->call.server;
-    snprintf(c->path, sizeof c->path, "%s/" SERVE_TEMP "%llu", s->temp,
-             (unsigned long long)++s->temps);
-}
-
-static void on_received(serve_job *job, const dra_job_result *r)
-{
-    change        *c = (change *)job->call;
-    dra_job_config config = {.kind = DRA_JOB_IMPORT, .save = c->name, .path = c->path};
-    if (r->end == DRA_JOB_DONE)
-        submit(c, &config);
-    else
-        serve_call_failed(&c->call, r);
-}
-
+/* Its file is there until the request has ended. */
 void serve_states_put(const serve_request *r)
 {
     serve_error e = {0};
     place       p = {0};
-    serve_text  data = {0};
-    bool        well = read_place(r, &p, &e);
+    bool        well = may_change(r, &e) && read_place(r, NULL, &p, &e);
     if (well && p.verb[0]) well = serve_wrong(&e, 404, NULL, "no %.40s here", p.verb);
-    change *c = well ? begin(r, &p, &e) : NULL;
+    if (well) well = serve_shelf_has_room(p.model, r->owner, p.name, &e);
+    change *c = well ? begin_change(r, &p, &e) : NULL;
     if (!c) {
         serve_fail(r->conn, &e);
         return;
     }
     c->status = 201;
-    temp_path(c);
-    serve_put(&data, r->body, r->bytes);
-    if (data.failed)
-        serve_wrong(&e, 503, NULL, "out of memory");
-    else
-        well = serve_work_start(&c->call, c->model, SERVE_WRITE, c->path, &data, on_received, &e);
-    if (!well || data.failed) serve_call_fail(&c->call, &e);
-    serve_text_free(&data);
+    dra_job_config config = {.kind = DRA_JOB_IMPORT, .path = http_file(r->conn)};
+    submit_change(c, &config);
 }
 
-/* The text of a result is the answer. */
-static void send_text(serve_job *job, const dra_job_result *r, const char *type)
+static void send_file(change *c)
+{
+    http_conn  *conn = c->call.conn;
+    char        path[sizeof c->path];
+    serve_error e = {0};
+    memcpy(path, c->path, sizeof path);
+    c->path[0] = '\0'; /* it goes when it was opened */
+    serve_call_end(&c->call);
+    const bool well = http_reply_file(conn, "application/octet-stream", path);
+    unlink(path);
+    if (well) return;
+    serve_wrong(&e, 500, NULL, "the file of the state is gone");
+    serve_fail(conn, &e);
+}
+
+static void on_exported(serve_job *job, const dra_job_result *r)
+{
+    change *c = (change *)job->call;
+    if (r->end == DRA_JOB_DONE)
+        send_file(c);
+    else
+        serve_call_failed(&c->call, r);
+}
+
+static void on_looked(serve_job *job, const dra_job_result *r)
 {
     change    *c = (change *)job->call;
     http_conn *conn = c->call.conn;
@@ -308,47 +380,51 @@ static void send_text(serve_job *job, const dra_job_result *r, const char *type)
         return;
     }
     serve_call_end(&c->call);
-    http_reply(conn, 200, type, NULL, r->text, r->bytes);
+    http_reply(conn, 200, "application/json", NULL, r->text, r->bytes);
 }
 
-static void on_read(serve_job *job, const dra_job_result *r)
+/* The state is in memory: it is looked at, or written to a file to be sent. */
+static void on_ready(serve_job *job, const dra_job_result *r)
 {
-    send_text(job, r, "application/octet-stream");
-}
-
-static void on_looked(serve_job *job, const dra_job_result *r)
-{
-    send_text(job, r, "application/json");
-}
-
-static void on_exported(serve_job *job, const dra_job_result *r)
-{
-    change     *c = (change *)job->call;
-    serve_error e = {0};
-    if (r->end != DRA_JOB_DONE)
+    change            *c = (change *)job->call;
+    const serve_state *x = serve_shelf_find(c->model, c->owner, c->name);
+    serve_error        e = {0};
+    bool               well = true;
+    if (r->end != DRA_JOB_DONE) {
         serve_call_failed(&c->call, r);
-    else if (!serve_work_start(&c->call, c->model, SERVE_READ, c->path, NULL, on_read, &e))
-        serve_call_fail(&c->call, &e);
+        return;
+    }
+    if (!x) {
+        well = not_found(c->name, &e);
+    } else if (c->looks) {
+        well = serve_work_start(&c->call, c->model, SERVE_LOOK, x->body->handle, NULL, on_looked,
+                                &e);
+    } else {
+        serve_temp_path(c->call.server, c->path, sizeof c->path);
+        dra_job_config config = {.kind = DRA_JOB_EXPORT, .state = x->body->handle, .path = c->path};
+        well = serve_job_start(&c->call, c->model, &config, 0, NULL, on_exported, &e);
+    }
+    if (!well) serve_call_fail(&c->call, &e);
 }
 
 void serve_states_get(const serve_request *r)
 {
     serve_error e = {0};
     place       p = {0};
-    change     *c = known(r, &p, "look", &e) ? begin(r, &p, &e) : NULL;
+    char        path[4096];
+    bool        well = find_state(r, &p, "look", &e);
+    /* What is in its file needs no memory. */
+    if (well && !p.verb[0] && p.state->filed == p.state->body &&
+        serve_shelf_path(p.state, path, sizeof path) &&
+        http_reply_file(r->conn, "application/octet-stream", path))
+        return;
+    change *c = well ? begin_change(r, &p, &e) : NULL;
     if (!c) {
         serve_fail(r->conn, &e);
         return;
     }
-    bool well;
-    if (p.verb[0]) {
-        well = serve_work_start(&c->call, c->model, SERVE_LOOK, c->name, NULL, on_looked, &e);
-    } else {
-        temp_path(c);
-        dra_job_config config = {.kind = DRA_JOB_EXPORT, .state = c->name, .path = c->path};
-        well = serve_job_start(&c->call, c->model, &config, 0, NULL, on_exported, &e);
-    }
-    if (!well) serve_call_fail(&c->call, &e);
+    c->looks = p.verb[0] != '\0';
+    if (!serve_shelf_load(&c->call, p.state, on_ready, &e)) serve_call_fail(&c->call, &e);
 }
 
 /* ---- a look into the memory ------------------------------------------------------------------ */

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `special` is read for the sake of clients: tokenizers that add tokens to texts are refused when
- * they are opened, so there are none to add. */
+/* special: the tokens that belong around a text are put there, as clients expect. */
 typedef struct asked {
     const char *model;
     json_t     *prompt, *content, *tokens;
@@ -45,17 +44,18 @@ static void put_ids(const dra_ids *ids, serve_text *t)
 
 /* ---- text to ids ----------------------------------------------------------------------------- */
 
-static bool encode(const serve_model *m, const asked *a, dra_ids *ids, serve_error *e)
+static bool encode_content(const serve_model *m, const asked *a, dra_ids *ids, serve_error *e)
 {
-    json_t     *x = a->prompt ? a->prompt : a->content;
-    const char *name = a->prompt ? "prompt" : "content";
-    dra_error   err = {0};
+    json_t        *x = a->prompt ? a->prompt : a->content;
+    const char    *name = a->prompt ? "prompt" : "content";
+    const unsigned how = a->special ? DRA_ENCODE_BEGIN | DRA_ENCODE_END : 0;
+    dra_error      err = {0};
     if (!x || (a->prompt && a->content))
         return serve_wrong(e, 400, "prompt", "expected one of prompt and content");
     if (!json_is_string(x))
         return serve_wrong(e, 400, name, "%s: expected a text, found %s", name, serve_kind_name(x));
-    return dra_encode(m->m.tokenizer, json_string_value(x), json_string_length(x), ids, &err) ==
-               DRA_OK ||
+    return dra_encode_as(m->m.tokenizer, json_string_value(x), json_string_length(x), how, ids,
+                         &err) == DRA_OK ||
            serve_wrong_status(e, &err);
 }
 
@@ -81,7 +81,7 @@ void serve_tokenize(const serve_request *r)
     serve_model *m = NULL;
     if (body && serve_fields_read(tokenize_fields, COUNT(tokenize_fields), body, &a, &e))
         m = model_of(r, a.model, &e);
-    if (m && encode(m, &a, &ids, &e)) {
+    if (m && encode_content(m, &a, &ids, &e)) {
         serve_puts(&t, "{\"tokens\": ");
         put_ids(&ids, &t);
         serve_printf(&t, ", \"count\": %zu, \"max_model_len\": %lld", ids.n,
@@ -98,13 +98,14 @@ void serve_tokenize(const serve_request *r)
 
 /* ---- ids to text ----------------------------------------------------------------------------- */
 
-static bool decode(const serve_model *m, const dra_ids *ids, serve_text *out, serve_error *e)
+static bool decode_ids(const serve_model *m, const dra_ids *ids, serve_text *out, serve_error *e)
 {
     dra_decoder *d = NULL;
     dra_error    err = {0};
     const char  *text = "";
     size_t       bytes = 0;
     dra_status   st = dra_decoder_create(m->m.tokenizer, false, &d, &err);
+    if (st == DRA_OK) dra_decoder_start(d);
     for (size_t i = 0; i < ids->n && st == DRA_OK; i++) {
         st = dra_decoder_push(d, ids->data[i], &text, &bytes, &err);
         if (st == DRA_OK) serve_put(out, text, bytes);
@@ -130,7 +131,7 @@ void serve_detokenize(const serve_request *r)
     bool well = m != NULL;
     if (well && !json_is_array(a.tokens))
         well = serve_wrong(&e, 400, "tokens", "tokens: expected a list of ids");
-    if (well && serve_ids_read(a.tokens, "tokens", &ids, &e) && decode(m, &ids, &text, &e)) {
+    if (well && serve_ids_read(a.tokens, "tokens", &ids, &e) && decode_ids(m, &ids, &text, &e)) {
         serve_puts(&t, "{\"prompt\": ");
         serve_json_text(&t, text.data, text.n);
         serve_puts(&t, ", \"content\": ");

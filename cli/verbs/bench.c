@@ -33,7 +33,7 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
-static bool asked(const struct args *a, const bench_case *c)
+static bool is_asked(const struct args *a, const bench_case *c)
 {
     if (a->names.count == 0) return strcmp(c->group, BENCH_GPU) != 0 && (a->all || !c->slow);
     for (size_t i = 0; i < a->names.count; i++) {
@@ -43,8 +43,9 @@ static bool asked(const struct args *a, const bench_case *c)
     return false;
 }
 
-/* Cases by their names or groups, else those of the group; on several numbers of threads. */
-static bool scales(const struct args *a)
+/* `dra bench scaling [NAME...]` runs cases, else those of its group, on several numbers of
+ * threads. */
+static bool asks_scaling(const struct args *a)
 {
     return a->names.count > 0 && strcmp(a->names.text[0], BENCH_SCALING) == 0;
 }
@@ -58,7 +59,7 @@ static int run_scaling(const struct args *a)
     dra_error           err = {0};
     for (size_t i = 0; i < bench_case_count && cases; i++) {
         const bench_case *c = &bench_cases[i];
-        const bool        own = others.names.count ? asked(&others, c)
+        const bool        own = others.names.count ? is_asked(&others, c)
                                                    : strcmp(c->group, BENCH_SCALING) == 0;
         if (c->build && own) cases[n++] = c;
     }
@@ -68,7 +69,7 @@ static int run_scaling(const struct args *a)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
-static bool known(const char *name)
+static bool is_known(const char *name)
 {
     for (size_t i = 0; i < bench_case_count; i++)
         if (strcmp(name, bench_cases[i].name) == 0 || strcmp(name, bench_cases[i].group) == 0)
@@ -76,7 +77,7 @@ static bool known(const char *name)
     return false;
 }
 
-static int unknown(const char *name)
+static int fail_unknown(const char *name)
 {
     char      quoted[80];
     dra_guess guess = {.typed = name};
@@ -92,8 +93,8 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
-/* Whoever waits sees what is being measured; whoever reads stdout gets nothing of it. */
-static void progress(const char *name, size_t done, size_t all)
+/* Shows on stderr what is being measured; stdout has results only. */
+static void show_progress(const char *name, size_t done, size_t all)
 {
     cli_line(stderr, "bench  %s (%zu of %zu)", name, done, all);
 }
@@ -102,22 +103,21 @@ static size_t count_asked(const struct args *a)
 {
     size_t n = 0;
     for (size_t i = 0; i < bench_case_count; i++)
-        n += bench_cases[i].build && asked(a, &bench_cases[i]);
+        n += bench_cases[i].build && is_asked(a, &bench_cases[i]);
     return n;
 }
 
-/* A case that fails, because it takes more memory than there is, say, is left out. Returns how many
- * did. */
+/* Leaves out cases that fail, for example for lack of memory. Returns how many failed. */
 static size_t measure_cases(const struct args *a, const bench_session *s, bench_row *rows,
                             size_t *n)
 {
-    const size_t all = count_asked(a) + 1; /* and the limits */
+    const size_t all = count_asked(a) + 1; /* with the limits */
     size_t       failed = 0;
     for (size_t i = 0; i < bench_case_count; i++) {
         const bench_case *c = &bench_cases[i];
         dra_error         err = {0};
-        if (!c->build || !asked(a, c)) continue;
-        progress(c->name, *n + failed + 2, all);
+        if (!c->build || !is_asked(a, c)) continue;
+        show_progress(c->name, *n + failed + 2, all);
         if (bench_measure(s, c, &rows[*n], &err) == DRA_OK) {
             (*n)++;
             continue;
@@ -128,12 +128,12 @@ static size_t measure_cases(const struct args *a, const bench_session *s, bench_
     return failed;
 }
 
-static int measure(const struct args *a, bench_session *s)
+static int measure_asked(const struct args *a, bench_session *s)
 {
     bench_row *rows = calloc(bench_case_count, sizeof *rows);
     size_t     n = 0;
     dra_error  err = {0};
-    progress("limits", 1, count_asked(a) + 1);
+    show_progress("limits", 1, count_asked(a) + 1);
     const dra_status st = rows ? dra_limits_measure(s->device, s->repeats, &s->limits, &err)
                                : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
     const size_t     failed = st == DRA_OK ? measure_cases(a, s, rows, &n) : 0;
@@ -142,7 +142,7 @@ static int measure(const struct args *a, bench_session *s)
     return st != DRA_OK ? cli_fail(&err) : failed ? CLI_FAILED : CLI_OK;
 }
 
-/* A group that has slow cases only; NULL: all that was named has something to run. */
+/* The first group asked for that has only slow cases; NULL: all have something to run. */
 static const char *slow_group(const struct args *a)
 {
     for (size_t i = 0; i < a->names.count && !a->all; i++) {
@@ -157,33 +157,37 @@ static const char *slow_group(const struct args *a)
     return NULL;
 }
 
-/* On the device that was asked for. */
+/* Runs the cases on the device that was asked for. */
 static int run_cases(const struct args *a)
 {
     bench_session s = {.repeats = (int)a->repeats, .profile = a->profile};
     dra_error     err = {0};
     if (cli_device_open(&a->from, NULL, &s.device, &err) != DRA_OK) return cli_fail(&err);
     s.gpu = bench_on_gpu(s.device);
-    const int status = !scales(a) ? measure(a, &s)
-                       : s.gpu    ? cli_misused("bench",
-                                                "scaling varies the threads of the CPU, and "
-                                                   "'%s' is none; add --device cpu",
-                                                dra_device_level(s.device))
-                                  : run_scaling(a);
+    int status;
+    if (!asks_scaling(a))
+        status = measure_asked(a, &s);
+    else if (s.gpu)
+        status = cli_misused("bench",
+                             "scaling varies the number of CPU threads, and '%s' is not a CPU; add "
+                             "--device cpu",
+                             dra_device_level(s.device));
+    else
+        status = run_scaling(a);
     dra_device_destroy(s.device);
     return status;
 }
 
-static int run(const void *args)
+static int run_bench(const void *args)
 {
     const struct args *a = args;
     for (size_t i = 0; i < a->names.count; i++)
-        if (!known(a->names.text[i])) return unknown(a->names.text[i]);
+        if (!is_known(a->names.text[i])) return fail_unknown(a->names.text[i]);
     if (a->list) {
         bench_write_list();
         return CLI_OK;
     }
-    if (!scales(a) && slow_group(a))
+    if (!asks_scaling(a) && slow_group(a))
         return cli_misused("bench", "all cases of %s are slow; name one of them, or add --all",
                            slow_group(a));
     return run_cases(a);
@@ -194,7 +198,7 @@ static const cli_note examples[] = {
     {"dra bench executor-tiny softmax --repeats 3", "two of them, quickly"},
     {"dra bench executor-tiny --threads 1 --json", "as JSON"},
     {"dra bench scaling softmax --threads 2 --repeats 3",
-     "on 1 and 2 threads: how many times as fast, and what each thread is worth"},
+     "on 1 and 2 threads: the speed-up, and the efficiency of each thread"},
     {"dra bench limits --device cpu", "what a device reaches; with --device cuda that of a GPU"},
     {0},
 };
@@ -206,18 +210,18 @@ const cli_verb cmd_bench = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_bench,
     .group = "Look",
     .about =
         "Times kernels, mixers and whole training steps and compares each with the best the "
-        "machine can do, measured in the same run: its arithmetic, its memory, or someone "
-        "else's library where there is one. The bar of a case says what it should reach.\n"
+        "machine can do, measured in the same run: its arithmetic, its memory, or another "
+        "library, if there is one. The bar of a case says what it should reach.\n"
         "With 'scaling' as the first name, the cases named after it, else those of that group, "
         "are timed on 1, 2, 4, ... threads, up to --threads.\n"
         "On a GPU (--device cuda) limits are measured once, by large products and passes over its "
         "memory; there are no bars, and the cases of the group 'gpu' have sizes that fill one.\n"
-        "Progress goes to stderr, the table to stdout. Stop other programs first: the limits "
-        "are only right when each thread has a core of its own.",
+        "Progress goes to stderr, the table to stdout. Stop other programs first: the limits are "
+        "only right when each thread has a core of its own.",
     .examples = examples,
     .also = "ops info",
 };

@@ -7,11 +7,12 @@
 #include <unistd.h>
 
 struct args {
-    cli_source    from;
-    cli_sampling  how;
-    cli_chat_form form;
-    const char   *state_in, *state_out, *history;
-    bool          no_history;
+    cli_source     from;
+    cli_sampling   how;
+    cli_chat_form  form;
+    cli_draft_args draft;
+    const char    *state_in, *state_out, *history;
+    bool           no_history;
 };
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
@@ -33,9 +34,12 @@ static const cli_option options[] = {
      "how messages are written: a file, or one of chatml, gemma, llama2, llama3, mistral, plain, "
      "rwkv-world, zephyr; default: the template of the model's folder, if there is one",
      "FILE|NAME"},
+    {"template-set", CLI_LIST, offsetof(struct args, form.set), 0, 0,
+     "a variable of the chat template, such as enable_thinking=false", "KEY=JSON"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_BIAS_OPTION(struct args),
-    CLI_STOP_OPTION(struct args),
+    CLI_STOP_OPTIONS(struct args),
+    CLI_DRAFT_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
     {"history", CLI_TEXT, offsetof(struct args, history), 0, 0,
      "where lines typed at a terminal are kept; default: dra/history in $XDG_STATE_HOME or "
@@ -48,7 +52,7 @@ static const cli_option options[] = {
     CLI_DEVICE_OPTIONS(struct args),
 };
 
-static int prepare(const void *args, void *own)
+static int prepare_sampling(const void *args, void *own)
 {
     cli_sampling *to = &((struct args *)own)->how;
     cli_sampling_draw(to);
@@ -61,7 +65,7 @@ static bool has_own_form(const struct args *a)
     return a->form.plain || a->form.user != defaults.form.user || a->form.bot != defaults.form.bot;
 }
 
-static int check(const struct args *a)
+static int check_args(const struct args *a)
 {
     int status = cli_source_check("chat", &a->from);
     if (status == CLI_OK) status = cli_language_check("chat", &a->from, "");
@@ -71,9 +75,17 @@ static int check(const struct args *a)
     if (a->form.from && has_own_form(a))
         return cli_misused("chat", "--chat-template: found with --user, --bot or --plain, which "
                                    "say how messages are written, too");
+    for (size_t i = 0; i < a->form.set.count; i++)
+        if (!strchr(a->form.set.text[i], '=') || a->form.set.text[i][0] == '=')
+            return cli_misused("chat", "--template-set %.100s: expected KEY=JSON",
+                               a->form.set.text[i]);
+    if (a->form.set.count && has_own_form(a))
+        return cli_misused("chat", "--template-set: found with --user, --bot or --plain, which "
+                                   "use no template");
     if (a->history && a->no_history)
         return cli_misused("chat", "expected one of --history and --no-history, found both");
-    return cli_sampling_check("chat", &a->how);
+    const int drafts = cli_draft_check("chat", &a->draft);
+    return drafts == CLI_OK ? cli_sampling_check("chat", &a->how) : drafts;
 }
 
 /* The name in front of the line: on one line, whatever it is in the form. One that is too long is
@@ -94,7 +106,7 @@ static void prompt_name(const cli_chat_form *f, char *name, size_t size)
 }
 
 /* One line: a command, or something to say. */
-static dra_status take(cli_chat *c, const char *line, size_t bytes, dra_error *err)
+static dra_status take_line(cli_chat *c, const char *line, size_t bytes, dra_error *err)
 {
     const bool text = line[0] != '/' || line[1] == '/';
     if (!text) return cli_chat_command(c, line, err);
@@ -104,7 +116,7 @@ static dra_status take(cli_chat *c, const char *line, size_t bytes, dra_error *e
 }
 
 /* Returns whether everything went well. */
-static bool talk(cli_chat *c, cli_lines *lines)
+static bool run_talk(cli_chat *c, cli_lines *lines)
 {
     const char *line = NULL;
     char        name[128];
@@ -120,7 +132,7 @@ static bool talk(cli_chat *c, cli_lines *lines)
         if (typed == CLI_TYPED_LOST || typed == CLI_TYPED_END) break;
         if (typed == CLI_TYPED_STOP) {
             if (bytes == 0) cli_chat_note(c, "Ctrl-D or /quit leaves, /help says more");
-        } else if (take(c, line, bytes, &err) != DRA_OK) {
+        } else if (take_line(c, line, bytes, &err) != DRA_OK) {
             cli_line(stderr, "dra chat: %s", err.text);
             well = false;
         }
@@ -139,12 +151,12 @@ static cli_lines *open_lines(const struct args *a, bool terminal, char *path, si
 }
 
 /* At a terminal an error was seen and answered; in a script it is the exit status. */
-static int run(const void *args)
+static int run_chat(const void *args)
 {
     const struct args *a = args;
     char               path[4096];
     dra_error          err = {0};
-    const int          status = check(a);
+    const int          status = check_args(a);
     if (status != CLI_OK) return status;
     cli_chat c = {.form = a->form,
                   .how = a->how,
@@ -152,14 +164,14 @@ static int run(const void *args)
                   .screen = isatty(STDOUT_FILENO)};
     c.form.own = has_own_form(a);
     cli_lines *lines = open_lines(a, c.terminal, path, sizeof path);
-    dra_status st = lines ? cli_chat_open(&c, &a->from, a->state_in, &err)
+    dra_status st = lines ? cli_chat_open(&c, &a->from, &a->draft, a->state_in, &err)
                           : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
     bool       well = true;
     if (st == DRA_OK) {
         cli_chat_signals(false);
         cli_sampling_tell(&a->how);
         cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
-        well = talk(&c, lines) || c.terminal;
+        well = run_talk(&c, lines) || c.terminal;
         if (a->state_out && cli_output_arrived()) st = cli_chat_save(&c, a->state_out, &err);
     }
     const bool stopped = cli_chat_stopped(&c);
@@ -200,13 +212,13 @@ static const cli_note status[] = {
 
 const cli_verb cmd_chat = {
     .name = "chat",
-    .prepare = prepare,
+    .prepare = prepare_sampling,
     .summary = "talk with a model at the terminal",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_chat,
     .group = "Use",
     .about = "Talks with a model at the terminal. The conversation lives in the model's state: a "
              "turn costs only its new tokens, and from a state file it continues in another "

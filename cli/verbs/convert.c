@@ -17,25 +17,15 @@ struct args {
     bool        dry_run, check, skip_hash, json;
 };
 
-enum {
-    AS_DRA,
-    AS_HF,
-    AS_GPT2,
-    AS_RWKV,
-    AS_CPP,
-    AS_XT,
-    AS_RWKV5,
-    AS_RWKV6,
-    AS_RWKV7,
-    AS_FLA6,
-    AS_GGUF
-};
+enum { AS_HF = DRA_FORMAT_COUNT, AS_CPP }; /* after the formats */
 
 static const struct args defaults = {0};
 
+#define DRA_FORMAT_ROW(kind, table, name) name,
 static const char *const formats[] = {
-    "dra",   "hf",    "gpt2",  "rwkv",      "rwkv.cpp", "x-transformers",
-    "rwkv5", "rwkv6", "rwkv7", "fla-rwkv6", "gguf",     NULL};
+#include "dra/formats.def"
+    "hf", "rwkv.cpp", NULL};
+#undef DRA_FORMAT_ROW
 static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 static const char *const quantised[] = {"no", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", NULL};
 static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
@@ -43,14 +33,14 @@ static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "model folder of dra, Hugging Face or x-transformers, a GGUF file of GPT-2 or RWKV, or an "
-     "RWKV file of rwkv.cpp or PyTorch, or nanoGPT's ckpt.pt",
+     "model folder of dra, Hugging Face or x-transformers, a GGUF file, or an RWKV file of "
+     "rwkv.cpp or PyTorch, or nanoGPT's ckpt.pt",
      "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
-     "format to write: dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7, fla-rwkv6, x-transformers, rwkv.cpp; "
-     "hf: that of Hugging Face for this kind of model; gguf, also where --to ends so",
+     "format to write; hf: that of Hugging Face for this kind of model; gguf, also where --to ends "
+     "so",
      "FORMAT", .choices = formats},
     {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
      "blend a second memory into every layer, which training can let take over", "KIND",
@@ -88,38 +78,31 @@ static const cli_option options[] = {
 
 /* ---- what it shall be ------------------------------------------------------------------------ */
 
-/* The format of Hugging Face for a model by its layers; GPT-2's where they are none of RWKV's. */
+/* The format of Hugging Face for a model; GPT-2's where it has none, whose words say why. */
 static dra_format_kind class_of(const dra_model_config *c)
 {
-    static const dra_format_kind kinds[] = {
-        [4] = DRA_FORMAT_RWKV, [5] = DRA_FORMAT_RWKV5, DRA_FORMAT_RWKV6, DRA_FORMAT_RWKV7};
-    const int version = dra_model_config_rwkv(c);
-    if (version == 6 && c->format == DRA_FORMAT_FLA6) return DRA_FORMAT_FLA6;
-    return version ? kinds[version] : DRA_FORMAT_GPT2;
+    const dra_format_kind kind = dra_model_config_class(c);
+    return kind ? kind : DRA_FORMAT_GPT2;
 }
 
 static dra_format_kind format_of(int as, const dra_model_config *c)
 {
-    static const dra_format_kind kinds[] = {
-        [AS_DRA] = DRA_FORMAT_DRA,     [AS_GPT2] = DRA_FORMAT_GPT2,   [AS_RWKV] = DRA_FORMAT_RWKV,
-        [AS_XT] = DRA_FORMAT_XT,       [AS_RWKV5] = DRA_FORMAT_RWKV5, [AS_RWKV6] = DRA_FORMAT_RWKV6,
-        [AS_RWKV7] = DRA_FORMAT_RWKV7, [AS_FLA6] = DRA_FORMAT_FLA6,   [AS_GGUF] = DRA_FORMAT_GGUF};
     if (as == AS_CPP) return dra_model_config_rwkv(c) ? class_of(c) : DRA_FORMAT_RWKV;
-    return as == AS_HF ? class_of(c) : kinds[as];
+    return as == AS_HF ? class_of(c) : (dra_format_kind)as;
 }
 
 /* A name that ends with .gguf says it, too. */
 static int as_of(const struct args *a)
 {
-    return a->as == AS_DRA && cli_ends_with(a->to, ".gguf") ? AS_GGUF : a->as;
+    return !a->as && cli_ends_with(a->to, ".gguf") ? DRA_FORMAT_GGUF : a->as;
 }
 
-static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
+static dra_status target_config(const struct args *a, dra_model_config *c, dra_error *err)
 {
     dra_status st = cli_model_is_there(a->from, err);
     if (st == DRA_OK) st = dra_folder_config(a->from, c, err);
     if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
-    if (st == DRA_OK) st = cli_settings(&a->set, c, err);
+    if (st == DRA_OK) st = cli_settings(&a->set, NULL, c, err);
     if (a->vocab) c->vocab = a->vocab;
     c->format = format_of(as_of(a), c);
     return st;
@@ -128,7 +111,7 @@ static dra_status target(const struct args *a, dra_model_config *c, dra_error *e
 /* Why no class of Hugging Face is this model, in words; "": it may be one. */
 static const char *no_class(const dra_model_config *c, char *text, size_t size)
 {
-    const bool rwkv = format_of(AS_HF, c) != DRA_FORMAT_GPT2;
+    const bool rwkv = dra_model_config_rwkv(c) != 0;
     text[0] = '\0';
     if (!dra_model_config_is_language(c))
         snprintf(text, size, "it is no language model");
@@ -146,14 +129,15 @@ static const char *no_class(const dra_model_config *c, char *text, size_t size)
     return text;
 }
 
-/* Hugging Face has GPT-2 and RWKV for us, and dra's own format takes everything. */
+/* Hugging Face has classes for some models, and dra's own format takes everything. */
 static dra_status check_class(const struct args *a, const dra_model_config *c, dra_error *err)
 {
     char why[80];
-    if (a->as != AS_HF || !*no_class(c, why, sizeof why)) return DRA_OK;
+    if (a->as != AS_HF || dra_model_config_class(c) || !*no_class(c, why, sizeof why))
+        return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE,
-                     "%.200s: Hugging Face has no class for this model: %s; expected GPT-2 or "
-                     "RWKV, or --as dra",
+                     "%.200s: Hugging Face has no class for this model: %s; expected GPT-2, "
+                     "RWKV or one of Llama's family, or --as dra",
                      a->from, why);
 }
 
@@ -209,14 +193,14 @@ static void print_row(void *user, const dra_convert_row *r)
 /* ---- the check ------------------------------------------------------------------------------- */
 
 /* Half precision rounds every weight to 11 or 8 bits. */
-static double allowed(const struct args *a)
+static double allowed_error(const struct args *a)
 {
     static const double most[] = {5e-5, 2e-2, 1e-1};
     return a->quantise ? INFINITY : most[a->dtype]; /* a report says what quantising loses */
 }
 
 /* Of what was made, at `path`, which does not have its name yet. */
-static dra_status check(void *user, const char *path, dra_error *err)
+static dra_status check_result(void *user, const char *path, dra_error *err)
 {
     job                   *j = user;
     const struct args     *a = j->a;
@@ -228,17 +212,17 @@ static dra_status check(void *user, const char *path, dra_error *err)
     if (st != DRA_OK || !a->check) return st;
     st = cli_check(&c, &j->difference, err);
     j->checked = st == DRA_OK;
-    if (st != DRA_OK || j->difference <= allowed(a)) return st;
+    if (st != DRA_OK || j->difference <= allowed_error(a)) return st;
     return cli_error(err, DRA_ERR_VALUE,
                      "%.200s: the largest relative difference of logits is %.3g, expected at most "
                      "%g; nothing written",
-                     a->to, j->difference, allowed(a));
+                     a->to, j->difference, allowed_error(a));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
 /* Whether a list "head,emb" of nothing but these two names one. */
-static bool keeps(const char *list, const char *name)
+static bool list_has(const char *list, const char *name)
 {
     static const char *const all[] = {"head", "emb", "head,emb", "emb,head"};
     for (size_t i = 0; list && i < COUNT(all); i++)
@@ -247,7 +231,7 @@ static bool keeps(const char *list, const char *name)
 }
 
 /* What cannot be meant. Otherwise *shard is the size of shards. */
-static int misused(const struct args *a, size_t *shard)
+static int check_args(const struct args *a, size_t *shard)
 {
     char quoted[80];
     *shard = a->shard_size ? read_size(a->shard_size) : 0;
@@ -260,33 +244,33 @@ static int misused(const struct args *a, size_t *shard)
     if (a->as == AS_CPP && (a->shard_size || a->tokenizer))
         return cli_misused("convert", "--%s: an rwkv.cpp model is a single file",
                            a->shard_size ? "shard-size" : "tokenizer");
-    if (as_of(a) == AS_GGUF && a->shard_size)
+    if (as_of(a) == DRA_FORMAT_GGUF && a->shard_size)
         return cli_misused("convert", "--shard-size: a GGUF model is a single file");
     if ((a->keep || a->text) && !a->quantise)
         return cli_misused("convert", "--%s: expected --quantise", a->keep ? "keep" : "text");
     if (a->quantise && a->dtype)
         return cli_misused("convert", "--dtype: --quantise has one of its own");
-    if (a->keep && !keeps(a->keep, "head") && !keeps(a->keep, "emb"))
+    if (a->keep && !list_has(a->keep, "head") && !list_has(a->keep, "emb"))
         return cli_misused("convert", "--keep: expected head, emb or head,emb, found %s",
                            cli_quote(a->keep, quoted, sizeof quoted));
     return CLI_OK;
 }
 
 /* Asked before every tensor. */
-static bool stop(void *user)
+static bool show_and_stop(void *user)
 {
     job *j = user;
     if (j->rows) cli_status_step(&j->status, "converting", (double)j->done++ / (double)j->rows);
     return cli_progress_stopped();
 }
 
-static dra_status convert(job *j, size_t shard, dra_error *err)
+static dra_status convert_model(job *j, size_t shard, dra_error *err)
 {
     static const dra_dtype dtype[] = {DRA_F32, DRA_F16, DRA_BF16};
     const struct args     *a = j->a;
     dra_model_config       c;
     dra_tokenizer         *tokenizer = NULL;
-    dra_status             st = target(a, &c, err);
+    dra_status             st = target_config(a, &c, err);
     if (st == DRA_OK) st = check_class(a, &c, err);
     if (st == DRA_OK && a->tokenizer) st = dra_tokenizer_open(a->tokenizer, &tokenizer, err);
     const dra_convert_config how = {.from = a->from,
@@ -297,14 +281,14 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
                                     .shard_bytes = shard,
                                     .dtype = a->quantise ? quantised_types[a->quantise]
                                                          : dtype[a->dtype],
-                                    .keep_head = keeps(a->keep, "head"),
-                                    .keep_embedding = keeps(a->keep, "emb"),
+                                    .keep_head = list_has(a->keep, "head"),
+                                    .keep_embedding = list_has(a->keep, "emb"),
                                     .dry_run = a->dry_run,
                                     .skip_hash = a->skip_hash,
                                     .tokenizer = tokenizer,
                                     .row = print_row,
-                                    .stop = stop,
-                                    .check = a->check || a->quantise ? check : NULL,
+                                    .stop = show_and_stop,
+                                    .check = a->check || a->quantise ? check_result : NULL,
                                     .user = j};
     cli_status_open(&j->status, stderr);
     if (st == DRA_OK) st = dra_convert(&how, err);
@@ -317,7 +301,7 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
 static void tell_habits(const struct args *a)
 {
     char path[4096];
-    if ((a->as == AS_CPP || as_of(a) == AS_GGUF) &&
+    if ((a->as == AS_CPP || as_of(a) == DRA_FORMAT_GGUF) &&
         cli_path(a->from, "generation_config.json", path, sizeof path) && cli_is_there(path))
         cli_line(stderr,
                  "%s: without the generation_config.json of its folder, so generate samples at "
@@ -325,18 +309,18 @@ static void tell_habits(const struct args *a)
                  a->to);
 }
 
-static int run(const void *args)
+static int run_convert(const void *args)
 {
     const struct args *a = args;
     dra_error          err = {0};
     job                j = {.a = a};
     char               room[CLI_NUMBER], fresh[24];
     size_t             shard;
-    const int          wrong = misused(a, &shard);
+    const int          wrong = check_args(a, &shard);
     if (wrong) return wrong;
     cli_progress_signals();
     if (a->json) printf("{\"tensors\": [");
-    const dra_status st = convert(&j, shard, &err);
+    const dra_status st = convert_model(&j, shard, &err);
     if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
     if (a->json && j.checked)
         printf(", \"difference\": %s%s", cli_json_number(j.difference, 9, room),
@@ -379,17 +363,17 @@ const cli_verb cmd_convert = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_convert,
     .group = "Convert",
     .about =
         "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
-        "folders of GPT-2 and RWKV, folders of x-transformers, GGUF and rwkv.cpp files. It "
-        "prints a row for every tensor: name, shape, dtype, and where it comes from.\n"
+        "folders of GPT-2, RWKV and the Llama family, folders of x-transformers, GGUF and rwkv.cpp "
+        "files. It prints a row for every tensor: name, shape, dtype, and where it comes from.\n"
         "--quantise stores the weights of products in blocks of few bits (ggml's); norms, biases, "
         "positions and other small tensors stay f32. It prints the perplexity before and after, "
         "and for each layer what its weights lose when they alone are quantised.\n"
         "The new model may get another vocabulary, another dtype, or a second memory next to its "
-        "attention (--memory), which at first leaves the logits unchanged and which training then "
+        "own (--memory), which at first leaves the logits unchanged and which training then "
         "lets take over.\nThe target must not exist. It appears under its name only when it is "
         "complete and, with --check, when its logits are right; if anything fails or is stopped, "
         "nothing is left. Tokenizer files are copied, unless --tokenizer names another.",

@@ -33,7 +33,7 @@ static const cli_option options[] = {
     CLI_DEVICE_OPTIONS(struct args),
 };
 
-static int prepare(const void *args, void *own)
+static int prepare_args(const void *args, void *own)
 {
     const struct args *a = args;
     struct args       *start = own;
@@ -51,7 +51,7 @@ static bool is_there(const demo *d, const char *name)
     return demo_path(d, name, path, NULL) == DRA_OK && access(path, F_OK) == 0;
 }
 
-/* Whether there is anything in it. */
+/* Whether the folder has anything in it. */
 static bool is_used(const char *folder)
 {
     struct dirent *e;
@@ -63,7 +63,7 @@ static bool is_used(const char *folder)
     return used;
 }
 
-/* The results of an earlier demo are removed; everything else is overwritten later. */
+/* Removes the results of an earlier demo; its other files are overwritten later. */
 static void remove_old(const demo *d)
 {
     static const char *const names[] = {"report.html", "dra/probes.jsonl", "softmax/probes.jsonl"};
@@ -76,7 +76,7 @@ static dra_status open_folder(const demo *d, dra_error *err)
 {
     char path[DEMO_PATH], text[160];
     if (cli_mkdir(d->out, 0777) != 0 && errno != EEXIST)
-        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make it: %s", d->out,
+        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot create it: %s", d->out,
                          cli_reason(errno));
     if (is_used(d->out) && !is_there(d, mark))
         return cli_error(err, DRA_ERR_FILE,
@@ -112,7 +112,7 @@ static dra_status write_report(demo *d, const char *const *lead, dra_error *err)
     return st;
 }
 
-/* One screen: the claims, commands to try, where the report is. */
+/* Writes the end, one screen: the claims, commands to try, where the report is. */
 static dra_status write_end(demo *d, dra_error *err)
 {
     char        claims[DEMO_CLAIMS][DEMO_CLAIM];
@@ -157,7 +157,7 @@ static void close_all(demo *d)
     dra_device_destroy(d->device);
 }
 
-static int run(const void *args)
+static int run_demo(const void *args)
 {
     const struct args *a = args;
     const double       began = cli_now();
@@ -207,13 +207,13 @@ static const cli_note status[] = {
 
 const cli_verb cmd_demo = {
     .name = "demo",
-    .prepare = prepare,
+    .prepare = prepare_args,
     .summary = "train two small models on made-up stories and compare their memories",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_demo,
     .group = "Make",
     .about =
         "Two models of the same size learn stories that the program makes up: one with a "

@@ -16,7 +16,7 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     {"limits", CLI_FLAG, offsetof(struct args, limits), 0, 0,
-     "measure what each reaches: its arithmetic and its memory"},
+     "measure the speed of the arithmetic and the memory of each"},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
@@ -36,7 +36,7 @@ typedef struct table {
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-static size_t pages(int which)
+static size_t memory_bytes(int which)
 {
     const long n = sysconf(which), size = sysconf(_SC_PAGESIZE);
     return n > 0 && size > 0 ? (size_t)n * (size_t)size : 0;
@@ -53,15 +53,15 @@ static dra_status add_cpu(const struct args *a, table *t, dra_error *err)
     snprintf(r->info.name, sizeof r->info.name, "%d threads", dra_device_threads(d));
     snprintf(r->info.level, sizeof r->info.level, "%s", dra_device_level(d));
     r->info.processors = dra_device_threads(d);
-    r->info.bytes = pages(_SC_PHYS_PAGES);
-    r->info.bytes_free = pages(_SC_AVPHYS_PAGES);
+    r->info.bytes = memory_bytes(_SC_PHYS_PAGES);
+    r->info.bytes_free = memory_bytes(_SC_AVPHYS_PAGES);
     if (a->limits) st = dra_limits_measure(d, REPEATS, &r->limits, err);
     dra_device_destroy(d);
     t->n++;
     return st;
 }
 
-static dra_status measure(row *r, dra_error *err)
+static dra_status measure_limits(row *r, dra_error *err)
 {
     dra_device *d = NULL;
     dra_status  st = dra_device_create(r->device, NULL, &d, err);
@@ -70,7 +70,7 @@ static dra_status measure(row *r, dra_error *err)
     return st;
 }
 
-/* GPUs, where their plugin is; else *why says what is missing. */
+/* Adds GPUs if there is a plugin for them; else *why says what is missing. */
 static dra_status add_gpus(const struct args *a, table *t, dra_error *why, dra_error *err)
 {
     int        n = 0;
@@ -80,7 +80,7 @@ static dra_status add_gpus(const struct args *a, table *t, dra_error *why, dra_e
         row *r = &t->row[t->n];
         if (dra_device_describe("cuda", i, &r->info, why) != DRA_OK) return DRA_OK;
         snprintf(r->device, sizeof r->device, "cuda:%d", i);
-        if (a->limits) st = measure(r, err);
+        if (a->limits) st = measure_limits(r, err);
         t->n++;
     }
     return st;
@@ -159,7 +159,7 @@ static void write_json(const struct args *a, const table *t, const char *why)
     puts("}");
 }
 
-static int run(const void *args)
+static int run_devices(const void *args)
 {
     const struct args *a = args;
     table              t = {0};
@@ -173,7 +173,7 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra devices", "the CPU, and GPUs if their plugin is there"},
-    {"dra devices --limits", "and what they reach, which takes some seconds"},
+    {"dra devices --limits", "and their speed, which takes some seconds"},
     {"dra devices --json", "as JSON"},
     {0},
 };
@@ -185,18 +185,18 @@ const cli_verb cmd_devices = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_devices,
     .group = "Look",
     .about =
-        "Verbs that compute take --device NAME, with a name from the first column; without "
-        "it they take what the environment variable DRA_DEVICE says, or the CPU.\n"
-        "GPUs need the plugin libdra-cuda.so: in a folder of DRA_PLUGIN_PATH, next to libdra, "
-        "or where it is installed. If it is missing, or cannot be used, the last line says "
-        "why. Units are threads of the CPU and multiprocessors of a GPU.\n"
-        "With --limits each is measured: multiply-adds in registers on the CPU, large products "
-        "of matrices on a GPU, counted as two operations each; passes over arrays larger than "
-        "any cache, of which a copy counts both directions; copies from and to the host. "
-        "'dra bench limits' measures one device, in the same way.",
+        "Verbs that compute take --device NAME, with a name from the first column; without it "
+        "they use the device that the environment variable DRA_DEVICE names, or the CPU.\n"
+        "GPUs need the plugin libdra-cuda.so: in a folder of DRA_PLUGIN_PATH, next to libdra, or "
+        "where it is installed. If it is missing, or cannot be used, the last line says why. "
+        "Units are threads of the CPU and multiprocessors of a GPU.\n"
+        "With --limits each is measured: multiply-adds in registers on the CPU, large products of "
+        "matrices on a GPU, counted as two operations each; passes over arrays larger than any "
+        "cache, of which a copy counts both directions; copies from and to the host. 'dra bench "
+        "limits' measures one device, in the same way.",
     .examples = examples,
     .also = "bench train",
 };

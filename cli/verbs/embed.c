@@ -1,4 +1,5 @@
 /* dra embed: a vector for every text, pooled from a model's last hidden states. */
+#include "io/engine.h"
 #include "io/line_read.h"
 #include "io/npy.h"
 #include "options/status.h"
@@ -8,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum pool { POOL_MEAN, POOL_LAST, POOL_FIRST } pool;
-
-static const char *const pools[] = {"mean", "last", "first", "cls", NULL}; /* cls is first */
+static const char *const pools[] = {"mean", "last", "first", "cls", NULL};
+static const dra_pooling poolings[] = {DRA_EMBED_MEAN, DRA_EMBED_LAST, DRA_EMBED_FIRST,
+                                       DRA_EMBED_FIRST};
 
 typedef struct args {
     cli_source  from;
@@ -26,7 +27,7 @@ static const args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .batch =
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(args),
     {"text", CLI_LIST, offsetof(args, text), 0, 0, "a text; -: stdin", "TEXT",
-     .flags = CLI_ALSO_PLACED, .group = "Input"},
+     .flags = CLI_ALSO_PLACED | CLI_ONE_PLACE, .group = "Input"},
     {"texts", CLI_LIST, offsetof(args, texts), 0, 0,
      "a text in every line, of .jsonl in an object; -: lines of stdin", "FILE|-"},
     {"text-key", CLI_TEXT, offsetof(args, text_key), 0, 0,
@@ -49,33 +50,23 @@ static const cli_option options[] = {
 };
 
 typedef struct work {
-    const args *a;
-    cli_model   m;
-    cli_texts   texts;
-    dra_view    view;
-    dra_reader *reader;
-    dra_states *states;
-    bool        whole; /* an encoder: a text is one read */
-    pool        pool;
-    int64_t     C, B;
-    size_t     *order; /* (n): texts by their padded length */
-    double     *sums;  /* (n, C) */
-    dra_real   *out;   /* (n, C) */
-    int32_t    *lengths;
-    int32_t    *ids, *mark; /* (B, tokens of a read) */
+    const args      *a;
+    cli_model        m;
+    cli_texts        texts;
+    dra_engine      *engine;
+    int64_t          C;
+    dra_real        *out; /* (n, C) */
+    int32_t         *lengths;
+    struct embedded *jobs; /* (n): by the lengths of texts */
+    dra_error        error;
 } work;
 
-/* ---- opening --------------------------------------------------------------------------------- */
+typedef struct embedded { /* a text that is read */
+    work  *of;
+    size_t text;
+} embedded;
 
-/* Tokens and pads of a text in all its reads. It follows from the text alone, so that its reads are
- * of the same lengths whichever texts are read with it: that keeps its bits. */
-static int64_t padded(const work *w, size_t text)
-{
-    const dra_model_config *c = dra_model_config_of(w->m.model);
-    const int64_t           most = cli_padded((int64_t)w->texts.ids[text].n);
-    return w->whole && c->positions == DRA_POSITIONS_LEARNED && most > c->context ? c->context
-                                                                                  : most;
-}
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static dra_status read_texts(work *w, dra_error *err)
 {
@@ -87,123 +78,72 @@ static dra_status read_texts(work *w, dra_error *err)
     if (st == DRA_OK && !w->texts.n)
         st = cli_error(err, DRA_ERR_VALUE, "%.200s: no texts, expected 1 or more",
                        a->texts.text[0]);
-    for (size_t i = 0; i < w->texts.n && st == DRA_OK; i++) {
-        dra_error why = {0};
-        if (cli_positions_check(w->m.model, 0, (int64_t)w->texts.ids[i].n, &why) != DRA_OK)
-            st = cli_error(err, why.code, "text %zu: %s", i + 1, why.text);
-    }
     return st;
 }
 
-/* By padded length, shortest first, then as given. */
-static void sort_texts(work *w)
+/* Shortest first, then as given: those that are as long with their pads are read together. */
+static int by_length(const void *a, const void *b)
 {
-    size_t n = 0, done = 0;
-    for (int64_t length = 0; done < w->texts.n;) {
-        int64_t next = INT64_MAX;
-        for (size_t i = 0; i < w->texts.n; i++) {
-            const int64_t own = padded(w, i);
-            if (own == length) w->order[n++] = i;
-            if (own > length && own < next) next = own;
-        }
-        done = n;
-        length = next;
-    }
+    const embedded *x = a, *y = b;
+    const size_t    m = x->of->texts.ids[x->text].n, n = y->of->texts.ids[y->text].n;
+    return m != n ? (m > n ? 1 : -1) : (x->text > y->text) - (x->text < y->text);
 }
 
 static dra_status make_room(work *w, dra_error *err)
 {
-    const size_t  n = w->texts.n, each = (size_t)w->C;
-    const int64_t most = w->whole ? padded(w, w->order[n - 1]) : CLI_PIECE;
-    w->B = w->a->batch < (int64_t)n ? w->a->batch : (int64_t)n;
-    w->sums = calloc(n * each, sizeof *w->sums);
-    w->out = calloc(n * each, sizeof *w->out);
+    const size_t n = w->texts.n;
+    w->out = calloc(n * (size_t)w->C, sizeof *w->out);
     w->lengths = calloc(n, sizeof *w->lengths);
-    w->ids = calloc((size_t)(w->B * most), sizeof *w->ids);
-    w->mark = calloc((size_t)(w->B * most), sizeof *w->mark);
-    for (size_t i = 0; w->lengths && i < n; i++) w->lengths[i] = (int32_t)w->texts.ids[i].n;
-    return w->sums && w->out && w->lengths && w->ids && w->mark
-               ? DRA_OK
-               : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    w->jobs = calloc(n, sizeof *w->jobs);
+    if (!w->out || !w->lengths || !w->jobs) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        w->lengths[i] = (int32_t)w->texts.ids[i].n;
+        w->jobs[i] = (embedded){w, i};
+    }
+    qsort(w->jobs, n, sizeof *w->jobs, by_length);
+    return DRA_OK;
 }
 
-static dra_status open_reader(work *w, dra_error *err)
-{
-    w->view = (dra_view){.model = w->m.model, .hidden = true};
-    return cli_reader_open(&w->a->from, &w->m, &w->view, w->B, &w->reader, &w->states, err);
-}
-
-static dra_status open(work *w, dra_error *err)
+static dra_status open_work(work *w, dra_error *err)
 {
     dra_status st = cli_model_open(&w->a->from, &w->m, err);
+    if (st == DRA_OK) st = read_texts(w, err);
     if (st != DRA_OK) return st;
-    const dra_model_config *c = dra_model_config_of(w->m.model);
-    w->C = c->dim;
-    w->whole = c->visible == DRA_VISIBLE_BIDIRECTIONAL;
-    w->pool = w->a->pool > POOL_FIRST ? POOL_FIRST : (pool)w->a->pool;
-    st = read_texts(w, err);
-    if (st != DRA_OK) return st;
-    w->order = calloc(w->texts.n, sizeof *w->order);
-    if (!w->order) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    sort_texts(w);
+    w->C = dra_model_config_of(w->m.model)->dim;
     st = make_room(w, err);
-    return st == DRA_OK ? open_reader(w, err) : st;
+    return st == DRA_OK ? cli_engine_open(&w->a->from, &w->m, w->a->batch, &w->engine, err) : st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Adds the hidden states x (n, C) of tokens from..from+n-1 of a text that count, in order and
- * one after another: the sum is the same however the text is cut. */
-static void add_hidden(work *w, size_t text, int64_t from, int64_t n, const dra_real *x)
+static void take_vector(void *user, const dra_job_result *result)
 {
-    const int64_t length = w->lengths[text], last = from + n < length ? from + n : length;
-    double       *sum = w->sums + text * (size_t)w->C;
-    for (int64_t t = from; t < last; t++, x += w->C) {
-        const bool counts = w->pool == POOL_MEAN || (w->pool == POOL_FIRST && t == 0) ||
-                            (w->pool == POOL_LAST && t == length - 1);
-        for (int64_t c = 0; counts && c < w->C; c++) sum[c] += (double)x[c];
-    }
+    const embedded *job = user;
+    work           *w = job->of;
+    dra_real       *to = w->out + job->text * (size_t)w->C;
+    double          square = 0;
+    if (result->end == DRA_JOB_FAILED && w->error.code == DRA_OK)
+        cli_error(&w->error, result->error.code, "text %zu: %s", job->text + 1, result->error.text);
+    if (result->end != DRA_JOB_DONE) return;
+    for (int64_t c = 0; c < w->C; c++)
+        square += (double)result->vector[c] * (double)result->vector[c];
+    const double scale = !w->a->normalise ? 1 : square > 0 ? 1 / sqrt(square) : 0;
+    for (int64_t c = 0; c < w->C; c++) to[c] = (dra_real)((double)result->vector[c] * scale);
 }
 
-/* Tokens from..from+n-1 of `rows` texts; other rows, and what is after the end of one, are pads. */
-static dra_status read_piece(work *w, const size_t *text, int64_t rows, int64_t from, int64_t n,
-                             dra_error *err)
+static dra_status submit(work *w, embedded *job, dra_error *err)
 {
-    for (int64_t i = 0; i < w->B * n; i++) {
-        const int64_t b = i / n, t = from + i % n;
-        const bool    pad = b >= rows || t >= w->lengths[text[b]];
-        w->ids[i] = pad ? 0 : w->texts.ids[text[b]].data[t];
-        w->mark[i] = pad ? DRA_MARK_PAD : 0;
-    }
-    const dra_named  in = {"ids", w->ids, (size_t)(w->B * n) * sizeof *w->ids};
-    const dra_status st = dra_reader_read(w->reader, w->states, n, w->mark, 1, &in, err);
-    if (st != DRA_OK) return st;
-    const dra_real *hidden = dra_reader_result(w->reader, "hidden");
-    if (!hidden) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int64_t b = 0; b < rows; b++) add_hidden(w, text[b], from, n, hidden + b * n * w->C);
-    return DRA_OK;
-}
-
-static dra_status read_batch(work *w, const size_t *text, int64_t rows, dra_error *err)
-{
-    const int64_t T = padded(w, text[0]);
-    dra_status    st = dra_states_reset(w->states, -1, err);
-    for (int64_t from = 0; from < T && st == DRA_OK;) {
-        const int64_t n = w->whole || T - from < CLI_PIECE ? T - from : CLI_PIECE;
-        st = read_piece(w, text, rows, from, n, err);
-        from += n;
-    }
-    return st;
-}
-
-static void finish(const work *w, size_t text)
-{
-    const double *sum = w->sums + text * (size_t)w->C;
-    dra_real     *to = w->out + text * (size_t)w->C;
-    double        scale = w->pool == POOL_MEAN ? 1.0 / (double)w->lengths[text] : 1, square = 0;
-    for (int64_t c = 0; c < w->C; c++) square += sum[c] * sum[c];
-    if (w->a->normalise) scale = square > 0 ? 1 / sqrt(square) : 0;
-    for (int64_t c = 0; c < w->C; c++) to[c] = (dra_real)(sum[c] * scale);
+    const dra_ids       *ids = &w->texts.ids[job->text];
+    const dra_job_config config = {.kind = DRA_JOB_EMBED,
+                                   .n = ids->n,
+                                   .ids = ids->data,
+                                   .pooling = poolings[w->a->pool],
+                                   .end = take_vector,
+                                   .user = job};
+    dra_error            why = {0};
+    uint64_t             id;
+    const dra_status     st = dra_engine_submit(w->engine, &config, &id, &why);
+    return st == DRA_OK ? st : cli_error(err, st, "text %zu: %s", job->text + 1, why.text);
 }
 
 static dra_status read_all(work *w, dra_error *err)
@@ -211,29 +151,20 @@ static dra_status read_all(work *w, dra_error *err)
     dra_status st = DRA_OK;
     cli_status status;
     cli_status_open(&status, stderr);
-    for (size_t i = 0; i < w->texts.n && st == DRA_OK;) {
-        int64_t rows = 1;
-        while (rows < w->B && i + (size_t)rows < w->texts.n &&
-               padded(w, w->order[i + (size_t)rows]) == padded(w, w->order[i]))
-            rows++;
-        st = read_batch(w, w->order + i, rows, err);
-        i += (size_t)rows;
+    for (size_t i = 0; i < w->texts.n && st == DRA_OK && w->error.code == DRA_OK; i++) {
+        st = cli_engine_run(w->engine, w->a->batch, err);
+        if (st == DRA_OK) st = submit(w, &w->jobs[i], err);
         cli_status_step(&status, "embedding", (double)i / (double)w->texts.n);
     }
+    if (st == DRA_OK) st = cli_engine_run(w->engine, 0, err);
     cli_status_clear(&status);
-    for (size_t i = 0; i < w->texts.n && st == DRA_OK; i++) {
-        bool finite = true;
-        finish(w, i);
-        for (int64_t c = 0; c < w->C; c++) finite &= isfinite(w->out[i * (size_t)w->C + (size_t)c]);
-        if (!finite)
-            st = cli_error(err, DRA_ERR_VALUE, "text %zu: its hidden states are not finite", i + 1);
-    }
-    return st;
+    if (st == DRA_OK && w->error.code != DRA_OK) *err = w->error;
+    return st == DRA_OK ? w->error.code : st;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void print(const work *w)
+static void print_vectors(const work *w)
 {
     const int digits = sizeof(dra_real) == 8 ? 17 : 9;
     char      room[CLI_NUMBER];
@@ -246,7 +177,7 @@ static void print(const work *w)
     }
 }
 
-static dra_status write(const work *w, dra_error *err)
+static dra_status write_vectors(const work *w, dra_error *err)
 {
     const int64_t         n = (int64_t)w->texts.n;
     const dra_tensor_item items[] = {
@@ -255,7 +186,7 @@ static dra_status write(const work *w, dra_error *err)
     };
     char shape[64];
     if (!w->a->out) {
-        print(w);
+        print_vectors(w);
         return DRA_OK;
     }
     if (!cli_ends_with(w->a->out, ".npy"))
@@ -267,7 +198,7 @@ static dra_status write(const work *w, dra_error *err)
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static int check(const args *a)
+static int check_args(const args *a)
 {
     int status = cli_source_check("embed", &a->from);
     if (status == CLI_OK)
@@ -285,24 +216,20 @@ static int check(const args *a)
     return CLI_OK;
 }
 
-static int run(const void *given)
+static int run_embed(const void *given)
 {
     work      w = {.a = given};
     dra_error err = {0};
-    const int status = check(w.a);
+    const int status = check_args(w.a);
     if (status != CLI_OK) return status;
-    dra_status st = open(&w, &err);
+    dra_status st = open_work(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
-    if (st == DRA_OK) st = write(&w, &err);
-    if (w.reader) cli_clamp_report("embed", &w.a->from, dra_reader_clamped(w.reader));
-    free(w.order);
-    free(w.sums);
+    if (st == DRA_OK) st = write_vectors(&w, &err);
+    if (w.engine) cli_clamp_report("embed", &w.a->from, dra_engine_clamped(w.engine));
+    dra_engine_destroy(w.engine);
     free(w.out);
     free(w.lengths);
-    free(w.ids);
-    free(w.mark);
-    dra_reader_destroy(w.reader);
-    dra_states_destroy(w.states);
+    free(w.jobs);
     cli_texts_free(&w.texts);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
@@ -323,7 +250,7 @@ const cli_verb cmd_embed = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_embed,
     .group = "Use",
     .about =
         "Reads texts and writes one vector for each: the hidden states after the final norm, "

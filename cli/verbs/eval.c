@@ -69,7 +69,7 @@ static const cli_option options[] = {
      "tokens to read at a time; not of an encoder"},
     {"mask-share", CLI_REAL, offsetof(struct args, objective.mask_share), 1e-6, 1,
      "encoder: share of tokens to mask and predict", .unset = "as trained, or 0.15"},
-    {"mask-token", CLI_INT, offsetof(struct args, objective.mask_token), -1, INT32_MAX,
+    {"mask-token", CLI_INT, offsetof(struct args, objective.mask_token), 0, INT32_MAX,
      "encoder: id of the mask token", .unset = "as trained, or the last of the vocabulary",
      .flags = CLI_ZERO},
     {"mask-schedule", CLI_CHOICE, offsetof(struct args, objective.mask_schedule), 0, 0,
@@ -106,7 +106,7 @@ typedef struct work {
 
 /* ---- how the model was trained --------------------------------------------------------------- */
 
-static int prepare(const void *args, void *own)
+static int prepare_args(const void *args, void *own)
 {
     const struct args *a = args;
     struct args       *to = own;
@@ -237,7 +237,7 @@ typedef enum need { SKIP, PLAIN, FRESH, MARKED } need;
 
 /* What n columns ask for: nothing but pads; no marks, as pads come last and have no targets; all
  * rows reset at the first; or marks. */
-static need look(const work *w, int64_t n)
+static need look_at_marks(const work *w, int64_t n)
 {
     const int32_t *mark = w->part[2];
     int64_t        pads = 0, first = 0, later = 0;
@@ -280,7 +280,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
     for (int k = 0; k < 3; k++)
         for (int64_t b = 0; b < w->B; b++)
             memcpy(w->part[k] + b * n, whole[k] + b * w->T + from, (size_t)n * sizeof(int32_t));
-    const need      what = look(w, n);
+    const need      what = look_at_marks(w, n);
     const dra_named in[] = {{"ids", w->part[0], bytes}, {"targets", w->part[1], bytes}};
     if (what == SKIP) return DRA_OK;
     dra_status st = what == FRESH ? dra_states_reset(w->states, -1, err) : DRA_OK;
@@ -372,7 +372,7 @@ static void print_json(const work *w, double loss, double bits, double rate)
 }
 
 /* A perplexity may be too large for a number; without a loss there is no result. */
-static dra_status print(const work *w, dra_error *err)
+static dra_status print_result(const work *w, dra_error *err)
 {
     const double loss = w->loss / (double)w->count;
     const double rate = (double)w->count / fmax(w->seconds, 1e-9);
@@ -405,7 +405,7 @@ static dra_status eval_texts(work *w, dra_error *err)
     if (st == DRA_OK) st = read_all(w, err);
     if (st == DRA_OK && w->a->per_token)
         st = cli_token_scores_write(&w->scores, w->a->per_token, w->corpus, w->m.tokenizer, err);
-    if (st == DRA_OK) st = print(w, err);
+    if (st == DRA_OK) st = print_result(w, err);
     if (st == DRA_OK) cli_clamp_report("eval", &w->a->from, dra_reader_clamped(w->reader));
     return st;
 }
@@ -433,8 +433,8 @@ static dra_status eval_any(work *w, dra_error *err)
     const bool texts = !questions && !cli_are_examples(&a->data, &a->pairs, c, a->format);
     if (texts && !dra_model_config_is_language(c))
         return cli_error(err, DRA_ERR_VALUE,
-                         "--data: the model is no language model: it learns from examples, found "
-                         "texts");
+                         "--data: the model is not a language model: it learns from examples, "
+                         "found texts");
     if (!questions && a->per_question)
         return cli_error(err, DRA_ERR_VALUE,
                          "--per-question: expected lines of context, choices and answer in %.200s",
@@ -452,7 +452,7 @@ static dra_status eval_any(work *w, dra_error *err)
     return cli_eval_examples(&job, err);
 }
 
-static int check(const struct args *a)
+static int check_args(const struct args *a)
 {
     const int status = cli_source_check("eval", &a->from);
     if (status == CLI_OK && a->stride && a->convention == HALVES)
@@ -469,11 +469,11 @@ static int check(const struct args *a)
                                "see --context");
 }
 
-static int run(const void *args)
+static int run_eval(const void *args)
 {
     work      w = {.a = args};
     dra_error err = {0};
-    const int status = check(w.a);
+    const int status = check_args(w.a);
     if (status != CLI_OK) return status;
     dra_status st = cli_model_open(&w.a->from, &w.m, &err);
     if (st == DRA_OK) st = open_objective(&w, &err);
@@ -515,13 +515,13 @@ static const cli_note same_examples[] = {
 
 const cli_verb cmd_eval = {
     .name = "eval",
-    .prepare = prepare,
+    .prepare = prepare_args,
     .summary = "measure how well a model predicts a text or answers questions",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_eval,
     .group = "Use",
     .about = "Reads a text and prints how many tokens it has, their mean loss in nats, "
              "perplexity, bits per byte and tokens per second. The first token of a document is "
@@ -552,13 +552,13 @@ const cli_verb cmd_eval = {
 /* The same under the name that others have for it. */
 const cli_verb cmd_perplexity = {
     .name = "perplexity",
-    .prepare = prepare,
+    .prepare = prepare_args,
     .summary = "dra eval, by the name of other programs; see --convention",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_eval,
     .group = "Use",
     .about = "The same as dra eval. Perplexities of programs can only be compared where they count "
              "the same tokens after as much text: --convention names what Hugging Face's page and "

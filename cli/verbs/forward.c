@@ -16,8 +16,8 @@ static const cli_option options[] = {
      "TEXT"},
     CLI_TOKENIZER_OPTION(forward_args),
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
-     "or safetensors with ids (T) or (B, T), or embeddings x (T, C) or (B, T, C); and mask (0 is a "
-     "pad), reset (1 starts a segment), targets; of other models what they read, by name",
+     "or safetensors with ids (T) or (B, T), or embeddings x (T, C) or (B, T, C); and mask (0 is "
+     "a pad), reset (1 starts a segment), targets; for other models their inputs, by name",
      "FILE"},
     {"resets", CLI_TEXT, offsetof(forward_args, resets), 0, 0,
      "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
@@ -34,7 +34,7 @@ static const cli_option options[] = {
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
      "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
      "rwkv-state, out, numbers, loss",
-     "LIST", .unset = "logits, or what the model's head puts out"},
+     "LIST", .unset = "logits, or the output of the model's head"},
     {"keep", CLI_INT, offsetof(forward_args, keep), 0, INT32_MAX,
      "only the logits of the last N tokens", .unset = "all"},
     {"positions", CLI_TEXT, offsetof(forward_args, positions), 0, 0,
@@ -85,7 +85,7 @@ static int read_outputs(forward_work *w)
     return CLI_OK;
 }
 
-/* What an encoder cannot do: there is no state from one part of a text to the next. */
+/* Refuses what an encoder cannot do: it has no state between parts of a text. */
 static int check_encoder(const forward_work *w)
 {
     const forward_args *a = w->a;
@@ -104,7 +104,7 @@ static int check_encoder(const forward_work *w)
     return CLI_OK;
 }
 
-static int check(forward_work *w)
+static int check_args(forward_work *w)
 {
     const forward_args *a = w->a;
     const int           status = cli_source_check("forward", &a->from);
@@ -118,11 +118,11 @@ static int check(forward_work *w)
     return read_outputs(w) == CLI_OK ? check_encoder(w) : CLI_USAGE;
 }
 
-static int run(const void *args)
+static int run_forward(const void *args)
 {
     forward_work w = {.a = args};
     dra_error    err = {0};
-    const int    status = check(&w);
+    const int    status = check_args(&w);
     if (status != CLI_OK) return status;
     dra_status st = forward_open(&w, &err);
     if (st == DRA_OK) st = forward_read(&w, &err);
@@ -151,27 +151,27 @@ const cli_verb cmd_forward = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_forward,
     .group = "Use",
     .about =
         "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, "
         "V) and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
-        "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
-        "the layers' attentions, their scores and the state (state), of RWKV also as Hugging "
-        "Face has it (rwkv-state). With ids (B, T) there is an axis B in front; "
-        "in streams, branches, hiddens and adds it follows the first.\n"
+        "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, the "
+        "layers' attentions, their scores and the state (state), for RWKV also in Hugging Face's "
+        "form (rwkv-state). With ids (B, T) there is an axis B in front; in streams, branches, "
+        "hiddens and adds it follows the first.\n"
         "--text reads texts by the model's tokenizer: one as --tokens reads its ids, several as "
         "rows of a batch. Each row gets the numbers it would get alone, 0 after its end, and "
         "`lengths` (B) says where that is.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
         "An encoder reads all tokens at once: neither --chunks nor states.\n"
-        "Reading the tokens whole, in --chunks, or in several calls through state files "
-        "gives the same numbers. They have the same bits where all layers have an append, ema, "
-        "ssm, gru, lstm, wkv or slots memory. Delta and moment memories, which retention is one "
-        "of, compute in blocks of 64 tokens that are counted from the start of each chunk: the "
-        "bits are the same if all chunks but the last are multiples of 64 tokens, else the "
-        "numbers agree up to rounding, to about 1e-5 of the largest.",
+        "Reading the tokens whole, in --chunks, or in several calls through state files gives the "
+        "same numbers. They have the same bits where all layers have an append, ema, ssm, gru, "
+        "lstm, wkv or slots memory. Delta and moment memories (retention is a moment memory) "
+        "compute in blocks of 64 tokens that are counted from the start of each chunk: the bits "
+        "are the same if all chunks but the last are multiples of 64 tokens, else the numbers "
+        "agree up to rounding, to about 1e-5 of the largest.",
     .examples = examples,
     .also = "grad generate",
 };

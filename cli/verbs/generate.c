@@ -1,5 +1,6 @@
 /* dra generate: continue a text. */
 #include "verbs/generate/continuing.h"
+#include "verbs/generate/drafting.h"
 #include "io/memory.h"
 #include "verbs/generate/prompt_read.h"
 #include "verbs/generate/prompts.h"
@@ -16,6 +17,7 @@ struct args {
     cli_source     from;
     cli_sampling   how;
     cli_search     search;
+    cli_draft_args draft;
     cli_continuing other;
     cli_unmasking  unmask;
     cli_list       prompt;
@@ -34,7 +36,7 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue; -: stdin", "TEXT",
-     .flags = CLI_ALSO_PLACED, .group = "Prompt", .brief = 'p'},
+     .flags = CLI_ALSO_PLACED | CLI_ONE_PLACE, .group = "Prompt", .brief = 'p'},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE|-"},
     {"prompts", CLI_TEXT, offsetof(struct args, prompts), 0, 0,
@@ -51,7 +53,7 @@ static const cli_option options[] = {
      "samples of each prompt, with seeds one apart"},
     {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print the prompts, too"},
     CLI_SAMPLING_OPTIONS(struct args),
-    CLI_STOP_OPTION(struct args),
+    CLI_STOP_OPTIONS(struct args),
     {"logprobs", CLI_INT, offsetof(struct args, logprobs), 0, INT32_MAX,
      "in JSON: log-probabilities of the tokens and of the N most likely ones, by the model's own "
      "distribution, before temperature and filters",
@@ -59,6 +61,7 @@ static const cli_option options[] = {
     CLI_BIAS_OPTION(struct args),
     CLI_GRAMMAR_OPTIONS(struct args),
     CLI_SEARCH_OPTIONS(struct args),
+    CLI_DRAFT_OPTIONS(struct args),
     CLI_UNMASKING_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
@@ -81,7 +84,9 @@ typedef struct work {
     size_t             prompts;
     int64_t            rows, beams; /* beams: of each row; 0: no search */
     cli_amateurs       amateurs;
+    cli_drafting       drafting;
     cli_biases         biases;
+    cli_stops          stops;
     dra_grammar       *grammar;
     dra_generator     *generator;
     page              *pages; /* (rows), of a search (rows, beams), as are beam */
@@ -93,7 +98,7 @@ typedef struct work {
 
 static volatile sig_atomic_t interrupted;
 
-static void interrupt(int signal)
+static void on_interrupt(int signal)
 {
     (void)signal;
     interrupted = 1;
@@ -102,13 +107,13 @@ static void interrupt(int signal)
 /* The first Ctrl-C ends the text, a second one the program. What is being written arrives. */
 static void catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = interrupt,
+    struct sigaction action = {.sa_handler = on_interrupt,
                                .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
 
-static bool streams(const work *w) { return w->rows == 1 && !w->a->json && !w->beams; }
+static bool is_streamed(const work *w) { return w->rows == 1 && !w->a->json && !w->beams; }
 
 /* The text of a row, the best of a search. */
 static const page *page_of(const work *w, int64_t row)
@@ -118,14 +123,18 @@ static const page *page_of(const work *w, int64_t row)
 
 /* ---- how the model likes to write ------------------------------------------------------------ */
 
+/* Whether tokens follow each other, from left to right. */
+static bool is_text(const struct args *a) { return !a->other.inputs && !a->unmask.steps; }
+
 /* --tokens below 0 counts the prompt. */
-static int prepare(const void *args, void *own)
+static int prepare_sampling(const void *args, void *own)
 {
     const struct args *a = args;
     cli_sampling      *to = &((struct args *)own)->how;
     const int          status = cli_sampling_habits(a->from.model, to);
     cli_sampling_draw(to);
     cli_search_habits(&a->search, to);
+    if (!is_text(a)) cli_sampling_forget(to, DRA_SAMPLER_TEXT);
     if (!to->habits.tokens && to->habits.length) to->tokens = -to->habits.length;
     if (a->unmask.steps && !to->habits.tokens) to->tokens = -1; /* as the prompt has it */
     return status;
@@ -155,9 +164,14 @@ static int check_other(const struct args *a, const char *with)
                    {a->prefix, "--prefix"},
                    {a->echo, "--echo"},
                    {a->how.stop.count, "--stop"},
-                   {a->search.beam && (a->other.inputs || unmask), "--beam"},
-                   {a->search.amateur.count, "--amateur"}};
-    int status = cli_continue_check(&a->other);
+                   {a->how.stop_tokens.count, "--stop-tokens"},
+                   {a->search.beam && !is_text(a), "--beam"},
+                   {a->search.amateur.count, "--amateur"},
+                   {a->draft.from, "--draft"}};
+    const dra_sampler_option *text = dra_sampler_find(&a->how.sampler, DRA_SAMPLER_TEXT);
+    int                       status = cli_continue_check(&a->other);
+    if (status == CLI_OK && text && !is_text(a))
+        return cli_misused("generate", "--%s: expected none of it with %s", text->option, with);
     for (size_t i = 0; i < COUNT(refused) && status == CLI_OK; i++)
         if (refused[i].given)
             return cli_misused("generate", "%s: expected none of it with %s", refused[i].name,
@@ -192,7 +206,7 @@ static int check_prompts(const struct args *a)
     return CLI_OK;
 }
 
-static int check(const struct args *a)
+static int check_args(const struct args *a)
 {
     const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens + !!a->prompts;
     int       status = cli_source_check("generate", &a->from);
@@ -215,14 +229,16 @@ static int check(const struct args *a)
     status = check_prompts(a);
     if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
     if (status != CLI_OK) return status;
-    return cli_search_check("generate", &a->search, &a->how, a->count);
+    status = cli_draft_check("generate", &a->draft);
+    return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, a->count) : status;
 }
 
-static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
-                         dra_error *err)
+static dra_status encode_text(const work *w, const char *text, size_t bytes, dra_ids *out,
+                              dra_error *err)
 {
-    if (w->a->state_in || (w->a->unmask.steps && bytes == 0))
-        return dra_encode(w->m.tokenizer, text, bytes, out, err);
+    if (w->a->state_in)
+        return dra_encode_as(w->m.tokenizer, text, bytes, DRA_ENCODE_REST, out, err);
+    if (w->a->unmask.steps && bytes == 0) return dra_encode(w->m.tokenizer, text, bytes, out, err);
     return cli_prompt_encode(w->m.tokenizer, text, bytes, out, err);
 }
 
@@ -232,9 +248,9 @@ static dra_status encode_input(const work *w, const char *text, bool file, dra_i
 {
     char  *read = NULL;
     size_t bytes = 0;
-    if (!file && strcmp(text, "-") != 0) return encode(w, text, strlen(text), out, err);
+    if (!file && strcmp(text, "-") != 0) return encode_text(w, text, strlen(text), out, err);
     dra_status st = cli_input_read(text, &read, &bytes, err);
-    if (st == DRA_OK) st = encode(w, read, bytes, out, err);
+    if (st == DRA_OK) st = encode_text(w, read, bytes, out, err);
     free(read);
     return st;
 }
@@ -277,6 +293,7 @@ static dra_status open_generator(work *w, dra_error *err)
                                     .amateurs = w->amateurs.list,
                                     .alpha = a->search.alpha,
                                     .beta = a->search.beta,
+                                    .draft = w->drafting.draft,
                                     .prefix = a->prefix,
                                     .grammar = w->grammar};
     return dra_generator_create(&c, &w->generator, err);
@@ -300,11 +317,13 @@ static dra_status open_all(work *w, dra_error *err)
     if (st == DRA_OK)
         st = cli_biases_open(&a->how.bias, w->m.tokenizer, dra_model_config_of(w->m.model)->vocab,
                              &w->biases, err);
+    if (st == DRA_OK) st = cli_stops_open(&a->how, &w->stops, err);
     if (st == DRA_OK) st = cli_grammar_open(a->grammar, a->schema, &w->grammar, err);
     if (st != DRA_OK) return st;
     w->rows = a->prompts ? (a->batch ? a->batch : 8) : (int64_t)w->prompts * a->count;
     w->beams = a->search.beam;
     st = cli_amateurs_open(&a->search, &a->from, w->m.tokenizer, &w->amateurs, err);
+    if (st == DRA_OK) st = cli_draft_open(&a->draft, &a->from, w->m.tokenizer, &w->drafting, err);
     return st == DRA_OK ? open_generator(w, err) : st;
 }
 
@@ -328,11 +347,11 @@ static dra_status feed_prompts(work *w, dra_error *err)
     return st;
 }
 
-static bool put(void *user, int64_t row, const char *text, size_t bytes)
+static bool put_text(void *user, int64_t row, const char *text, size_t bytes)
 {
     work *w = user;
     page *p = &w->pages[row];
-    if (streams(w)) {
+    if (is_streamed(w)) {
         cli_text_out_put(&w->text, text, bytes);
         if (bytes) fflush(stdout);
         return !interrupted && !ferror(stdout);
@@ -352,13 +371,13 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
     return !interrupted;
 }
 
-static bool echoes(const work *w) { return w->a->echo && w->m.tokenizer; }
+static bool has_echo(const work *w) { return w->a->echo && w->m.tokenizer; }
 
 static dra_status check_echo(const work *w, int64_t row, dra_error *err)
 {
     const dra_ids *p = &w->prompt[row / w->a->count];
     size_t         bytes;
-    for (size_t i = 0; i < p->n && echoes(w); i++)
+    for (size_t i = 0; i < p->n && has_echo(w); i++)
         if (!dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes))
             return cli_error(err, DRA_ERR_INDEX,
                              "--echo: the tokenizer has no token %d, number %zu of the prompt",
@@ -366,11 +385,11 @@ static dra_status check_echo(const work *w, int64_t row, dra_error *err)
     return DRA_OK;
 }
 
-static void echo(work *w, int64_t row)
+static void echo_prompt(work *w, int64_t row)
 {
     const dra_ids *p = &w->prompt[row / w->a->count];
     size_t         bytes;
-    for (size_t i = 0; i < p->n && echoes(w); i++) {
+    for (size_t i = 0; i < p->n && has_echo(w); i++) {
         const char *piece = dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes);
         cli_text_out_put(&w->text, piece, bytes);
     }
@@ -386,7 +405,7 @@ static int64_t tokens_left(const work *w)
     return left > 0 ? left : 1;
 }
 
-static dra_status search(work *w, const dra_generate_config *c, dra_error *err)
+static dra_status run_search(work *w, const dra_generate_config *c, dra_error *err)
 {
     const cli_search     *s = &w->a->search;
     const dra_beam_config how = {s->beam, s->length_penalty, s->noise};
@@ -398,18 +417,18 @@ static dra_status search(work *w, const dra_generate_config *c, dra_error *err)
 static dra_status write_text(work *w, dra_error *err)
 {
     const struct args  *a = w->a;
-    dra_generate_config c = cli_generate_config(&a->how);
+    dra_generate_config c = cli_generate_config(&a->how, &w->stops);
     if (c.tokens < 0) c.tokens = tokens_left(w);
     c.logprobs = a->logprobs;
-    c.write = put;
+    c.write = put_text;
     c.user = w;
     catch_interrupts();
     cli_text_out_begin(&w->text, stdout, a->how.raw);
     for (int64_t row = 0; row < w->rows; row++)
         if (check_echo(w, row, err) != DRA_OK) return err->code;
-    if (streams(w)) echo(w, 0);
+    if (is_streamed(w)) echo_prompt(w, 0);
     const double start = cli_now();
-    dra_status   st = w->beams ? search(w, &c, err) : dra_generate(w->generator, &c, w->out, err);
+    dra_status st = w->beams ? run_search(w, &c, err) : dra_generate(w->generator, &c, w->out, err);
     w->writing = cli_now() - start;
     if (st == DRA_OK && cli_memory_lacked()) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     return st;
@@ -458,7 +477,7 @@ static void print_sample(const work *w, int64_t row)
 
 static void print_json(const work *w)
 {
-    int64_t read = 0, written = 0;
+    int64_t read = 0, written = 0, drafted = 0, accepted = 0;
     char    room[2][CLI_NUMBER];
     for (size_t i = 0; i < w->prompts; i++) read += (int64_t)w->prompt[i].n;
     for (int64_t b = 0; b < w->rows; b++) written += (int64_t)w->out[b].n;
@@ -470,15 +489,20 @@ static void print_json(const work *w)
         print_beams(w, b);
         putchar('}');
     }
+    if (w->a->draft.from) dra_generator_drafted(w->generator, &drafted, &accepted);
     printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %s, "
-           "\"tokens_per_second\": %s, \"clamped\": %lld}\n",
+           "\"tokens_per_second\": %s, \"clamped\": %lld",
            w->rows > 1 ? "]" : "", (long long)read,
            cli_json_number((double)read / w->reading, 6, room[0]),
            cli_json_number((double)written / w->writing, 6, room[1]),
            (long long)dra_generator_clamped(w->generator));
+    if (w->a->draft.from)
+        printf(", \"drafted_tokens\": %lld, \"accepted_tokens\": %lld", (long long)drafted,
+               (long long)accepted);
+    puts("}");
 }
 
-static void print(work *w)
+static void print_texts(work *w)
 {
     if (w->a->json) {
         print_json(w);
@@ -486,7 +510,7 @@ static void print(work *w)
     }
     for (int64_t b = 0; b < w->rows; b++) {
         if (b) puts("---");
-        if (!streams(w)) echo(w, b);
+        if (!is_streamed(w)) echo_prompt(w, b);
         if (!w->m.tokenizer) print_ids(&w->out[b], " ");
         if (page_of(w, b)->n) cli_text_out_put(&w->text, page_of(w, b)->text, page_of(w, b)->n);
         cli_text_out_end(&w->text);
@@ -499,7 +523,7 @@ static void print(work *w)
         }
 }
 
-static bool wanted(void *unused)
+static bool is_wanted(void *unused)
 {
     (void)unused;
     return !interrupted;
@@ -514,8 +538,8 @@ static dra_status write_prompts(const work *w, dra_error *err)
                             .rows = w->rows,
                             .count = a->count,
                             .how = &a->how,
-                            .config = cli_generate_config(&a->how),
-                            .wanted = wanted};
+                            .config = cli_generate_config(&a->how, &w->stops),
+                            .wanted = is_wanted};
     p.config.logprobs = a->logprobs;
     catch_interrupts();
     return cli_prompts_write(&p, err);
@@ -532,14 +556,14 @@ static dra_status write_one(work *w, dra_error *err)
 {
     dra_status st = feed_prompts(w, err);
     if (st == DRA_OK) st = write_text(w, err);
-    if (st == DRA_OK) print(w);
+    if (st == DRA_OK) print_texts(w);
     if (st == DRA_OK && w->a->state_out) st = save_state(w, err);
     return st;
 }
 
 static int run_other(const struct args *a)
 {
-    const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, wanted};
+    const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, is_wanted};
     if (!a->search.beam) cli_sampling_tell(&a->how);
     catch_interrupts();
     return cli_continue(&task);
@@ -560,7 +584,7 @@ static dra_status run_unmask(work *w, dra_error *err)
                                   .prompt = w->prompt,
                                   .count = a->count,
                                   .json = a->json,
-                                  .step = wanted};
+                                  .step = is_wanted};
     return cli_unmask(&task, err);
 }
 
@@ -572,11 +596,11 @@ static dra_status run_text(work *w, dra_error *err)
     return w->a->prompts ? write_prompts(w, err) : write_one(w, err);
 }
 
-static int run(const void *args)
+static int run_generate(const void *args)
 {
     work      w = {.a = args};
     dra_error err = {0};
-    const int status = check(w.a);
+    const int status = check_args(w.a);
     if (status != CLI_OK) return status;
     if (cli_continues(&w.a->other)) return run_other(w.a);
     const dra_status st = w.a->unmask.steps ? run_unmask(&w, &err) : run_text(&w, &err);
@@ -590,7 +614,9 @@ static int run(const void *args)
     dra_generator_destroy(w.generator);
     dra_grammar_destroy(w.grammar);
     cli_biases_close(&w.biases);
+    cli_stops_close(&w.stops);
     cli_amateurs_close(&w.amateurs);
+    cli_draft_close(&w.drafting);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
@@ -634,13 +660,13 @@ static const cli_note status[] = {
 
 const cli_verb cmd_generate = {
     .name = "generate",
-    .prepare = prepare,
+    .prepare = prepare_sampling,
     .summary = "continue a text or a saved state",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_generate,
     .group = "Use",
     .about =
         "Continues a prompt or a state file and prints text as it is generated. The same "

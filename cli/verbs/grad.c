@@ -20,7 +20,7 @@ static const cli_option options[] = {
      .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
      "or safetensors with ids (T) or (B, T), and targets (-1 and -100 are ignored), mask (0 is a "
-     "pad), reset (1 starts a segment); of other models examples as for 'dra train'",
+     "pad), reset (1 starts a segment); for other models examples as for 'dra train'",
      "FILE"},
     {"resets", CLI_TEXT, offsetof(struct args, resets), 0, 0,
      "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
@@ -102,8 +102,8 @@ static int64_t count_bad(const cli_model *m, dra_gradients *l)
     return bad;
 }
 
-static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in,
-                        dra_microbatch_result *result, int64_t *bad, dra_error *err)
+static dra_status learn_tokens(const struct args *a, const cli_model *m, cli_inputs *in,
+                               dra_microbatch_result *result, int64_t *bad, dra_error *err)
 {
     const int64_t              V = dra_model_config_of(m->model)->vocab;
     const dra_gradients_config config = {.model = m->model, .device = m->device};
@@ -120,15 +120,14 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
     if (st == DRA_OK) st = dra_gradients_create(&config, &l, err);
     if (st == DRA_OK) st = dra_gradients_bind(l, m->weights, err);
     if (st == DRA_OK) {
-        const dra_microbatch microbatch = {
-            .B = in->B,
-            .T = in->T,
-            .ids = in->ids,
-            .targets = in->targets,
-            .mark = in->mark,
-            .chunks = a->chunks ? chunks : 0,
-            .chunk = chunk,
-            .no_dropout = true}; /* no dropout: the same every time */
+        const dra_microbatch microbatch = {.B = in->B,
+                                           .T = in->T,
+                                           .ids = in->ids,
+                                           .targets = in->targets,
+                                           .mark = in->mark,
+                                           .chunks = a->chunks ? chunks : 0,
+                                           .chunk = chunk,
+                                           .no_dropout = true}; /* so that results repeat */
         st = dra_gradients_run(l, &microbatch, result, err);
     }
     if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
@@ -190,7 +189,7 @@ static dra_status learn_examples(const struct args *a, const cli_model *m,
     return st;
 }
 
-/* What the file says itself about every output, else the examples of an objective. */
+/* Targets of every output that are in the file, else the examples of an objective. */
 static dra_status learn_named(const struct args *a, const cli_model *m,
                               dra_microbatch_result *result, int64_t *bad, dra_error *err)
 {
@@ -205,10 +204,10 @@ static dra_status learn_named(const struct args *a, const cli_model *m,
     return st;
 }
 
-/* What was computed is written and printed in any case, to show where it went wrong; but it is no
- * result. */
-static dra_status print(const struct args *a, const dra_microbatch_result *r, int64_t bad,
-                        dra_error *err)
+/* Numbers that are not finite are still written and printed, to show where they come from; the verb
+ * then fails. */
+static dra_status print_result(const struct args *a, const dra_microbatch_result *r, int64_t bad,
+                               dra_error *err)
 {
     const int64_t all = bad + !isfinite(r->loss);
     char          room[CLI_NUMBER];
@@ -233,7 +232,7 @@ static bool is_language(const cli_source *s)
     return cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c);
 }
 
-static int run(const void *args)
+static int run_grad(const void *args)
 {
     const struct args    *a = args;
     cli_model             m = {0};
@@ -247,7 +246,7 @@ static int run(const void *args)
         return cli_misused("grad", "expected one of --tokens and --inputs");
     const bool language = is_language(&a->from);
     if (!language && (a->tokens || a->chunks || a->resets))
-        return cli_misused("grad", "%s: the model is no language model; expected --inputs alone",
+        return cli_misused("grad", "%s: the model is not a language model; expected --inputs alone",
                            a->tokens   ? "--tokens"
                            : a->chunks ? "--chunks"
                                        : "--resets");
@@ -259,9 +258,9 @@ static int run(const void *args)
                                        "targets");
     dra_status st = cli_model_open(&a->from, &m, &err);
     if (st == DRA_OK)
-        st = language ? learn(a, &m, &in, &result, &bad, &err)
+        st = language ? learn_tokens(a, &m, &in, &result, &bad, &err)
                       : learn_named(a, &m, &result, &bad, &err);
-    if (st == DRA_OK) st = print(a, &result, bad, &err);
+    if (st == DRA_OK) st = print_result(a, &result, bad, &err);
     cli_inputs_free(&in);
     cli_model_close(&m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
@@ -281,17 +280,17 @@ const cli_verb cmd_grad = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_grad,
     .group = "Use",
     .about =
         "Reads tokens, each the target of the one before, and writes the mean loss and the "
         "gradient of every parameter to a safetensors file, with the names and shapes of the "
-        "model's own file.\nTokens after a reset are a text of their own: no target crosses "
-        "it. An encoder needs targets in --inputs. Of a model that is no language model, "
-        "--inputs are examples for the objective that it is trained with: src and tgt, img and "
-        "labels, x, ids and nums.\n--chunks reads in chunks, with gradients "
-        "through their boundaries: the same numbers up to rounding, at the memory cost of one "
-        "chunk.",
+        "model's own file.\n"
+        "Tokens after a reset are a text of their own: no target crosses it. An encoder needs "
+        "targets in --inputs. For a model that is not a language model, --inputs are examples for "
+        "the objective that it is trained with: src and tgt, img and labels, x, ids and nums.\n"
+        "--chunks reads in chunks, with gradients through their boundaries: the same numbers up "
+        "to rounding, at the memory cost of one chunk.",
     .examples = examples,
     .also = "forward train",
 };

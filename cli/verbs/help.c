@@ -2,6 +2,7 @@
 #include "options/complete.h"
 #include "options/manual.h"
 #include "io/model.h"
+#include "options/value.h"
 #include "verbs.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 enum { PATH_TEXT = 4096 };
 
 struct args {
-    const char *verb, *install;
+    const char *verb, *part, *install;
     int         as;
 };
 
@@ -23,6 +24,9 @@ static const cli_option options[] = {
     {"verb", CLI_TEXT, offsetof(struct args, verb), 0, 0,
      "verb to explain; keys: the keys of a model's config; default: an overview of all verbs",
      "VERB|keys", .flags = CLI_POSITIONAL | CLI_A_VERB},
+    {"part", CLI_TEXT, offsetof(struct args, part), 0, 0,
+     "with keys: only those that have it in their name or explanation", "PATTERN",
+     .flags = CLI_POSITIONAL},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
      "format of the page; bash and zsh: completion for that shell", .choices = forms},
     {"install", CLI_TEXT, offsetof(struct args, install), 0, 0,
@@ -31,7 +35,7 @@ static const cli_option options[] = {
 
 static const cli_format *const formats[] = {&cli_as_text, &cli_as_man, &cli_as_markdown};
 
-/* A page (`verb` NULL: of all verbs) or a completion. */
+/* Writes a page (`verb` NULL: the overview) or a completion. */
 static void write_form(const cli_verb *verb, int as, FILE *out)
 {
     if (as == BASH)
@@ -80,18 +84,27 @@ static dra_status install_all(const char *folder, dra_error *err)
     return st;
 }
 
-static int run(const void *args)
+static int run_help(const void *args)
 {
     const struct args *a = args;
     const cli_verb    *verb = a->verb ? cli_verb_find(a->verb) : NULL;
     dra_error          err = {0};
     const bool         keys = a->verb && strcmp(a->verb, "keys") == 0;
+    char               quoted[80];
     if (a->verb && !verb && !keys) return cli_verb_unknown(a->verb);
     if (a->verb && (a->install || a->as == BASH || a->as == ZSH))
         return cli_misused("help", "expected no verb: completion and --install are for all");
+    if (a->part && !keys)
+        return cli_misused("help", "expected no further argument after a verb, found %s",
+                           cli_quote(a->part, quoted, sizeof quoted));
+    if (a->part && !cli_has_keys(a->part)) {
+        cli_line(stderr, "dra help: no key has %s in its name or text",
+                 cli_quote(a->part, quoted, sizeof quoted));
+        return CLI_FAILED;
+    }
     if (a->install) return install_all(a->install, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     if (keys)
-        cli_manual_keys(formats[a->as], stdout);
+        cli_manual_keys(a->part, formats[a->as], stdout);
     else
         write_form(verb, a->as, stdout);
     return CLI_OK;
@@ -100,9 +113,10 @@ static int run(const void *args)
 static const cli_note examples[] = {
     {"dra help train", "the same as dra train --help"},
     {"dra help keys", "all keys of a model's config, with their defaults"},
+    {"dra help keys decay", "keys about decays"},
     {"dra help --as man train > dra-train.1", "its man page; read it with man -l dra-train.1"},
     {"dra help --as bash > dra.bash", "completion; '. ./dra.bash' turns it on in this shell"},
-    {"dra help --install share", "man pages and completions of a program that was not installed"},
+    {"dra help --install share", "man pages and completions for a program that was not installed"},
     {0},
 };
 
@@ -120,14 +134,14 @@ const cli_verb cmd_help = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_help,
     .group = "Look",
     .about =
-        "Prints what --help prints, for one verb or for all of them; with 'keys', what a config "
-        "may say: each key with its values, its default and what it is. Help, man pages and "
-        "completion are generated from the tables that also parse the options, so they "
-        "agree.\n'make install' installs man pages, completion for bash and zsh, and, in "
-        "share/doc/dra, the pages of docs and the examples.",
+        "Prints what --help prints, for one verb or for all of them; with 'keys', the keys of a "
+        "config: each with its values, its default and an explanation. Help, man pages and "
+        "completion are generated from the tables that also parse the options, so they agree.\n"
+        "'make install' installs man pages, completion for bash and zsh, and, in share/doc/dra, "
+        "the pages of docs and the examples.",
     .files = files,
     .examples = examples,
 };

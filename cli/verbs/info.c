@@ -1,4 +1,4 @@
-/* dra info: what a model is made of, how much it remembers, and for how long. */
+/* dra info: the parts of a model, the size of its state, and its half-lives. */
 #include "report/decays.h"
 #include "verbs/info/draw.h"
 #include "verbs/info/info.h"
@@ -31,6 +31,7 @@ static const char *const part_names[PARTS] = {"embedding", "positions", "mixers"
 
 typedef struct sizes {
     int64_t    parameters, part[PARTS], other; /* numbers */
+    int64_t    group[DRA_PARAM_GROUPS];        /* that are trained */
     info_state state;
 } sizes;
 
@@ -43,10 +44,11 @@ static int part_of(const char *name)
     return -1;
 }
 
-static sizes measure(const dra_model *m)
+static sizes measure_model(const dra_model *m)
 {
     const dra_specs *params = dra_model_params(m);
     sizes            s = {.parameters = dra_model_param_count(m), .state = info_state_of(m)};
+    dra_model_groups(m, s.group);
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const int       part = part_of(p->name);
@@ -77,7 +79,12 @@ static void write_json(const cli_model *m, const sizes *s, const outline *o, con
     printf("{\"parameters\": %lld, \"bytes\": %lld, \"parts\": {", (long long)s->parameters,
            (long long)s->parameters * (long long)sizeof(dra_real));
     for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
-    printf("\"other\": %lld},\n \"fingerprint\": \"%016llx\",\n", (long long)s->other,
+    printf("\"other\": %lld},\n \"groups\": {", (long long)s->other);
+    for (int k = 1, n = 0; k < DRA_PARAM_GROUPS; k++)
+        if (s->group[k])
+            printf("%s\"%s\": %lld", n++ ? ", " : "", dra_param_group_name((dra_param_group)k),
+                   (long long)s->group[k]);
+    printf("},\n \"fingerprint\": \"%016llx\",\n",
            (unsigned long long)dra_model_fingerprint(m->model));
     printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu",
            s->state.fixed, s->state.windows, s->state.per_token);
@@ -109,6 +116,24 @@ static void write_row(const char *name, int64_t n, int64_t all)
         printf("  %-12s  %12lld  %5.1f %%\n", name, (long long)n, 100.0 * (double)n / (double)all);
 }
 
+/* Writes the groups of parameters that optimizers tell apart, and which decay by default. */
+static void write_groups(const dra_model *m, const sizes *s)
+{
+    const dra_optimizer_config plain = {.decay = 1};
+    char                       names[2][700] = {"", ""};
+    for (int k = 1; k < DRA_PARAM_GROUPS; k++) {
+        const dra_param_group group = (dra_param_group)k;
+        char                 *to = names[dra_optimizer_group(&plain, m, group).wd > 0 ? 0 : 1];
+        const size_t          n = strlen(to);
+        if (s->group[k])
+            snprintf(to + n, sizeof names[0] - n, "%s%s %lld", n ? ", " : "",
+                     dra_param_group_name(group), (long long)s->group[k]);
+    }
+    cli_fold(14, stdout, "groups        %s%s%s%s", names[0],
+             names[0][0] ? " with weight decay" : "", names[0][0] && names[1][0] ? "; " : "",
+             names[1]);
+}
+
 static void write_state(const sizes *s)
 {
     char windows[64] = "", tokens[64] = "", context[64] = "";
@@ -123,7 +148,7 @@ static void write_state(const sizes *s)
              tokens, context);
 }
 
-/* Line by line, as wide as the terminal is. */
+/* Writes text line by line, wrapped at the width of the terminal. */
 static void write_lines(const char *text)
 {
     for (size_t n; *text; text += n + (text[n] == '\n')) {
@@ -145,6 +170,7 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
            (double)s->parameters * sizeof(dra_real) / 1e6);
     for (int i = 0; i < PARTS; i++) write_row(part_names[i], s->part[i], s->parameters);
     write_row("other", s->other, s->parameters);
+    write_groups(m->model, s);
     write_state(s);
     if (is_language(m)) info_layers_text(m->model);
     const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
@@ -156,7 +182,7 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
     free(text);
 }
 
-/* A config has sizes and decays; no weights are drawn for it. */
+/* A config has sizes and decays; no weights are initialised for it. */
 static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config config;
@@ -165,7 +191,7 @@ static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
     return st == DRA_OK ? dra_model_create(&config, &m->model, err) : st;
 }
 
-static dra_status draw(const struct args *a, const outline *o, dra_error *err)
+static dra_status draw_file(const struct args *a, const outline *o, dra_error *err)
 {
     const cli_source *s = &a->from;
     char             *text = NULL;
@@ -179,7 +205,7 @@ static dra_status draw(const struct args *a, const outline *o, dra_error *err)
     return st;
 }
 
-static int run(const void *args)
+static int run_info(const void *args)
 {
     const struct args *a = args;
     cli_model          m = {0};
@@ -193,9 +219,9 @@ static int run(const void *args)
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) st = outline_make(m.model, &o, &err);
-    if (st == DRA_OK && a->draw) st = draw(a, &o, &err);
+    if (st == DRA_OK && a->draw) st = draw_file(a, &o, &err);
     if (st == DRA_OK) {
-        const sizes s = measure(m.model);
+        const sizes s = measure_model(m.model);
         (a->json ? write_json : write_text)(&m, &s, &o, &d);
     }
     free(d.rows);
@@ -218,16 +244,16 @@ const cli_verb cmd_info = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_info,
     .group = "Look",
-    .about = "Prints what a model is made of: its sizes, its parameters by part, the bytes of "
-             "state per sequence (a fixed number, and more for each token where a memory keeps "
-             "all items), the memory of each layer, and the decay and half-life of every memory "
-             "that fades.\n"
-             "Of a model that is no language model, also what it reads and puts out, and its "
+    .about = "Prints the parts of a model: its sizes, its parameters by part, the bytes of state "
+             "per sequence (a fixed number, and more for each token where a memory keeps all "
+             "items), the memory of each layer, and the decay and half-life of every memory that "
+             "fades.\n"
+             "For a model that is not a language model, also its inputs and outputs, and its "
              "stacks: source, sublayers and head of each, with their parameters. --draw writes "
              "the same as a picture, of any model.\n"
-             "Of a state file (dra info FILE.state) it prints the tokens that each sequence has "
+             "For a state file (dra info FILE.state) it prints the tokens that each sequence has "
              "read, the fingerprint of its model and weights, and its tensors.",
     .examples = examples,
     .also = "presets report",

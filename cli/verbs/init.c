@@ -39,8 +39,8 @@ static bool is_run(const char *folder)
            (cli_path(folder, "train/config.json", path, sizeof path) && access(path, F_OK) == 0);
 }
 
-/* Nothing of a model that is there is replaced by chance, and nothing of a run at all: its weights
- * belong to its checkpoints. */
+/* An existing model is replaced only by --force, and a run never: its weights belong to its
+ * checkpoints. */
 static dra_status check_free(const char *folder, bool force, dra_error *err)
 {
     char        path[4096];
@@ -54,8 +54,9 @@ static dra_status check_free(const char *folder, bool force, dra_error *err)
                      found);
 }
 
-/* Everything that can be refused is, before the first file is written. */
-static dra_status make(const struct args *a, cli_model *m, dra_model_config *config, dra_error *err)
+/* Makes the weights; everything that can be refused is refused before the first file is written. */
+static dra_status make_weights(const struct args *a, cli_model *m, dra_model_config *config,
+                               dra_error *err)
 {
     dra_status st = cli_source_config(&a->from, config, err);
     if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
@@ -78,10 +79,10 @@ static dra_status save_to(const char *folder, const cli_model *m, const dra_mode
     return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
 }
 
-/* The new model is whole before anything of an old one goes, and what a killed process has left
- * inside the folder goes as well. */
-static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,
-                       dra_error *err)
+/* The new model is complete before the old one is removed, including what a killed process left in
+ * its folder. */
+static dra_status save_model(const struct args *a, const cli_model *m,
+                             const dra_model_config *config, dra_error *err)
 {
     char stage[4096];
     if (!cli_is_there(a->out)) return save_to(a->out, m, config, err);
@@ -93,7 +94,7 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
     return st;
 }
 
-static int run(const void *args)
+static int run_init(const void *args)
 {
     const struct args *a = args;
     cli_model          m = {0};
@@ -101,8 +102,8 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = cli_config_check("init", &a->from);
     if (status != CLI_OK) return status;
-    dra_status st = make(a, &m, &config, &err);
-    if (st == DRA_OK) st = save(a, &m, &config, &err);
+    dra_status st = make_weights(a, &m, &config, &err);
+    if (st == DRA_OK) st = save_model(a, &m, &config, &err);
     if (st == DRA_OK)
         cli_line(stdout, "%s: %lld parameters", a->out, (long long)dra_model_param_count(m.model));
     cli_model_close(&m);
@@ -132,7 +133,7 @@ const cli_verb cmd_init = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_init,
     .group = "Make",
     .about =
         "Initialises the weights of a preset or a config at random and writes them as a model "

@@ -20,7 +20,7 @@ static const char *yes_no(bool yes) { return yes ? "yes" : "no"; }
 static const char *json_bool(bool yes) { return yes ? "true" : "false"; }
 
 /* -1 means any number. */
-static const char *number(int n, const char *any, char *text, size_t size)
+static const char *number_text(int n, const char *any, char *text, size_t size)
 {
     snprintf(text, size, "%d", n);
     return n < 0 ? any : text;
@@ -35,8 +35,8 @@ static void write_json(void)
         fputs(i ? ",\n  {\"name\": " : "\n  {\"name\": ", stdout);
         cli_json_text(op.name, stdout);
         printf(", \"inputs\": %s, \"outputs\": %s, \"gradient\": %s, \"cpu\": %s}",
-               number(op.inputs, "null", in, sizeof in),
-               number(op.outputs, "null", out, sizeof out), json_bool(op.gradient),
+               number_text(op.inputs, "null", in, sizeof in),
+               number_text(op.outputs, "null", out, sizeof out), json_bool(op.gradient),
                json_bool(op.cpu));
     }
     puts("\n]}");
@@ -55,12 +55,13 @@ static void write_table(void)
     for (size_t i = 0; i < dra_op_count(); i++) {
         const dra_op_info op = dra_op_at(i);
         printf("%-*s  %6s  %7s  %-8s  %s\n", width, op.name,
-               number(op.inputs, "any", in, sizeof in), number(op.outputs, "any", out, sizeof out),
-               yes_no(op.gradient), yes_no(op.cpu));
+               number_text(op.inputs, "any", in, sizeof in),
+               number_text(op.outputs, "any", out, sizeof out), yes_no(op.gradient),
+               yes_no(op.cpu));
     }
 }
 
-static int run(const void *args)
+static int run_ops(const void *args)
 {
     const struct args *a = args;
     if (a->json)
@@ -83,7 +84,7 @@ const cli_verb cmd_ops = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_ops,
     .group = "Look",
     .about = "Prints a line for each op of the library: its name, how many inputs and outputs it "
              "has, and whether it has a gradient and a kernel on the CPU. A program builds ops "

@@ -20,7 +20,7 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
-/* What they are, by the name without -tiny; memory and state are read off the model. */
+/* Summaries by name without -tiny; memory and state are taken from the model. */
 static const char *const words[][2] = {
     {"adr", "GRU, read jointly"},
     {"dra-delta", "the delta rule"},
@@ -31,7 +31,7 @@ static const char *const words[][2] = {
     {"dra-slot-gru", "one slot, GRU"},
     {"dra-slots", "16 slots, routed"},
     {"gpt2", "GPT-2"},
-    {"hybrid", "blended"},
+    {"hybrid", "append and slots"},
     {"retention", "RetNet, fading"},
     {"rwkv4", "RWKV-4"},
     {"rwkv5", "RWKV 5.2"},
@@ -45,7 +45,7 @@ static const char *const words[][2] = {
     {"xt-seq2seq", "translates"},
 };
 
-static const char *about(const char *name)
+static const char *preset_summary(const char *name)
 {
     const char  *tiny = strstr(name, "-tiny");
     const size_t n = tiny ? (size_t)(tiny - name) : strlen(name);
@@ -54,7 +54,7 @@ static const char *about(const char *name)
     return "";
 }
 
-typedef struct preset { /* what is shown of one */
+typedef struct preset { /* what the list shows */
     dra_model_config config;
     int64_t          parameters;
     info_state       state;
@@ -74,7 +74,7 @@ static void name_memory(const dra_model *m, preset *out)
     }
 }
 
-static dra_status measure(const char *name, preset *out, dra_error *err)
+static dra_status measure_preset(const char *name, preset *out, dra_error *err)
 {
     dra_model *m = NULL;
     *out = (preset){0};
@@ -98,10 +98,10 @@ static void write_json(const char *name, const preset *p)
         (long long)c->context);
     printf(", \"state_bytes\": %zu, \"state_bytes_per_token\": %zu",
            p->state.fixed + p->state.windows, p->state.per_token);
-    printf(", \"memory\": \"%s\", \"about\": \"%s\"}", p->memory, about(name));
+    printf(", \"memory\": \"%s\", \"about\": \"%s\"}", p->memory, preset_summary(name));
 }
 
-/* What grows says by how much; what it has besides is small then. */
+/* The size of a state: for one that grows, how much for each token; the rest is small then. */
 static const char *state_text(const info_state *s, char text[48])
 {
     char         room[24];
@@ -119,8 +119,9 @@ static void write_row(const char *name, const preset *p)
     char                    count[24], layers[48], state[48];
     snprintf(layers, sizeof layers, "%lld x %lld", (long long)c->depth, (long long)c->dim);
     printf("%-17s  %6s  %-8s  %-6s  %-15s  %s\n", name,
-           cli_count_text((double)p->parameters, count), layers, p->memory,
-           state_text(&p->state, state), about(name));
+           cli_count_text((double)p->parameters, count), layers,
+           strchr(p->memory, '+') ? "blend" : p->memory, /* the column is narrow */
+           state_text(&p->state, state), preset_summary(name));
 }
 
 static dra_status write_all(bool json, dra_error *err)
@@ -133,7 +134,7 @@ static dra_status write_all(bool json, dra_error *err)
         printf("%s%-17s  %6s  %-8s  %-6s  %-15s  %s%s\n", cli_bold(stdout), "preset", "params",
                "layers", "memory", "state", "what it is", cli_plain(stdout));
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
-        const dra_status st = measure(p->name, &found, err);
+        const dra_status st = measure_preset(p->name, &found, err);
         if (st != DRA_OK) return st;
         if (json && i) putchar(',');
         (json ? write_json : write_row)(p->name, &found);
@@ -142,7 +143,7 @@ static dra_status write_all(bool json, dra_error *err)
     return DRA_OK;
 }
 
-static int run(const void *args)
+static int run_presets(const void *args)
 {
     const struct args *a = args;
     const dra_preset  *p;
@@ -154,7 +155,7 @@ static int run(const void *args)
         fputs(p->json, stdout);
         return CLI_OK;
     }
-    dra_preset_config(a->name, &config, &err); /* says what it is not, and perhaps is */
+    dra_preset_config(a->name, &config, &err); /* the error suggests a name */
     return cli_fail(&err);
 }
 
@@ -172,16 +173,16 @@ const cli_verb cmd_presets = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_presets,
     .group = "Make",
     .about = "A preset is a config that comes with dra. Those with names ending in -tiny have "
              "about two million parameters and read bytes; the others have the sizes and "
              "vocabularies of the models they are named after. xt-seq2seq-tiny translates bytes "
              "(token 256 starts and ends a text), vit-tiny names digits of 8 x 8 pixels, "
              "series-tiny continues a series of numbers; the last two are smaller.\n"
-             "The state is what a sequence needs: 99.0 KiB is that much however long the text, "
-             "+6.0 KiB/token grows with it, none is an encoder's. The memory append is attention, "
-             "which keeps every token.\n"
+             "The state is the memory that a sequence needs: 99.0 KiB is constant, +6.0 KiB/token "
+             "grows with the text, and an encoder has none. The memory append is attention, which "
+             "keeps every token.\n"
              "With a name, prints the config as JSON. Saved to a file, it can be passed to "
              "--config; --set changes single keys without a file.",
     .examples = examples,

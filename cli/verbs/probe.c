@@ -26,8 +26,8 @@ struct args {
 static const struct args defaults = {
     .lr = "0.002", .train = {.steps = 2000, .batch = 32}, .tests = 256, .until = 0.99};
 
-static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
-static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
+CLI_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "exponential", "wsd");
+CLI_CHOICES(precisions, DRA_PRECISION_Q8, "full", "bf16", "tf32");
 
 static const char *const task_names[] = {"copy", "recall", "addition", "parens", "needle", NULL};
 
@@ -61,6 +61,7 @@ static const cli_option options[] = {
     {"only", CLI_TEXT, AT(only), 0, 0, "only these of the suite", "NAME,..."},
     {"set", CLI_LIST, AT(from.set), 0, 0, "change the config: mixer.memory=gru,ema", "KEY=VALUE",
      .flags = CLI_A_KEY},
+    CLI_PLUGIN_OPTION(struct args),
     {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
     {"half-life", CLI_TEXT, AT(half_life), 0, 0, "initial half-life of all decays, in tokens",
      "X,..."},
@@ -74,21 +75,21 @@ static const cli_option options[] = {
     {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
      .choices = precisions},
     {"lr", CLI_TEXT, AT(lr), 0, 0, "learning rate", "X,..."},
-    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "learning rate at the last step",
+    {"min-lr", CLI_REAL, TRAIN(min_lr), 0, 100, "learning rate at the last step",
      .unset = "lr / 10", .flags = CLI_ZERO},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
      .unset = "4 % of the steps", .flags = CLI_ZERO},
     {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
      .choices = schedules},
-    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100, "weight decay of projections",
+    {"weight-decay", CLI_REAL, TRAIN(weight_decay), 0, 100, "weight decay of matrices",
      .unset = "0.01", .flags = CLI_ZERO},
-    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; 0: no clipping",
+    {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",
      .unset = "1", .flags = CLI_ZERO},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples", .brief = 's'},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "or several of them", MANY},
     {"tests", CLI_INT, AT(tests), 1, 1e9, "rows to score, rounded up to whole batches",
      .group = "Test"},
-    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps between tests; 0: only at the end",
+    {"eval-every", CLI_INT, TRAIN(eval_every), 0, 1e12, "steps between tests; 0: only at the end",
      .unset = "a tenth of the steps", .flags = CLI_ZERO},
     {"until", CLI_REAL, AT(until), 0, 1, "stop once this share of the answers is right; 0: never"},
     CLI_DEVICE_OPTIONS(struct args),
@@ -99,8 +100,8 @@ static const cli_option options[] = {
 
 enum { MODEL = 1 }; /* the axis of models; tasks are the first */
 
-/* An option that is a field of dra_probe. */
-static int64_t *whole(dra_probe *p, const char *name)
+/* The field of dra_probe that an option sets; NULL: none. */
+static int64_t *probe_option(dra_probe *p, const char *name)
 {
     const struct {
         const char *name;
@@ -153,7 +154,7 @@ static int add_models(const struct args *a, cli_sweep *s)
                                      : names);
 }
 
-/* The keys of --set are kept in `keys`, one after the other. */
+/* The keys of --set are stored in `keys`, one after the other. */
 static int add_settings(const cli_list *set, cli_sweep *s, char *keys, size_t size)
 {
     char quoted[80];
@@ -222,7 +223,7 @@ static dra_status read_probe(const dra_train_config *train, const cli_sweep *s, 
     if (strcmp(p->task, "needle") == 0) p->depth = -1;
     for (int i = MODEL + 1; i < s->n; i++) {
         const char *name = s->axis[i].name, *value = cli_sweep_value(s, i, run);
-        int64_t    *at = s->axis[i].key ? NULL : whole(p, name);
+        int64_t    *at = s->axis[i].key ? NULL : probe_option(p, name);
         if (at && (!cli_read_int(value, at) || *at < 1))
             return cli_error(err, DRA_ERR_VALUE, "--%s: expected a number from 1 on, found %s",
                              name, cli_quote(value, quoted, sizeof quoted));
@@ -234,7 +235,7 @@ static dra_status read_probe(const dra_train_config *train, const cli_sweep *s, 
     return dra_probe_complete(p, err);
 }
 
-/* Half-lives of all units are the same: 2^x tokens, from x to x. */
+/* Sets the half-life of all units to 2^x tokens: the range from x to x. */
 static dra_status set_half_life(dra_model_config *c, const char *value, dra_error *err)
 {
     char   range[80], quoted[80];
@@ -251,11 +252,15 @@ static dra_status set_half_life(dra_model_config *c, const char *value, dra_erro
 static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t run,
                               const dra_probe *p, dra_model_config *c, dra_error *err)
 {
-    const char *name = cli_sweep_value(s, MODEL, run);
-    cli_source  from = {.model = a->from.model ? name : NULL,
-                        .preset = a->from.preset ? name : NULL,
-                        .config = a->from.config ? name : NULL};
-    dra_status  st = a->suite ? cli_suite_config(name, c, err) : cli_source_config(&from, c, err);
+    const char       *name = cli_sweep_value(s, MODEL, run);
+    cli_source        from = {.model = a->from.model ? name : NULL,
+                              .preset = a->from.preset ? name : NULL,
+                              .config = a->from.config ? name : NULL,
+                              .plugins = a->from.plugins};
+    const dra_memory *own[DRA_MEMORIES_MOST + 1];
+    dra_status        st = dra_memories_load(from.plugins.count, from.plugins.text, own, err);
+    if (st != DRA_OK) return st;
+    st = a->suite ? cli_suite_config(name, c, err) : cli_source_config(&from, c, err);
     if (st == DRA_OK && !a->from.model) {
         c->vocab = p->vocab;
         if (c->context < p->length) c->context = p->length;
@@ -263,7 +268,7 @@ static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t 
     for (int i = MODEL + 1; i < s->n && st == DRA_OK; i++) {
         const char *value = cli_sweep_value(s, i, run);
         if (s->axis[i].key)
-            st = dra_model_config_set(c, s->axis[i].name, value, err);
+            st = dra_model_config_set_own(c, own, s->axis[i].name, value, err);
         else if (strcmp(s->axis[i].name, "half-life") == 0)
             st = set_half_life(c, value, err);
     }
@@ -284,14 +289,14 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
                        "probe %s: %.200s is an encoder, whose tokens would see the answers",
                        r->probe.task, cli_sweep_value(s, MODEL, run));
     if (st == DRA_OK && !dra_model_config_is_language(&c))
-        st = cli_error(err, DRA_ERR_VALUE, "probe %s: %.200s is no language model", r->probe.task,
-                       cli_sweep_value(s, MODEL, run));
+        st = cli_error(err, DRA_ERR_VALUE, "probe %s: %.200s is not a language model",
+                       r->probe.task, cli_sweep_value(s, MODEL, run));
     if (st == DRA_OK) st = dra_model_create(&c, model, err);
     if (st == DRA_OK) r->parameters = dra_model_param_count(*model);
     return st;
 }
 
-/* What cannot be is said before the first run. */
+/* Checks all runs before the first one starts. */
 static dra_status check_runs(const struct args *a, const cli_sweep *s, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -353,7 +358,7 @@ static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *
     return st;
 }
 
-static int run(const void *args)
+static int run_probe(const void *args)
 {
     const struct args *a = args;
     cli_sweep          s = {0};
@@ -388,7 +393,7 @@ const cli_verb cmd_probe = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_probe,
     .group = "Train",
     .about =
         "Trains models on small tasks with a right answer and scores them on examples they were "

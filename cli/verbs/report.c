@@ -18,7 +18,8 @@ static const cli_option options[] = {
      "folders of runs, or files of JSON lines: logs, probe results", "RUN",
      .flags = CLI_POSITIONAL | CLI_REQUIRED},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "file to write", "FILE",
-     .unset = "report.html in the first run", .brief = 'o', .flags = CLI_WRITES},
+     .unset = "report.html in the run; of several, report-A-B.html next to the first", .brief = 'o',
+     .flags = CLI_WRITES},
     {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "title of the page",
      .unset = "the runs' names"},
     CLI_THREADS_OPTION(struct args),
@@ -27,8 +28,33 @@ static const cli_option options[] = {
 
 enum { PATH_TEXT = 4096 };
 
-/* report.html in the folder, or next to the file. */
-static bool default_path(const char *first, char path[PATH_TEXT])
+/* The last part of a path, without slashes at its end. */
+static size_t last_part(const char *path, const char **name)
+{
+    size_t end = strlen(path), begin;
+    while (end > 1 && path[end - 1] == '/') end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';) begin--;
+    *name = path + begin;
+    return end - begin;
+}
+
+/* The path of a joint page: next to the first run, named after all of them, so that the page of
+ * each run stays. */
+static bool joint_path(const cli_list *runs, char path[PATH_TEXT])
+{
+    const char *name;
+    last_part(runs->text[0], &name);
+    int n = snprintf(path, PATH_TEXT, "%.*sreport", (int)(name - runs->text[0]), runs->text[0]);
+    for (size_t i = 0; i < runs->count && n < PATH_TEXT; i++) {
+        const int k = (int)last_part(runs->text[i], &name);
+        n += snprintf(path + n, (size_t)(PATH_TEXT - n), "-%.*s", k, name);
+    }
+    if (n < PATH_TEXT) n += snprintf(path + n, (size_t)(PATH_TEXT - n), ".html");
+    return n < PATH_TEXT;
+}
+
+/* The path of a run's page: report.html in the folder, or next to the file. */
+static bool own_path(const char *first, char path[PATH_TEXT])
 {
     struct stat  s;
     const char  *slash = strrchr(first, '/');
@@ -50,15 +76,17 @@ static void print_json(const struct args *a, const char *page)
     puts("]}");
 }
 
-static int run(const void *args)
+static int run_report(const void *args)
 {
     const struct args *a = args;
     char               path[PATH_TEXT];
     const char        *page = a->out ? a->out : path;
     dra_error          err = {0};
     dra_status         st = DRA_OK;
-    if (!a->out && !default_path(a->runs.text[0], path))
-        st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
+    if (!a->out &&
+        !(a->runs.count > 1 ? joint_path(&a->runs, path) : own_path(a->runs.text[0], path)))
+        st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long; expected --out",
+                       a->runs.text[0]);
     if (st == DRA_OK) st = page_report(a->runs.count, a->runs.text, page, a->title, NULL, &err);
     if (st != DRA_OK) return cli_fail(&err);
     if (a->json)
@@ -71,7 +99,8 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"RUN/report.html", "the page, unless --out names another file"},
+    {"RUN/report.html", "the page of one run, unless --out names another file"},
+    {"report-A-B.html", "next to run A: the page of the runs A and B"},
     {0},
 };
 
@@ -88,7 +117,7 @@ const cli_verb cmd_report = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_report,
     .group = "Look",
     .about = "Writes one HTML page about runs: which ended best, curves of everything in their "
              "logs, bar charts of probes, half-lives of memories, what a sample attends to, "

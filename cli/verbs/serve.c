@@ -8,6 +8,13 @@ static const serve_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
                                     .queue = 256,
                                     .chunk = 512,
                                     .memory_limit = "4G",
+                                    .request_memory = "1G",
+                                    .max_answer = "64M",
+                                    .max_state = "1G",
+                                    .state_quota = "8G",
+                                    .state_disk = "32G",
+                                    .states = 1024,
+                                    .prompt = 1 << 18,
                                     .body = 8 << 20,
                                     .head = 16 << 10,
                                     .connections = 1024,
@@ -24,17 +31,22 @@ static const cli_option options[] = {
     {"chat-template", CLI_TEXT, offsetof(serve_args, template), 0, 0,
      "how messages become text: a file, or chatml, gemma, llama2, llama3, mistral, plain",
      "FILE|NAME", .unset = "that of the model's folder, or plain"},
+    CLI_PLUGIN_OPTION(serve_args),
     CLI_SKIP_HASH_OPTION(serve_args),
     {"host", CLI_TEXT, offsetof(serve_args, host), 0, 0,
      "address to listen on; one that others can reach needs --api-key-file", "ADDRESS",
      .group = "Server"},
     {"port", CLI_INT, offsetof(serve_args, port), 0, 65535, "port; 0: any that is free"},
+    {"unix", CLI_TEXT, offsetof(serve_args, unix_path), 0, 0,
+     "socket of this machine to listen on, instead of an address", "PATH"},
     {"api-key-file", CLI_TEXT, offsetof(serve_args, key_file), 0, 0,
-     "keys that requests must have one of, a line each", "FILE"},
+     "keys that requests must have one of: lines KEY [NAME]; SIGHUP reads it again", "FILE"},
     {"cors", CLI_TEXT, offsetof(serve_args, cors), 0, 0,
      "origin whose pages may send requests, too; *: all", "ORIGIN"},
     {"state-dir", CLI_TEXT, offsetof(serve_args, state_dir), 0, 0,
      "where named states are kept; without it they end with the server", "DIR"},
+    {"log", CLI_TEXT, offsetof(serve_args, log), 0, 0,
+     "where a line of JSON is added for every request; -: standard output", "FILE|-"},
     {"slots", CLI_INT, offsetof(serve_args, slots), 1, 4096, "sequences that run at a time",
      .group = "Limits"},
     {"queue", CLI_INT, offsetof(serve_args, queue), 1, 65536,
@@ -43,10 +55,26 @@ static const cli_option options[] = {
      "tokens of prompts in a step, a multiple of 64"},
     {"memory-limit", CLI_TEXT, offsetof(serve_args, memory_limit), 0, 0,
      "bytes of all states of a model: 512M, 4G", "SIZE"},
+    {"request-memory", CLI_TEXT, offsetof(serve_args, request_memory), 0, 0,
+     "bytes of all requests and answers on their way", "SIZE"},
+    {"max-answer", CLI_TEXT, offsetof(serve_args, max_answer), 0, 0,
+     "bytes of an answer, and of what a client leaves unread of a stream", "SIZE"},
+    {"max-prompt", CLI_INT, offsetof(serve_args, prompt), 1, INT32_MAX,
+     "tokens that a prompt may have"},
     {"max-tokens", CLI_INT, offsetof(serve_args, tokens), 1, INT32_MAX,
      "tokens that an answer may have"},
     {"max-body", CLI_INT, offsetof(serve_args, body), 1024, 1 << 30, "bytes of a request"},
     {"max-headers", CLI_INT, offsetof(serve_args, head), 1024, 1 << 20, "bytes of its headers"},
+    {"max-state", CLI_TEXT, offsetof(serve_args, max_state), 0, 0,
+     "bytes of a state that is uploaded", "SIZE"},
+    {"max-states", CLI_INT, offsetof(serve_args, states), 1, 1 << 20,
+     "names of states that a key may have"},
+    {"state-quota", CLI_TEXT, offsetof(serve_args, state_quota), 0, 0,
+     "bytes of states with names that a key may have", "SIZE"},
+    {"state-disk", CLI_TEXT, offsetof(serve_args, state_disk), 0, 0, "bytes of all files of states",
+     "SIZE"},
+    {"state-days", CLI_REAL, offsetof(serve_args, state_days), 0, 1e5,
+     "days after which a state that nobody used is deleted", "DAYS", .unset = "it stays"},
     {"connections", CLI_INT, offsetof(serve_args, connections), 1, 65536,
      "connections at a time; more are answered with 503"},
     {"request-seconds", CLI_REAL, offsetof(serve_args, request_seconds), 0.1, 1e6,
@@ -55,6 +83,7 @@ static const cli_option options[] = {
      "seconds in which a request must arrive, and an answer be taken"},
     {"drain-seconds", CLI_REAL, offsetof(serve_args, drain_seconds), 0, 1e6,
      "seconds that answers have left after SIGTERM"},
+    CLI_DRAFT_OPTIONS(serve_args),
     CLI_STATE_LIMIT_OPTION(serve_args),
     CLI_DTYPE_OPTION(serve_args),
     CLI_ACTIVATIONS_OPTION(serve_args),
@@ -70,13 +99,14 @@ int serve_run(const serve_args *a)
 }
 #endif
 
-static int run(const void *args)
+static int run_serve(const void *args)
 {
     const serve_args *a = args;
     if (a->chunk % 64)
         return cli_misused("serve", "--chunk: expected a multiple of 64, found %lld",
                            (long long)a->chunk);
-    return serve_run(a);
+    const int status = cli_draft_check("serve", &a->draft);
+    return status == CLI_OK ? serve_run(a) : status;
 }
 
 static const cli_note files[] = {
@@ -106,7 +136,7 @@ const cli_verb cmd_serve = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_serve,
     .about =
         "Serves models over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings and "
         "/v1/models as OpenAI's interface has them, /tokenize, /detokenize, /health, /metrics, "

@@ -13,7 +13,7 @@ extern const cli_verb cmd_train;
 struct args {
     cli_source  from; /* for its threads */
     const char *out, *seeds;
-    cli_list    set, rest; /* set: with names, of --set and --with; rest: words for dra train */
+    cli_list    set, rest; /* set: set: NAME=LIST of --set and --with; rest: words for dra train */
     bool        json;
 };
 
@@ -29,7 +29,7 @@ static const cli_option options[] = {
      "(mixer.memory=gru,append)",
      "KEY=VALUE,...", .flags = CLI_A_KEY | CLI_BY_NAME},
     {"with", CLI_LIST, AT(set), 0, 0,
-     "values that go with those of the --set before, one by one, instead of all with all",
+     "values paired one by one with those of the --set before it, instead of all combinations",
      "KEY=VALUE,...", .flags = CLI_A_KEY | CLI_BY_NAME},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "seeds to train each of them with", "N,..."},
     CLI_THREADS_OPTION(struct args),
@@ -55,7 +55,7 @@ static int add_axis(cli_sweep *s, const char *name, const char *list)
                        cli_quote(list, quoted, sizeof quoted));
 }
 
-/* What a sweep says itself cannot be among what it tries. */
+/* Refuses keys that the sweep sets itself. */
 static int check_key(const cli_sweep *s, const char *key)
 {
     static const char *const own[] = {"out", "set", "resume", "force", "threads", "json"};
@@ -77,7 +77,7 @@ static int couple_settings(cli_sweep *s)
                        last->name, (long long)with->count, with->name, (long long)last->count);
 }
 
-/* Keys are kept in `keys`, one after the other. */
+/* Keys are stored in `keys`, one after the other. */
 static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
 {
     char quoted[80];
@@ -100,7 +100,7 @@ static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
     return check_key(s, "seed") == CLI_OK ? add_axis(s, "seed", a->seeds) : CLI_USAGE;
 }
 
-/* A sweep resumes what is there, and never replaces it. */
+/* A sweep resumes runs and never replaces them. */
 static int check_words(const cli_list *words)
 {
     for (size_t i = 0; i < words->count; i++)
@@ -119,7 +119,7 @@ static int check_lists(const struct args *a)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* A run that fails does not keep the others from their turn. */
+/* Other runs go on after one that fails. */
 static int one_run(const struct args *a, const cli_sweep_results *all, int64_t i)
 {
     const cli_command_words words = {&a->rest, a->from.threads};
@@ -141,7 +141,7 @@ static int one_run(const struct args *a, const cli_sweep_results *all, int64_t i
     return status;
 }
 
-/* What cannot be is said before the first run. */
+/* Checks all runs before the first one starts. */
 static int check_runs(const struct args *a, const cli_sweep_results *all)
 {
     const cli_command_words words = {&a->rest, a->from.threads};
@@ -210,7 +210,7 @@ static int all_runs(const struct args *a, const cli_sweep_results *all)
     return failed;
 }
 
-static int run(const void *args)
+static int run_sweep(const void *args)
 {
     const struct args *a = args;
     cli_sweep          s = {0};
@@ -260,7 +260,7 @@ const cli_verb cmd_sweep = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_sweep,
     .over = &cmd_train,
     .rest = AT(rest),
     .about =
@@ -272,9 +272,9 @@ const cli_verb cmd_sweep = {
         "--help' lists them. A key of --set that is the name of such an option is tried as that "
         "option (lr, optimizer, batch, preset, ...), any other as a key of the model's config. "
         "Values are separated by commas; commas in brackets or quotes are part of one value. "
-        "--set a=1,2 --with b=3,4 tries a 1 with b 3, and a 2 with b 4. Where a preset's memory is "
-        "replaced (mixer.memory=delta,append), what the other memory does not have is dropped, and "
-        "a line says what.\n"
+        "--set a=1,2 --with b=3,4 tries a 1 with b 3, and a 2 with b 4. If a preset's memory is "
+        "replaced (mixer.memory=delta,append), settings that the new memory does not have are "
+        "dropped, and a line names them.\n"
         "The same command continues a sweep that was stopped or killed: runs that are done are "
         "skipped, the one that was interrupted is resumed bit for bit. More values, seeds or "
         "steps add to what is there. Settings are checked before the first run. A run that fails "

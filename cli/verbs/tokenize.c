@@ -12,20 +12,27 @@
 
 struct source {
     const char *model, *tokenizer, *file;
-    cli_list    words; /* else from the file, else from stdin */
+    cli_list    words; /* without words: the file, else stdin */
 };
 
 #define SOURCE(type, value, what)                                                                  \
-    {"model", CLI_TEXT,    offsetof(type, from.model),                                             \
-     0,       0,           "use the tokenizer of this model folder",                               \
-     "DIR",   .brief = 'm'},                                                                       \
+    {"model",                                                                                      \
+     CLI_TEXT,                                                                                     \
+     offsetof(type, from.model),                                                                   \
+     0,                                                                                            \
+     0,                                                                                            \
+     "use the tokenizer of this model folder",                                                     \
+     "DIR",                                                                                        \
+     .flags = CLI_A_MODEL | CLI_ALSO_PLACED,                                                       \
+     .brief = 'm'},                                                                                \
         {"tokenizer",                                                                              \
          CLI_TEXT,                                                                                 \
          offsetof(type, from.tokenizer),                                                           \
          0,                                                                                        \
          0,                                                                                        \
          "tokenizer.json, rwkv_vocab_v20230424.txt, a folder with one, or bytes",                  \
-         "PATH|bytes"},                                                                            \
+         "PATH|bytes",                                                                             \
+         .flags = CLI_A_MODEL},                                                                    \
         {"file", CLI_TEXT, offsetof(type, from.file), 0, 0, "read the " what " from a file",       \
          "FILE"},                                                                                  \
     {                                                                                              \
@@ -33,7 +40,7 @@ struct source {
             what "; without it and --file: stdin", value, .flags = CLI_POSITIONAL                  \
     }
 
-static int misused(const char *verb, const char *why)
+static int fail_usage(const char *verb, const char *why)
 {
     cli_line(stderr, "dra %s: %s", verb, why);
     return CLI_USAGE;
@@ -41,25 +48,29 @@ static int misused(const char *verb, const char *why)
 
 static int check_source(const char *verb, const struct source *s)
 {
-    if (!s->model == !s->tokenizer) return misused(verb, "expected one of --model and --tokenizer");
-    if (s->file && s->words.count) return misused(verb, "--file: expected no further argument");
+    if (!s->model == !s->tokenizer)
+        return fail_usage(verb, "expected one of --model and --tokenizer");
+    if (s->file && s->words.count) return fail_usage(verb, "--file: expected no further argument");
     return CLI_OK;
 }
 
 static dra_status open_tokenizer(const struct source *s, dra_tokenizer **out, dra_error *err)
 {
+    dra_model_config c; /* a model may read bytes, without a tokenizer in its folder */
     if (s->tokenizer && strcmp(s->tokenizer, "bytes") == 0) return dra_tokenizer_bytes(out, err);
+    if (s->model && dra_folder_config(s->model, &c, NULL) == DRA_OK)
+        return dra_tokenizer_open_folder(s->model, c.vocab, out, err);
     return dra_tokenizer_open(s->model ? s->model : s->tokenizer, out, err);
 }
 
-static int failed(const char *name, const char *what)
+static int fail_system(const char *name, const char *what)
 {
     cli_line(stderr, "dra: %s: cannot %s: %s", name, what, cli_reason(errno));
     return CLI_FAILED;
 }
 
-/* The arguments with blanks between them, to be freed; NULL: no memory. */
-static char *join(const cli_list *words)
+/* The arguments joined by blanks, to be freed; NULL: no memory. */
+static char *join_words(const cli_list *words)
 {
     size_t room = 1;
     for (size_t i = 0; i < words->count; i++) room += strlen(words->text[i]) + 1;
@@ -75,8 +86,8 @@ static char *join(const cli_list *words)
 
 static const char *stream_name(const struct source *s) { return s->file ? s->file : "stdin"; }
 
-/* A stream of what is to be read; NULL and a line on stderr: there is none. *joined is to be freed
- * after the stream is closed. */
+/* Opens the input; NULL after an error, which is printed. *joined is to be freed after the stream
+ * is closed. */
 static FILE *open_stream(const struct source *s, char **joined)
 {
     *joined = NULL;
@@ -85,10 +96,10 @@ static FILE *open_stream(const struct source *s, char **joined)
         in = dra_stream_open(s->file);
     else if (!s->words.count)
         in = cli_input_open("-");
-    else if ((*joined = join(&s->words)))
+    else if ((*joined = join_words(&s->words)))
         in = (*joined)[0] ? fmemopen(*joined, strlen(*joined), "rb") : dra_stream_open("/dev/null");
     if (!in) {
-        failed(s->words.count ? "arguments" : stream_name(s), "open it");
+        fail_system(s->words.count ? "arguments" : stream_name(s), "open it");
         return NULL;
     }
     return in;
@@ -99,7 +110,7 @@ static FILE *open_stream(const struct source *s, char **joined)
 struct encode_args {
     struct source from;
     int           format;
-    bool          plain, json, count;
+    bool          plain, bare, json, count;
 };
 
 static const struct encode_args encode_defaults = {0};
@@ -109,6 +120,8 @@ static const cli_option encode_options[] = {
     CLI_FORMAT_OPTION(struct encode_args),
     {"plain", CLI_FLAG, offsetof(struct encode_args, plain), 0, 0,
      "treat special tokens in the text as ordinary text"},
+    {"bare", CLI_FLAG, offsetof(struct encode_args, bare), 0, 0,
+     "without the tokens that the tokenizer puts around a text"},
     {"count", CLI_FLAG, offsetof(struct encode_args, count), 0, 0, "print only the number of ids"},
     {"json", CLI_FLAG, offsetof(struct encode_args, json), 0, 0, "print one JSON object",
      .brief = 'j'},
@@ -121,15 +134,19 @@ typedef struct encoding {
     size_t                    bytes, room;
     dra_ids                   ids; /* of one part */
     size_t                    tokens, total;
+    bool                      last; /* all is read */
     dra_error                 err;
 } encoding;
 
-/* Encodes and prints the first bytes of the text and takes them away. */
+/* Encodes, prints and removes the first bytes of the text. */
 static dra_status encode_part(encoding *e, size_t bytes)
 {
     const struct encode_args *a = e->a;
-    const dra_status st = (a->plain ? dra_encode_plain : dra_encode)(e->t, e->text, bytes, &e->ids,
-                                                                     &e->err);
+    const unsigned            around = a->bare ? 0
+                                               : (e->total ? 0 : DRA_ENCODE_BEGIN) |
+                                          (bytes == e->bytes && e->last ? DRA_ENCODE_END : 0);
+    const unsigned   how = (a->plain ? DRA_ENCODE_PLAIN : 0) | (e->total ? DRA_ENCODE_REST : 0);
+    const dra_status st = dra_encode_as(e->t, e->text, bytes, how | around, &e->ids, &e->err);
     for (size_t i = 0; i < e->ids.n && !a->count; i++)
         printf(e->tokens + i ? a->json ? ", %d" : " %d" : "%d", e->ids.data[i]);
     e->tokens += e->ids.n;
@@ -139,22 +156,23 @@ static dra_status encode_part(encoding *e, size_t bytes)
     return st;
 }
 
-/* Reads and encodes to the end. Where the text has no place to be cut, twice as much is read. */
+/* Reads and encodes to the end. If the text has no place to be cut, reads twice as much. */
 static int encode_stream(encoding *e, FILE *in)
 {
     enum { PART = 1 << 20 };
     for (bool more = true; more;) {
         if (e->room - e->bytes < PART) {
             char *text = realloc(e->text, e->room = 2 * e->room + PART);
-            if (!text) return failed(stream_name(&e->a->from), "hold it in memory");
+            if (!text) return fail_system(stream_name(&e->a->from), "hold it in memory");
             e->text = text;
         }
         const size_t n = fread(e->text + e->bytes, 1, e->room - e->bytes, in);
-        if (ferror(in)) return failed(stream_name(&e->a->from), "read it");
+        if (ferror(in)) return fail_system(stream_name(&e->a->from), "read it");
         more = n > 0;
+        e->last = !more;
         e->bytes += n;
         const size_t cut = more ? dra_encode_cut(e->t, e->text, e->bytes) : e->bytes;
-        if (encode_part(e, cut) != DRA_OK) return cli_fail(&e->err);
+        if ((cut || !more) && encode_part(e, cut) != DRA_OK) return cli_fail(&e->err);
     }
     return CLI_OK;
 }
@@ -173,8 +191,8 @@ static int encode_all(encoding *e, FILE *in)
     return status;
 }
 
-/* As open_stream; a file may be compressed, and must be text. What is no regular file, a pipe for
- * instance, is read as it is. */
+/* Like open_stream(), but a file may be compressed and must be text. A pipe, or anything else that
+ * is not a regular file, is read as it is. */
 static FILE *open_text(encoding *e, char **joined)
 {
     const char *file = e->a->from.file;
@@ -182,7 +200,7 @@ static FILE *open_text(encoding *e, char **joined)
     int         fd = -1;
     *joined = NULL;
     if (file && cli_stat(file, &found) != 0) {
-        failed(file, "open it");
+        fail_system(file, "open it");
         return NULL;
     }
     if (!file || !S_ISREG(found.st_mode)) return open_stream(&e->a->from, joined);
@@ -191,7 +209,7 @@ static FILE *open_text(encoding *e, char **joined)
         return NULL;
     }
     FILE *in = fd < 0 ? dra_stream_open(file) : dra_stream_from(fd);
-    if (!in) failed(file, "open it");
+    if (!in) fail_system(file, "open it");
     return in;
 }
 
@@ -258,7 +276,8 @@ static const cli_option decode_options[] = {
      "print one JSON object; implies --valid", .brief = 'j'},
 };
 
-/* The next id of a stream, between blanks, commas or brackets: 1 found, 0 the end, -1 no number. */
+/* Reads the next id of a stream, between blanks, commas or brackets: 1: found, 0: the end, -1: not
+ * a number. */
 static int next_id(FILE *in, char *word, size_t size, int64_t *id)
 {
     static const char between[] = " \t\r\n,[]";
@@ -272,21 +291,19 @@ static int next_id(FILE *in, char *word, size_t size, int64_t *id)
     return cli_read_int(word, id) && *id >= INT32_MIN && *id <= INT32_MAX ? 1 : -1;
 }
 
-/* Prints what one id means: its bytes, or what is ready of valid text. */
-static dra_status print_id(const struct decode_args *a, const dra_tokenizer *t, dra_decoder *d,
-                           int32_t id, cli_text_out *to, dra_error *err)
+/* Prints the text of one id: its bytes, or as much as is valid UTF-8 so far. */
+static dra_status print_id(const struct decode_args *a, dra_decoder *d, int32_t id,
+                           cli_text_out *to, dra_error *err)
 {
     const char *text;
     size_t      n;
-    dra_status  st = dra_decoder_push(d, id, &text, &n, err); /* says what is wrong with an id */
+    const bool  valid = a->json || a->valid;
+    dra_status  st = (valid ? dra_decoder_push : dra_decoder_bytes)(d, id, &text, &n, err);
     if (st != DRA_OK) return st;
-    if (a->json) {
+    if (a->json)
         cli_json_part(text, n, stdout);
-        return DRA_OK;
-    }
-    if (!a->valid && !(a->skip_special && dra_tokenizer_is_special(t, id)))
-        text = dra_tokenizer_piece(t, id, &n);
-    cli_text_out_put(to, text, n);
+    else
+        cli_text_out_put(to, text, n);
     return DRA_OK;
 }
 
@@ -302,8 +319,8 @@ static int decode_all(const struct decode_args *a, const dra_tokenizer *t, dra_d
     cli_text_out_begin(&to, stdout, a->raw);
     if (a->json) fputs("{\"text\": \"", stdout);
     for (; (found = next_id(in, word, sizeof word, &id)) > 0; tokens++)
-        if (print_id(a, t, d, (int32_t)id, &to, &err) != DRA_OK) return cli_fail(&err);
-    if (ferror(in)) return failed(stream_name(&a->from), "read it");
+        if (print_id(a, d, (int32_t)id, &to, &err) != DRA_OK) return cli_fail(&err);
+    if (ferror(in)) return fail_system(stream_name(&a->from), "read it");
     if (found < 0) {
         cli_line(stderr, "dra detokenize: id %zu: expected a whole number from 0 to %d, found %s",
                  tokens, dra_tokenizer_size(t) - 1, cli_quote(word, quoted, sizeof quoted));
@@ -332,6 +349,7 @@ static int run_detokenize(const void *args)
     if (status != CLI_OK) return status;
     dra_status st = open_tokenizer(&a->from, &t, &err);
     if (st == DRA_OK) st = dra_decoder_create(t, a->skip_special, &d, &err);
+    if (d) dra_decoder_start(d);
     if (st == DRA_OK) in = open_stream(&a->from, &joined);
     status = st != DRA_OK ? cli_fail(&err) : in ? decode_all(a, t, d, in) : CLI_FAILED;
     if (in) fclose(in);

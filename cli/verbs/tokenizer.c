@@ -63,12 +63,12 @@ typedef struct watch {
     bool       merging;
 } watch;
 
-static void show(void *user, bool merging, int64_t done, int64_t total)
+static void show_progress(void *user, bool merging, int64_t done, int64_t total)
 {
     watch       *w = user;
     const double share = total > 0 ? (double)done / (double)total : 1;
     if (merging != w->merging) w->merging = merging, cli_status_restart(&w->status);
-    /* Later merges are rarer, so they take less time. */
+    /* Later merges are of rarer pairs, so they take less time. */
     if (!cli_status_at(&w->status, merging ? sqrt(share) : share)) return;
     if (merging)
         cli_status_field(&w->status, 0, "%lld of %lld tokens", (long long)done, (long long)total);
@@ -84,7 +84,7 @@ static void show(void *user, bool merging, int64_t done, int64_t total)
 
 enum { PATH_ROOM = 4096 };
 
-/* The path of the file, once it is clear that it can be written: now, not after hours. */
+/* The path of the file. Checks that it can be written now, not after hours. */
 static int find_place(const char *out, char path[PATH_ROOM])
 {
     dra_file_writer *w = NULL;
@@ -96,7 +96,7 @@ static int find_place(const char *out, char path[PATH_ROOM])
     else if (is_file || cli_mkdir(out, 0777) == 0 || errno == EEXIST)
         errno = 0;
     if (errno) {
-        cli_line(stderr, "dra: %s: cannot make it: %s", out, cli_reason(errno));
+        cli_line(stderr, "dra: %s: cannot create it: %s", out, cli_reason(errno));
         return CLI_FAILED;
     }
     if (!is_file) cli_folder_keep(out);
@@ -105,8 +105,8 @@ static int find_place(const char *out, char path[PATH_ROOM])
     return CLI_OK;
 }
 
-/* A signal that comes while the file is written waits until it is there. */
-static dra_status save(const dra_tokenizer *t, const char *path, dra_error *err)
+/* Signals wait until the file is written. */
+static dra_status save_tokenizer(const dra_tokenizer *t, const char *path, dra_error *err)
 {
     sigset_t signals, before;
     sigemptyset(&signals);
@@ -120,8 +120,8 @@ static dra_status save(const dra_tokenizer *t, const char *path, dra_error *err)
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static void report(const struct args *a, const dra_tokenizer_config *c, const dra_tokenizer *t,
-                   const char *path, double seconds)
+static void report_result(const struct args *a, const dra_tokenizer_config *c,
+                          const dra_tokenizer *t, const char *path, double seconds)
 {
     const int size = dra_tokenizer_size(t), merges = size - 256 - c->n_special;
     if (a->json) {
@@ -138,7 +138,7 @@ static void report(const struct args *a, const dra_tokenizer_config *c, const dr
                  (long long)c->min_count);
 }
 
-static int train(const struct args *a, const char **special, const char *path)
+static int train_tokenizer(const struct args *a, const char **special, const char *path)
 {
     size_t         n = 0;
     dra_tokenizer *t = NULL;
@@ -161,15 +161,15 @@ static int train(const struct args *a, const char **special, const char *path)
         .nfc = a->nfc,
         .threads = (int)a->threads,
     };
-    dra_status st = dra_tokenizer_train(&c, show, &w, &t, &err);
+    dra_status st = dra_tokenizer_train(&c, show_progress, &w, &t, &err);
     cli_status_clear(&w.status);
-    if (st == DRA_OK) st = save(t, path, &err);
-    if (st == DRA_OK) report(a, &c, t, path, cli_now() - start);
+    if (st == DRA_OK) st = save_tokenizer(t, path, &err);
+    if (st == DRA_OK) report_result(a, &c, t, path, cli_now() - start);
     dra_tokenizer_destroy(t);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
-static int run(const void *args)
+static int run_tokenizer(const void *args)
 {
     const struct args *a = args;
     char               path[PATH_ROOM];
@@ -179,7 +179,7 @@ static int run(const void *args)
         return CLI_FAILED;
     }
     int status = find_place(a->out, path);
-    if (status == CLI_OK) status = train(a, special, path);
+    if (status == CLI_OK) status = train_tokenizer(a, special, path);
     free(special);
     return status;
 }
@@ -204,7 +204,7 @@ const cli_verb cmd_tokenizer = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_tokenizer,
     .group = "Make",
     .about = "Learns a byte-level BPE vocabulary from texts: special tokens come first, then the "
              "256 bytes, then merges of the pairs seen most often. The result is the same as that "

@@ -21,7 +21,7 @@ struct args {
     const char      *out, *context, *log, *prompt;
     const char      *text_key, *separator, *cache;
     cli_pairs        pairs;
-    cli_list         data, eval_data, aux_loss;
+    cli_list         data, eval_data, aux_loss, group;
     dra_train_config train;
     double           dropout, epochs;
     int64_t          sample_tokens;
@@ -31,18 +31,18 @@ struct args {
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
 
-static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
-static const char *const anneals[] = {"linear", "cosine", NULL};
-static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
-                                         "gaussian", "xval", "dpo",    NULL}; /* their kinds */
-static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
-static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; /* their kinds */
+CLI_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "exponential", "wsd");
+CLI_CHOICES(anneals, DRA_ANNEAL_COUNT, "linear", "cosine");
+CLI_CHOICES(objectives, DRA_OBJECTIVE_COUNT, "own", "next", "masked", "classes", "squared",
+            "gaussian", "xval", "dpo"); /* their kinds */
+CLI_CHOICES(precisions, DRA_PRECISION_Q8, "full", "bf16", "tf32");
+CLI_CHOICES(optimizers, DRA_OPTIMIZER_COUNT, "adamw", "sgd", "lion", "muon"); /* their kinds */
 
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
 
-/* What is not given is 0, as in dra_train_config, so that a resumed run knows what it was told; a 0
- * that is given is kept as -1. */
+/* Settings that are not given are 0, as in dra_train_config, so that a resumed run knows which were
+ * given; a given 0 is stored as -1. */
 static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
      "PATH", .flags = CLI_A_MODEL, .group = "Model", .brief = 'm'},
@@ -52,7 +52,8 @@ static const cli_option options[] = {
      "texts, .jsonl, tokens (.safetensors, .npy, .bin of nanoGPT or llm.c), plain or compressed by "
      "gzip or zstd, or folders of these; or examples: .safetensors, .npz, .npy, or a folder of "
      "these",
-     "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on", .brief = 'd'},
+     "FILE", .group = "Data", .unset = "for a resumed run: the data it was trained on",
+     .brief = 'd'},
     CLI_FORMAT_OPTION(struct args),
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
@@ -81,12 +82,12 @@ static const cli_option options[] = {
      "optimizer steps; with --resume a run can be made longer", .unset = "1000", .brief = 'n'},
     {"epochs", CLI_REAL, AT(epochs), 1e-6, 1e9, "passes over the data, instead of --steps",
      .unset = "as many as the steps make"},
-    {"early-stop", CLI_INT, TRAIN(early_stop), -1, 1e12,
+    {"early-stop", CLI_INT, TRAIN(early_stop), 0, 1e12,
      "end after N evaluations without a better one; 0: do not", .unset = "do not",
      .flags = CLI_ZERO},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout",
      .brief = 's', .flags = CLI_ZERO},
-    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
+    {"save-every", CLI_INT, TRAIN(save_every), 0, 1e12,
      "steps between checkpoints; 0: only at the end", .unset = "500", .flags = CLI_ZERO},
     {"keep", CLI_INT, TRAIN(keep), 1, 1 << 20, "checkpoints to keep", .unset = "2"},
     {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows per step", .group = "Batch", .unset = "8"},
@@ -106,24 +107,30 @@ static const cli_option options[] = {
      .choices = precisions},
     {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate", .group = "Optimizer", .unset = "0.001",
      .flags = CLI_ZERO},
-    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "learning rate at the last step",
+    {"min-lr", CLI_REAL, TRAIN(min_lr), 0, 100, "learning rate at the last step",
      .unset = "lr / 10", .flags = CLI_ZERO},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
      .unset = "4 % of the steps", .flags = CLI_ZERO},
     {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
      .choices = schedules},
-    {"schedule-end", CLI_INT, TRAIN(schedule_end), 1, 1e12,
-     "step from which on lr stays at --min-lr", .unset = "the last step"},
+    {"schedule-end", CLI_INT, TRAIN(schedule_end), 1, 1e12, "step after which lr stays at --min-lr",
+     .unset = "the last step"},
+    {"decay-steps", CLI_INT, TRAIN(decay_steps), 1, 1e12,
+     "schedule wsd: steps at the end in which lr decays to --min-lr, after it was constant",
+     .unset = "a fifth of the steps"},
     {"optimizer", CLI_CHOICE, TRAIN(optimizer), 0, 0,
      "muon: for matrices of hidden layers, adamw for the rest", .choices = optimizers},
-    {"momentum", CLI_REAL, TRAIN(momentum), -1, 0.999999, "momentum of sgd and muon",
+    {"momentum", CLI_REAL, TRAIN(momentum), 0, 0.999999, "momentum of sgd and muon",
      .unset = "0.9; muon: 0.95", .flags = CLI_ZERO},
-    {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0,
-     "sgd looks ahead by its momentum; muon always does"},
+    {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0, "Nesterov momentum for sgd; muon always has it"},
     {"muon-rate", CLI_REAL, TRAIN(muon_rate), 0, 1e6,
      "muon: learning rate of its matrices, as a multiple of lr", .unset = "20", .flags = CLI_ZERO},
-    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100, "weight decay of projections",
-     .unset = "0.01", .flags = CLI_ZERO},
+    {"weight-decay", CLI_REAL, TRAIN(weight_decay), 0, 100,
+     "weight decay of matrices (see --group)", .unset = "0.01", .flags = CLI_ZERO},
+    {"group", CLI_LIST, AT(group), 0, 0,
+     "learning rate, as a multiple of lr, and weight decay of a group of parameters, as in "
+     "decay:lr=2x,wd=0 (dra info lists the groups of a model)",
+     "NAME:lr=Nx,wd=X"},
     {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999,
      "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9",
      .flags = CLI_ZERO},
@@ -131,7 +138,7 @@ static const cli_option options[] = {
      "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99",
      .flags = CLI_ZERO},
     {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8", .flags = CLI_ZERO},
-    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; 0: no clipping",
+    {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",
      .unset = "1", .flags = CLI_ZERO},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
      "RWKV's time_decay learns twice as fast, its time_first three times, as in its own trainers"},
@@ -140,52 +147,52 @@ static const cli_option options[] = {
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
      "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label "
      "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer "
-     "one of two texts; own: what the model is for",
+     "one of two texts; own: the one that fits the model's output",
      "NAME", .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 1e-6, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
      "one",
      .unset = "0.15"},
-    {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
+    {"mask-token", CLI_INT, TRAIN(objective.mask_token), 0, INT32_MAX,
      "masked: id of the mask token", .unset = "the last of the vocabulary", .flags = CLI_ZERO},
     {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
-     "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
-     "unmasked step by step has it (generate --unmask)",
+     "masked: instead of --mask-share, hide a random share of each row, distributed as in generate "
+     "--unmask",
      "NAME", .choices = cli_mask_schedules},
     {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
-     "squared: every row counts alike, however long it is"},
+     "squared: all rows count equally, whatever their length"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
      "xval: weight of squared errors of numbers", .unset = "1", .flags = CLI_ZERO},
     {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
-     "dpo: how much a preference counts against the start", .unset = "0.1", .flags = CLI_ZERO},
+     "dpo: beta; larger values keep the model closer to its start", .unset = "0.1",
+     .flags = CLI_ZERO},
     {"aux-loss", CLI_LIST, AT(aux_loss), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
      "NAME=X"},
     {"clamp-states", CLI_FLAG, TRAIN(clamp_states), 0, 0,
      "clamp carried states to bounds in all steps"},
-    {"clamp-steps", CLI_INT, TRAIN(clamp_steps), -1, 1e12,
+    {"clamp-steps", CLI_INT, TRAIN(clamp_steps), 0, 1e12,
      "clamp them in the first N steps only; 0: never", .unset = "2000", .flags = CLI_ZERO},
     {"state-dropout", CLI_REAL, TRAIN(state_dropout), 0, 0.999,
      "state dropout: share of tokens that are read but not written", .unset = "none",
      .flags = CLI_ZERO},
     {"forgetful-mask", CLI_REAL, TRAIN(forgetful_mask), 0, 0.999,
-     "the same with an exact count in each row, never of the first token: keys that nobody sees, "
-     "as in a forgetful causal mask",
+     "forgetful causal mask: like state dropout, with an exact count in each row and never the "
+     "first token",
      .unset = "none", .flags = CLI_ZERO},
     {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing", .unset = "none",
      .flags = CLI_ZERO},
     {"l2wrap", CLI_REAL, TRAIN(l2wrap), 0, 1,
      "RWKV's L2Wrap: adds the gradient of X/2 times the largest logit squared", .unset = "off",
      .flags = CLI_ZERO},
-    {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
-     "dropout of what layers add; 0: no dropout at all", .unset = "the config's",
-     .flags = CLI_ZERO},
+    {"dropout", CLI_REAL, AT(dropout), 0, 0.999, "dropout of what layers add; 0: no dropout at all",
+     .unset = "the config's", .flags = CLI_ZERO},
     {"blend-steps", CLI_INT, TRAIN(blend_steps), 1, 1e12, "steps until a scheduled blend reaches 0",
      .unset = "half of the steps"},
     {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "shape of that schedule",
      .choices = anneals},
-    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps between evaluations; 0: never",
+    {"eval-every", CLI_INT, TRAIN(eval_every), 0, 1e12, "steps between evaluations; 0: never",
      .group = "Log", .unset = "a tenth of the steps", .flags = CLI_ZERO},
     {"log-every", CLI_INT, TRAIN(log_every), 1, 1e12, "steps between lines of the log",
      .unset = "10"},
@@ -250,7 +257,8 @@ static bool is_same(const char *a, const char *b)
            s.st_ino == t.st_ino;
 }
 
-/* Where no model is named, the run has one. Before its first checkpoint it has a command. */
+/* Without --model, the run must have a model. Before its first checkpoint it has only the
+ * command. */
 static dra_status check_resumable(const struct args *a, dra_error *err)
 {
     char             command[300];
@@ -273,8 +281,8 @@ static bool is_of(const char *path, const cli_list *data)
     return false;
 }
 
-/* What is written is never what is read. */
-static int check_log(const struct args *a)
+/* The log must not be one of the files that are read. */
+static int check_log(const struct args *a, const char *verb)
 {
     char path[PATH_TEXT], quoted[80];
     if (a->log)
@@ -283,41 +291,56 @@ static int check_log(const struct args *a)
         return CLI_OK; /* refused later */
     if (!cli_is_there(path) || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
         return CLI_OK;
-    return cli_misused("train", "--log: expected a file that is not part of the data, found %s",
+    return cli_misused(verb, "--log: expected a file that is not part of the data, found %s",
                        cli_quote(path, quoted, sizeof quoted));
 }
 
-static int check(const struct args *a, dra_train_config *train)
+/* verb: named in errors. */
+static int check_args(const struct args *a, const char *verb, dra_train_config *train)
 {
     const cli_source *s = &a->from;
     char              quoted[80];
     *train = a->train;
     if (!a->resume && a->data.count == 0)
-        return cli_misused("train", "--data FILE is required, as in: dra train --preset "
-                                    "dra-slots-tiny --data book.txt --out run");
+        return cli_misused(verb,
+                           "--data FILE is required, as in: dra %s --preset "
+                           "dra-slots-tiny --data book.txt --out run",
+                           verb);
     if (!a->resume || names_model(s)) {
-        const int status = cli_source_check("train", s);
+        const int status = cli_source_check(verb, s);
         if (status != CLI_OK) return status;
     }
     if (a->train.sample_every > 0 && s->tokenizer && strcmp(s->tokenizer, "none") == 0)
-        return cli_misused("train", "--sample-every: expected a tokenizer, found none");
+        return cli_misused(verb, "--sample-every: expected a tokenizer, found none");
     if (a->epochs > 0 && a->train.steps)
-        return cli_misused("train", "expected one of --steps and --epochs, found both");
+        return cli_misused(verb, "expected one of --steps and --epochs, found both");
+    if (a->eval_data.count && a->train.split > 0)
+        return cli_misused(verb, "expected one of --eval-data and --split, found both");
     if (a->epochs > 0 && a->resume && !names_model(s))
-        return cli_misused("train", "--epochs: a run that is resumed is made longer by --steps");
-    if (check_log(a) != CLI_OK) return CLI_USAGE;
+        return cli_misused(verb, "--epochs: a run that is resumed is made longer by --steps");
+    if (check_log(a, verb) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->aux_loss.count; i++)
-        if (cli_read_aux_loss(a->aux_loss.text[i], train) != CLI_OK) return CLI_USAGE;
+        if (cli_read_aux_loss(verb, a->aux_loss.text[i], train) != CLI_OK) return CLI_USAGE;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (cli_read_group(verb, a->group.text[i], train) != CLI_OK) return CLI_USAGE;
     if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
-    return cli_misused("train",
+    return cli_misused(verb,
                        "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "
                        "found %s",
                        cli_quote(a->context, quoted, sizeof quoted));
 }
 
+int cli_train_check(const void *args, const char *verb)
+{
+    struct args      a = *(const struct args *)args;
+    dra_train_config train;
+    a.resume = false;
+    return check_args(&a, verb, &train);
+}
+
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* Then there is nothing to encode. */
+/* Whether all data are token files, so that there is nothing to encode. */
 static bool is_all_tokens(const struct args *a)
 {
     return cli_all_tokens(&a->data, a->format) && cli_all_tokens(&a->eval_data, a->format) &&
@@ -331,7 +354,7 @@ static bool sets_vocab(const cli_source *s)
     return false;
 }
 
-/* The model that was asked for; if none, that of the run. */
+/* The config that was asked for, else that of the run. */
 static dra_status asked_config(const struct args *a, dra_model_config *c, dra_error *err)
 {
     cli_source s = a->from;
@@ -347,15 +370,15 @@ static bool is_encoder(const dra_model_config *c)
     return c->visible == DRA_VISIBLE_BIDIRECTIONAL;
 }
 
-/* Tensors need no tokenizer. */
+/* Whether all data are tensors, which need no tokenizer. */
 static bool is_all_examples(const struct args *a, const dra_model_config *c)
 {
     return cli_are_examples(&a->data, &a->pairs, c, a->format) &&
            !cli_are_pairs(&a->data, &a->pairs, c);
 }
 
-/* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
- * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
+/* Opens the tokenizer that was named, else that of the run or model. A run that was killed before
+ * its first checkpoint may have none. A preset takes the vocabulary of any tokenizer. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
@@ -373,7 +396,7 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
 }
 
-/* What is no data is refused as that, not for the lack of a tokenizer. */
+/* Checks the data first, so that a wrong file is not reported as a missing tokenizer. */
 static dra_status look_at_data(const struct args *a, const dra_model_config *c, dra_error *err)
 {
     const cli_list *lists[] = {&a->data, &a->eval_data};
@@ -384,7 +407,7 @@ static dra_status look_at_data(const struct args *a, const dra_model_config *c, 
     return st;
 }
 
-/* *vocab: that a full-size preset is made for, where it gets another one; else 0. */
+/* *vocab: the vocabulary a full-size preset is made for, if it gets another one; else 0. */
 static dra_status open_model(const struct args *a, const dra_train_config *train, int64_t *vocab,
                              dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
 {
@@ -429,7 +452,7 @@ typedef struct parts { /* all that a run borrows */
     dra_examples    *examples, *eval_examples;
     dra_trainer     *trainer;
     dra_train_config train;
-    int64_t          vocab; /* that the preset is made for; 0: the model has it */
+    int64_t          vocab; /* the preset's own; 0: the model has it */
 } parts;
 
 static dra_status open_data(const struct args *a, parts *p, dra_error *err)
@@ -457,8 +480,7 @@ static bool has_level(const char *level)
     return false;
 }
 
-/* A run that is resumed keeps the level of kernels it was computed at, unless DRA_CPU says else; on
- * a GPU there is none to choose. */
+/* A resumed run keeps its level of kernels, unless DRA_CPU says otherwise; a GPU has no levels. */
 static dra_status open_device(const struct args *a, dra_device **out, dra_error *err)
 {
     char       level[DRA_DEVICE_LEVEL];
@@ -474,7 +496,7 @@ static dra_status open_device(const struct args *a, dra_device **out, dra_error 
     return st;
 }
 
-/* What a run that is resumed does was settled when it began. */
+/* Sets the steps from --epochs and when to write samples; a run that has begun keeps the latter. */
 static dra_status settle_steps(const struct args *a, parts *p, dra_error *err)
 {
     char                 path[PATH_TEXT];
@@ -542,6 +564,7 @@ typedef struct sampling {
     size_t             used;
     int64_t            seed;
     cli_text_out       out;
+    dra_error          ruined; /* what the last sample met, if that was the model */
 } sampling;
 
 static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
@@ -555,21 +578,23 @@ static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
     return !cli_progress_stopped();
 }
 
-/* Where there is no prompt, a text begins after the end of another, or on a new line. */
+/* Without a prompt, a text begins with the tokens that texts begin with, else after the end of
+ * another text, else on a new line. */
 static dra_status read_prompt(const sampling *s, dra_generator *g, dra_error *err)
 {
     const dra_tokenizer *t = s->p->tokenizer;
     const int32_t        end = dra_tokenizer_end(t);
-    const char          *prompt = *s->a->prompt ? s->a->prompt : "\n";
+    const bool           begins = dra_tokenizer_begin(t) >= 0;
+    const char          *prompt = *s->a->prompt || begins ? s->a->prompt : "\n";
     dra_ids              ids = {0};
-    if (!*s->a->prompt && end >= 0) return dra_generator_read(g, 0, 1, &end, err);
-    dra_status st = dra_encode(t, prompt, strlen(prompt), &ids, err);
+    if (!*s->a->prompt && !begins && end >= 0) return dra_generator_read(g, 0, 1, &end, err);
+    dra_status st = dra_encode_as(t, prompt, strlen(prompt), DRA_ENCODE_BEGIN, &ids, err);
     if (st == DRA_OK) st = dra_generator_read(g, 0, ids.n, ids.data, err);
     dra_ids_free(&ids);
     return st;
 }
 
-/* A generator of its own each time, because the weights have changed. */
+/* Uses a new generator each time, because the weights have changed. */
 static dra_status write_sample(sampling *s, dra_error *err)
 {
     const dra_generator_config c = {.model = s->p->model,
@@ -588,19 +613,21 @@ static dra_status write_sample(sampling *s, dra_error *err)
     return st;
 }
 
-/* A sample that fails does not end the run. */
+/* A sample that fails does not end the run, whose next steps may mend it; after the last step the
+ * model itself is at fault where it has no logits. */
 static void show_sample(void *user, const dra_event *e)
 {
     sampling *s = user;
     dra_error err = {0};
-    if (!s->p->tokenizer) return; /* the run had one when it began */
+    if (!s->p->tokenizer) return; /* the run had one when it started */
     if (dra_trainer_here(s->p->trainer, NULL) != DRA_OK)
-        return; /* its next line of the log ends it */
+        return; /* the next line of the log ends the run */
     s->used = (size_t)snprintf(s->text, sizeof s->text, "%s", s->a->prompt);
     if (s->used >= sizeof s->text) s->used = 0;
     fputs("sample   ", stderr);
     cli_text_out_begin(&s->out, stderr, s->a->raw);
-    s->out.shows = !s->a->raw; /* also in a file, which people read */
+    s->out.shows = !s->a->raw; /* also in a file, since people read it */
+    cli_text_out_indent(&s->out, CLI_TRAIN_LABEL);
     cli_text_out_put(&s->out, s->a->prompt, strlen(s->a->prompt));
     dra_status st = write_sample(s, &err);
     cli_text_out_end(&s->out);
@@ -608,11 +635,13 @@ static void show_sample(void *user, const dra_event *e)
     s->text[s->used] = '\0';
     if (st == DRA_OK) st = dra_trainer_note(s->p->trainer, "sample", s->text, &err);
     if (st != DRA_OK) cli_line(stderr, "dra: sample: %s", err.text);
+    s->ruined = (dra_error){0};
+    if (st == DRA_ERR_VALUE) cli_error(&s->ruined, st, "sample failed: %.200s", err.text);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* What the data was recognised as, where its name does not tell. */
+/* Writes what the data was recognised as, if its name does not tell. */
 static void write_about(const parts *p, FILE *out)
 {
     const dra_corpus *all[] = {p->data, p->eval_data};
@@ -628,14 +657,26 @@ static void show_past(const struct args *a, const dra_trainer_plan *plan, cli_tr
     cli_progress_past(w, a->log ? a->log : path, plan->first);
 }
 
-static int train(const struct args *a, bool note)
+/* The model is saved, but a run whose last evaluation or sample had no finite numbers has failed. */
+static dra_status check_not_ruined(const sampling *s, const cli_train_progress *w, dra_error *err)
+{
+    const bool sample = s->ruined.code != DRA_OK;
+    if (!sample && !w->eval_ruined) return DRA_OK;
+    return cli_error(
+        err, DRA_ERR_VALUE,
+        "%.200s: the run diverged, its last %s; the model is saved as it is (a smaller "
+        "--lr or --clip may help)",
+        s->a->out, sample ? s->ruined.text : "evaluation loss is not finite");
+}
+
+static int run_training(const struct args *a, bool note)
 {
     parts              p = {0};
     dra_error          err = {0};
     dra_trainer_plan   plan;
     sampling           samples = {.a = a, .p = &p};
     cli_train_progress w = {.sample = show_sample, .user = &samples};
-    const int          status = check(a, &p.train);
+    const int          status = check_args(a, "train", &p.train);
     if (status != CLI_OK) return status;
     cli_progress_signals();
     cli_progress_answer();
@@ -661,6 +702,7 @@ static int train(const struct args *a, bool note)
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_close(&w);
         const cli_trained end = {a->out, p.model, p.tokenizer != NULL};
+        if (st == DRA_OK) st = check_not_ruined(&samples, &w, &err);
         if (st == DRA_OK) cli_train_end(&end, &w, &plan);
         if (st == DRA_OK && a->json) cli_train_json(&end, &w, &plan, stdout);
     }
@@ -668,8 +710,8 @@ static int train(const struct args *a, bool note)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
-/* A run that is resumed finds its data again. */
-static int run(const void *args)
+/* A resumed run finds its data again. */
+static int run_train(const void *args)
 {
     struct args       a = *(const struct args *)args;
     cli_train_sources s = sources_of(&a);
@@ -684,7 +726,7 @@ static int run(const void *args)
         else
             status = cli_fail(&err);
     }
-    if (status == CLI_OK) status = train(&a, !r.text);
+    if (status == CLI_OK) status = run_training(&a, !r.text);
     cli_recalled_free(&r);
     return status;
 }
@@ -726,7 +768,7 @@ const cli_verb cmd_train = {
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
-    .run = run,
+    .run = run_train,
     .group = "Train",
     .about =
         "Trains a model on texts and writes a run: a model folder with checkpoints and a log. "

@@ -1,7 +1,7 @@
-/* dra/base.h - what every other header stands on: status, error text, numbers, shapes.
+/* dra/base.h - the basis of all other headers: status, error text, numbers, shapes.
  * Errors:  fallible functions return dra_status and fill `err` (may be NULL) with one line that
- *          names the place, what was found and what was expected. The library never exits,
- *          aborts or prints.
+ *          names the place, what was found and what was expected. The library never exits, aborts
+ *          or prints.
  * Threads: everything here is a plain value. */
 #ifndef DRA_BASE_H
 #define DRA_BASE_H
@@ -24,8 +24,9 @@
 #define DRA_API
 #endif
 
-/* The version of these headers, the one place of it: the build reads it here. A library may be
- * another one than the program was compiled with, see dra_version() and dra/abi.h. */
+/* The version of these headers, defined only here: the build reads it from here. A library may have
+ * another version than the headers that a program was compiled with, see dra_version() and
+ * dra/abi.h. */
 #define DRA_VERSION_MAJOR 0
 #define DRA_VERSION_MINOR 1
 #define DRA_VERSION_PATCH 0
@@ -50,7 +51,8 @@ typedef enum dra_status {
     DRA_ERR_BIND,   /* a program run with inputs unbound               */
     DRA_ERR_FILE,   /* the system does not let us open, read or write  */
     DRA_ERR_FORMAT, /* bytes of a file that break its format's rules   */
-    DRA_ERR_BUSY    /* no room now: to be tried again later            */
+    DRA_ERR_BUSY,   /* no room now: to be tried again later            */
+    DRA_STATUS_COUNT
 } dra_status;
 
 enum { DRA_ERROR_TEXT = 512 };
@@ -60,13 +62,13 @@ typedef struct dra_error {
     char       text[DRA_ERROR_TEXT]; /* one line, always terminated */
 } dra_error;
 
-/* What a text starts with, for whoever shows it to people. */
+/* The kind of the letter that a text starts with, for programs that show text. */
 typedef enum dra_letter {
     DRA_LETTER_PLAIN,   /* UTF-8 that can be shown                              */
     DRA_LETTER_CONTROL, /* C0, DEL and C1, which terminals obey                 */
     DRA_LETTER_LAYOUT,  /* U+2028-2029, U+202A-202E, U+2066-2069: new lines and
                            directions, which move the text around them          */
-    DRA_LETTER_NONE,    /* one byte that is no UTF-8                            */
+    DRA_LETTER_NONE,    /* one byte that is not UTF-8 */
     DRA_LETTER_CUT      /* the text ends inside of UTF-8                        */
 } dra_letter;
 
@@ -92,7 +94,7 @@ typedef enum dra_dtype {
     DRA_I32,
     DRA_BOOL,
     /* Blocks of numbers that share a scale, as ggml stores them: only for parameters. Such a tensor
-     * means its dequantised numbers. Blocks lie along the last axis, a multiple of them. */
+     * equals its dequantised numbers. Blocks lie along the last axis, a multiple of them. */
     DRA_Q4_0,
     DRA_Q4_1,
     DRA_Q5_0,
@@ -101,6 +103,7 @@ typedef enum dra_dtype {
     DRA_Q4_K, /* this and the next are read, not written */
     DRA_Q5_K,
     DRA_Q6_K,
+    DRA_Q3_K,
     DRA_DTYPE_COUNT
 } dra_dtype;
 
@@ -156,7 +159,7 @@ typedef struct dra_guess {
     size_t      wrong; /* how far `best` is; less is nearer */
 } dra_guess;
 
-/* Up to this `wrong` is another spelling, or what other programs say; beyond it a typing error. */
+/* Up to this, `wrong` means another spelling or a synonym; beyond it, a typing error. */
 enum { DRA_GUESS_MEANT = 3 };
 
 DRA_API void dra_guess_try(dra_guess *guess, const char *name);

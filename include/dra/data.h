@@ -1,11 +1,11 @@
 /* dra/data.h - training data: texts as one long stream of tokens, and the batches of it.
  *
- * Flow:    a dra_corpus holds the tokens of all documents, one after the other. A dra_feed cuts
- *          (a part of) it into batches: tokens, their targets, their marks. What step s reads
- *          follows from s and the seed alone, so a resumed run reads exactly what the first one
- *          would have read. dra_examples does the same for examples that are tensors.
- *          docs/data.md has the pictures.
- * Errors:  as in file.h; a broken line of a file is named as "PATH:LINE: ...".
+ * Flow:    a dra_corpus holds the tokens of all documents, one after the other. A dra_feed cuts (a
+ *          part of) it into batches: tokens, their targets, their marks. What step s reads follows
+ *          from s and the seed alone, so a resumed run reads exactly what the first one would have
+ *          read. dra_examples does the same for examples that are tensors. docs/data.md has the
+ *          pictures.
+ * Errors:  as in file.h; an error in a line of a file starts with "PATH:LINE: ".
  * Threads: all three are read-only once made and may be shared.
  * Files:   stay mapped. They may be replaced by a rename, but neither written to nor cut short
  *          while they are in use. */
@@ -22,16 +22,16 @@ typedef struct dra_tokenizer_config {
     /* As of a dra_corpus_config, but text only; so are format, text_key and separator. */
     const char *const *paths;
     const char        *format, *text_key, *separator;
-    int32_t            size;      /* ids in all; fewer where no pair is left to merge */
+    int32_t            size;      /* ids in total; fewer if no pair is left to merge */
     int64_t            min_count; /* a pair that is seen less often is not merged; 0: 2 */
     /* Special tokens, such as "<|endoftext|>": never part of a word. */
     int                n_special;
     const char *const *special;
-    bool               nfc;     /* put text into Unicode's normalisation form C */
+    bool               nfc;     /* normalise text to Unicode's form C (NFC) */
     int                threads; /* 0: one per processor */
 } dra_tokenizer_config;
 
-/* Progress: first the bytes of files that are read, then the ids there are; both of `total`. */
+/* Progress: first the bytes read, then the ids learned; both of `total`. */
 typedef void (*dra_tokenizer_progress)(void *user, bool merging, int64_t done, int64_t total);
 
 /* Byte-level BPE as of GPT-2, learned from texts: ids of special tokens come first, then 256 bytes,
@@ -62,23 +62,24 @@ typedef struct dra_corpus_config {
     const char *const   *paths;
     const dra_tokenizer *tokenizer; /* borrowed until the call returns; NULL: tokens only */
     const char          *text_key;  /* of the text in a line of JSON; NULL: "text" */
-    /* A line that stands between two documents of a text, without its end; "": an empty line.
-     * NULL: a text is one document. */
+    /* A line that separates the documents of a text, without its line end; "": an empty line. NULL:
+     * a text is one document. */
     const char *separator;
-    /* Folder that keeps the tokens of texts for the next time; made where there is none. NULL: they
-     * are in temporary files. With a tokenizer of bytes, a text of one document needs neither. */
+    /* Folder that keeps the tokens of texts for the next time; created if it does not exist.
+     * NULL: they are in temporary files. With a tokenizer of bytes, a text of one document needs
+     * neither. */
     const char *cache;
     bool        no_end; /* do not put the tokenizer's end of text, if it has one, after documents */
     /* What all files are: "text", "bytes" (any, as they are), "jsonl", "safetensors", "npy",
-     * "tokens-u16", "tokens-u32" (ids without a header), "llmc". NULL: they are recognised. */
+     * "tokens-u16", "tokens-u32" (ids without a header), "llmc". NULL: recognise them. */
     const char *format;
 } dra_corpus_config;
 
-/* Bytes of files that are done, of all there are. */
+/* Bytes of files that are done, and of all files. */
 typedef void (*dra_progress)(void *user, int64_t done, int64_t total);
 
-/* Every token is read once, so a corpus is known to be whole: the ids fit the tokenizer, and a
- * cached file of tokens is what was written, else it is made again. `fn` may be NULL. */
+/* Every token is read once, so an open corpus is known to be valid: the ids fit the tokenizer, and
+ * a cached token file is as it was written; else it is written again. `fn` may be NULL. */
 DRA_API dra_status dra_corpus_open(const dra_corpus_config *c, dra_progress fn, void *user,
                                    dra_corpus **out, dra_error *err);
 DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
@@ -86,25 +87,25 @@ DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
 /* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed.
  * `format` as above. */
 DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format);
-/* Fails as dra_corpus_open does where one of them is missing or no data: known before all else is
- * opened. */
+/* Fails like dra_corpus_open if one of them is missing or is not data, so that this is known before
+ * anything else is opened. */
 DRA_API dra_status dra_corpus_look(int n, const char *const *paths, const char *format,
                                    dra_error *err);
-/* Whether some of them hold tokens whose documents only a tokenizer's end of text tells apart. */
+/* Whether some of them hold tokens whose documents only a tokenizer's end of text separates. */
 DRA_API bool dra_corpus_wants_end(int n, const char *const *paths, const char *format);
-/* What was recognised, where it is not what a name says: "tokens, 16 bits each (nanoGPT), 301966 of
- * them", "text, gzip". NULL: nothing but plain text, .jsonl and .safetensors. */
+/* The formats that were recognised, if names do not tell: "tokens, 16 bits each (nanoGPT), 301966
+ * of them", "text, gzip". NULL: nothing but plain text, .jsonl and .safetensors. */
 DRA_API const char *dra_corpus_about(const dra_corpus *c);
 
-/* Recognises a file as a corpus does and fails where it is no text. *fd is a new descriptor of what
- * was compressed, from its start; -1: the file is plain, to be read as it is. */
+/* Recognises a file as a corpus does and fails if it is not text. *fd is a new descriptor of the
+ * decompressed text, from its start; -1: the file is plain, to be read as it is. */
 DRA_API dra_status dra_data_text(const char *path, const char *format, int *fd, dra_error *err);
 
 DRA_API int64_t dra_corpus_tokens(const dra_corpus *c);    /* at least 1 */
 DRA_API int64_t dra_corpus_documents(const dra_corpus *c); /* at least 1 */
 DRA_API int64_t dra_corpus_bytes(const dra_corpus *c);   /* of text; -1: ids came without a text */
 DRA_API int32_t dra_corpus_largest(const dra_corpus *c); /* id */
-/* Of tokens and documents, wherever and however they are kept. */
+/* A fingerprint of tokens and documents, independent of how they are stored. */
 DRA_API uint64_t dra_corpus_fingerprint(const dra_corpus *c);
 /* The first token of document i; the number of tokens for i = the number of documents. */
 DRA_API int64_t dra_corpus_document(const dra_corpus *c, int64_t i);
@@ -154,7 +155,7 @@ DRA_API bool dra_feed_resets(const dra_feed *f);
 /* Two feeds share it only if they read the same: a check for resumed runs. */
 DRA_API uint64_t dra_feed_fingerprint(const dra_feed *f);
 
-/* Where place i of 0 .. n - 1 leads in the order of an epoch: a permutation, without a table. */
+/* The index at place i of 0 .. n - 1 in the order of an epoch: a permutation without a table. */
 DRA_API int64_t dra_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 /* ---- examples: rows of named tensors --------------------------------------------------------- */
@@ -168,8 +169,7 @@ typedef struct dra_examples dra_examples; /* opaque */
 
 enum { DRA_EXAMPLE_PAD = -100 }; /* in the place of an id: there is none */
 
-/* An input made of the texts under a key of .jsonl: ids of any length, (longest) with pads after
- * them. */
+/* An input made of the texts under a key of .jsonl: ids of any length, padded to the longest. */
 typedef struct dra_example_text {
     const char          *name;      /* of the input, such as "src" */
     const char          *key;       /* of the text in a line; NULL: the name */
@@ -224,14 +224,15 @@ DRA_API void dra_examples_rows(const dra_examples *e, int64_t step, int64_t *row
 DRA_API dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
                                      const int64_t *rows, dra_dtype dtype, void *to,
                                      dra_error *err);
-/* Looks at the numbers of all examples, once, and names the first that is wrong: real ones must
- * be finite; integers from `least` to `most`, or DRA_EXAMPLE_PAD where that is allowed. */
+/* Checks the numbers of all examples, once, and names the first wrong one: real ones must be
+ * finite; integers from `least` to `most`, or DRA_EXAMPLE_PAD where that is allowed. */
 DRA_API dra_status dra_examples_check_floats(const dra_examples *e, const char *name,
                                              dra_error *err);
 DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char *name,
                                                int64_t least, int64_t most, bool pads,
                                                dra_error *err);
-/* Of all numbers, their names and their order: a check for resumed runs. Reads all of them. */
+/* A fingerprint of all numbers, their names and their order, to check resumed runs. Reads all of
+ * them. */
 DRA_API uint64_t dra_examples_fingerprint(const dra_examples *e);
 /* The first file, for errors. */
 DRA_API const char *dra_examples_path(const dra_examples *e);

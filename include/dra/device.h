@@ -15,8 +15,8 @@ typedef struct dra_device dra_device; /* opaque */
 
 typedef struct dra_cpu_config {
     int         threads; /* 0: one per processor */
-    const char *level;   /* of micro-kernels: "ref", "avx2", "avx512"; NULL: what the environment
-                            variable DRA_CPU says, or the best there is */
+    const char *level;   /* of micro-kernels: "ref", "avx2", "avx512"; NULL: the level that the
+                          * environment variable DRA_CPU names, or the best available */
 } dra_cpu_config;
 
 /* Makes a CPU device with its thread pool. `config` may be NULL. On failure *out is NULL. */
@@ -25,9 +25,9 @@ DRA_API dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_devic
 DRA_API void       dra_device_destroy(dra_device *device); /* NULL is allowed */
 
 /* Makes a device by its name: "cpu", or "cuda" and "cuda:1" for a GPU, whose plugin libdra-cuda.so
- * is looked for in the folders of the environment variable DRA_PLUGIN_PATH (with ':' between them),
- * beside this library, and where it is installed. NULL or "": what DRA_DEVICE says, or the CPU.
- * `config` is that of the CPU. */
+ * is searched in the folders of the environment variable DRA_PLUGIN_PATH (with ':' between them),
+ * beside this library, and where it is installed. NULL or "": the device that DRA_DEVICE names, or
+ * the CPU. `config` is for the CPU. */
 DRA_API dra_status dra_device_create(const char *name, const dra_cpu_config *config,
                                      dra_device **out, dra_error *err);
 
@@ -40,7 +40,7 @@ typedef struct dra_device_info {
     int    processors;
 } dra_device_info;
 
-/* How many devices of a kind ("cuda") there are, and what they are. */
+/* The number of devices of a kind ("cuda"), and their descriptions. */
 DRA_API dra_status dra_device_count(const char *kind, int *out, dra_error *err);
 DRA_API dra_status dra_device_describe(const char *kind, int number, dra_device_info *out,
                                        dra_error *err);
@@ -56,7 +56,7 @@ DRA_API const char *dra_device_level_at(size_t i);
 
 typedef struct dra_array dra_array; /* opaque: memory of one device, which must outlive it */
 
-/* Bytes of an array: what is bound, what a result is, what is moved. */
+/* Bytes of an array, for bindings, results and transfers. */
 typedef struct dra_span {
     dra_array *array; /* NULL: none */
     size_t     offset, bytes;
@@ -69,7 +69,7 @@ DRA_API dra_status dra_array_create(dra_device *device, size_t bytes, dra_array 
  * until the array is destroyed; copied by others. No program writes to it. */
 DRA_API dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes,
                                     dra_array **out, dra_error *err);
-/* NULL is allowed. A span or a binding of an array that is gone is an error where it is used. */
+/* NULL is allowed. Using a span or a binding of a destroyed array is an error. */
 DRA_API void dra_array_destroy(dra_array *a);
 
 DRA_API dra_span dra_array_whole(dra_array *a);

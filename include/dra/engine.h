@@ -1,16 +1,18 @@
 /* dra/engine.h - many sequences of one model at a time, in steps that all of them share.
  *
  * Flow:    jobs come from any thread and wait in a queue, first come first served. One thread calls
- *          dra_engine_step() again and again: it lets jobs join, reads at most one chunk of prompts
- *          and one token of every sequence that writes, hands out what came of it, and lets those
- *          leave that are done. On a CPU those that write get more tokens while a chunk is read.
+ *          dra_engine_step() again and again: it lets jobs join, reads at most one chunk of
+ *          prompts, whose jobs take turns, and one token of every sequence that writes, hands out
+ *          what came of it, and lets those leave that are done. On a CPU a step may read a part of
+ *          a chunk.
  *          Weights are read once for all sequences that write.
  * Bits:    sequences share no numbers, and prompts are cut at multiples of DRA_ENGINE_CUT tokens
  *          from their beginning whatever the company: on the CPU a job gives the same bits alone
  *          and with others, on CUDA it is equal within rounding.
  * States:  all are rows of one dra_states: of sequences that run, named ones, and those kept to
  *          begin other prompts with that start alike. Items that several share are held once.
- * Threads: dra_engine_submit(), dra_engine_cancel(), dra_engine_states(), dra_engine_stats_of() and
+ * Threads: dra_engine_submit(), dra_engine_cancel(), dra_engine_states(), dra_engine_stats_of()
+ * and
  *          dra_engine_drain() may be called by any thread, also inside a call-back; everything else
  *          by the one that steps. Call-backs come in that thread and must not wait. */
 #ifndef DRA_ENGINE_H
@@ -35,10 +37,20 @@ typedef struct dra_engine_config {
     size_t               memory_limit; /* bytes of all states; 0: 4 GiB. Kept ones go first,
                                           then jobs wait, then they are refused                */
     double               state_limit;  /* of the clamp; 0: DRA_STATE_LIMIT; below 0: off        */
+    bool                 forget;       /* keeps no states to begin other prompts with           */
+    /* Models of the same vocabulary that read every token, too, and by which the logits are
+     * contrasted, see dra_contrast(), one after another: each sees as expert what those before it
+     * made. The repetition penalty comes before, on the model's own logits, the temperature after.
+     * Contrast does what filters are for, so a sampler with filters is refused. The list is
+     * borrowed as the models are. */
+    int                n_amateurs;
+    const dra_amateur *amateurs;
+    double             alpha, beta; /* above 0 and up to 1; 0 or more. Usual: 0.1 and 0.5 */
+    dra_draft          draft;       /* not with amateurs */
 } dra_engine_config;
 
-/* Models that are not read from left to right token by token are refused: encoders, contexts,
- * vectors. */
+/* For language models, and others that read and write tokens. An encoder takes jobs that embed, of
+ * hidden states; jobs that write are refused. */
 DRA_API dra_status dra_engine_create(const dra_engine_config *config, dra_engine **out,
                                      dra_error *err);
 DRA_API void       dra_engine_destroy(dra_engine *e); /* NULL is allowed; jobs end as cancelled */
@@ -54,9 +66,14 @@ typedef enum dra_job_kind {
     DRA_JOB_IMPORT    /* state `save` becomes what the file `path` holds, see dra_context_load() */
 } dra_job_kind;
 
-/* What the vector of a text is: the mean of its hidden states, the last of them, or all numbers of
- * the state that do not grow with it, in their order. */
-typedef enum dra_pooling { DRA_EMBED_MEAN, DRA_EMBED_LAST, DRA_EMBED_STATE } dra_pooling;
+/* What the vector of a text is: the mean of its hidden states, the last of them, all numbers of the
+ * state that do not grow with it, in their order, or the first of its hidden states. */
+typedef enum dra_pooling {
+    DRA_EMBED_MEAN,
+    DRA_EMBED_LAST,
+    DRA_EMBED_STATE,
+    DRA_EMBED_FIRST
+} dra_pooling;
 
 /* A token of a prompt (echo) or one that was written, as soon as it is known not to be part of a
  * stop string. */
@@ -82,32 +99,57 @@ typedef enum dra_job_end {
 } dra_job_end;
 
 typedef struct dra_job_result {
-    dra_job_end  end;
-    dra_finish   finish;
-    dra_error    error;
-    int64_t      prompt_tokens, cached_tokens, written_tokens;
-    int64_t      width;  /* of the vector */
-    const float *vector; /* these two are good during the call */
-    const char  *text;   /* what is left of the text */
-    size_t       bytes;
-    double       seconds_waited, seconds_read, seconds_written;
+    dra_job_end     end;
+    dra_finish      finish;
+    dra_error       error;
+    int64_t         prompt_tokens, cached_tokens, written_tokens;
+    int64_t         drafted_tokens, accepted_tokens; /* guessed, and right */
+    int64_t         width;                           /* of the vector */
+    const dra_real *vector;                          /* these two are good during the call */
+    const char     *text;                            /* what is left of the text */
+    size_t          bytes;
+    /* Of a search: its texts, the best first, with room for as many as were asked for; where there
+     * are fewer, the score of the others is -infinity. */
+    int64_t         n_beams;
+    const dra_beam *beams;
+    double          seconds_waited, seconds_read, seconds_written;
 } dra_job_result;
+
+enum { DRA_JOB_MARKS = 4 };
 
 typedef struct dra_job_config {
     dra_job_kind   kind;
     size_t         n; /* the prompt; copied */
     const int32_t *ids;
-    int64_t        tokens; /* to write at most; 0: none; below 0: as many as there is room for */
-    dra_sampler_config sampler;                 /* biases are copied */
-    double presence_penalty, frequency_penalty; /* of what was written, as OpenAI has it */
-    int    n_stop;                              /* stop strings; copied */
+    /* Whose job it is: states that are kept to begin prompts with serve jobs of the same owner
+     * only, and owners take turns to join. 0: nobody's in particular. */
+    uint64_t owner;
+    /* Places in the prompt, in tokens, where others are likely to go another way: its state is kept
+     * there, too, as far as the model lets it be cut. 0: none. */
+    int64_t marks[DRA_JOB_MARKS - 1];
+    int64_t tokens; /* to write at most; 0: none; below 0: as many as there is room for */
+    dra_sampler_config sampler; /* biases are copied */
+    int                n_stop;  /* stop strings; copied */
     const char *const *stop;
     int                n_ends; /* tokens that end a text, besides the tokenizer's own; copied */
     const int32_t     *ends;
     bool               ignore_end;
+    int                n_stop_tokens; /* as of dra_generate_config; copied */
+    const dra_ids     *stop_tokens;
     int64_t            logprobs; /* most likely tokens to tell; below 0: no log-probabilities */
-    /* Tell the prompt's tokens too. With log-probabilities nothing of the prompt is reused. */
+    /* Tell the prompt's tokens too. With log-probabilities nothing of the prompt is reused, and
+     * where nothing is written or saved, its last token is not read. */
     bool echo;
+    /* Of a model whose context is a text (dra_model_context_stack): that text, read before the
+     * prompt; copied. */
+    size_t         n_source;
+    const int32_t *source;
+    /* Of a model with visible prefix: the prompt is its prefix, read in one call. Amateurs that
+     * have prefixes read it so, too. */
+    bool prefix;
+    /* 1 or more: the best texts of a search, see dra_beam_config, each in a slot of its own. Told
+     * at the end, in the result; `token` is called after every step, with id -1. */
+    dra_beam_config beam;
 
     dra_pooling        pooling;
     const dra_grammar *grammar; /* borrowed until the job has ended; NULL: any text */
@@ -115,8 +157,9 @@ typedef struct dra_job_config {
      * `save` is replaced at once when the job is done, and only then. */
     const char *state, *save;
     const char *path;
-    /* token may be NULL. end comes exactly once for every job that was taken. */
-    void (*token)(void *user, const dra_job_token *token);
+    /* token may be NULL; false: the text shall end here, as DRA_FINISH_ASKED. end comes exactly
+     * once for every job that was taken. */
+    bool (*token)(void *user, const dra_job_token *token);
     void (*end)(void *user, const dra_job_result *result);
     void *user;
 } dra_job_config;
@@ -156,12 +199,15 @@ typedef struct dra_engine_stats {
     int64_t waiting, active, states, kept;
     size_t  state_bytes;
     int64_t tokens_read, tokens_reused, tokens_written;
+    int64_t tokens_drafted, tokens_accepted; /* guessed, and right; see dra_draft */
     int64_t done, cancelled, failed;
     int64_t steps, programs;
     double  step_seconds;
 } dra_engine_stats;
 
 DRA_API dra_engine_stats dra_engine_stats_of(dra_engine *e);
+/* Numbers of states that were clamped so far, see dra_reader_clamped(). */
+DRA_API int64_t dra_engine_clamped(const dra_engine *e);
 
 /* What the memory of a running job (while its call-back runs) or of a named state holds: tensor i
  * of the state, its name, heads, and the norm of each head's part, good until the next call. false:

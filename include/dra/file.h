@@ -44,13 +44,13 @@ DRA_API void       dra_file_writer_abort(dra_file_writer *w); /* NULL is allowed
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* As open_memstream(), which may lose a part of the text without a word: where this one gets no
- * memory, ferror() and fclose() say so. *text (to be freed, also then) and *bytes hold what was
- * flushed; rewind() starts over. NULL: no memory. */
+/* Like open_memstream(), which may silently lose a part of the text: here, ferror() and fclose()
+ * report it if there is no memory. *text (to be freed, also then) and *bytes hold what was flushed;
+ * rewind() starts over. NULL: no memory. */
 DRA_API FILE *dra_stream_memory(char **text, size_t *bytes);
 
-/* As fopen() and fdopen() to read, which give up where a signal interrupts them: here, reads are
- * made again. fclose() closes the file. NULL: errno says why, and `fd` is still the caller's. */
+/* Like fopen() and fdopen() for reading, which give up if a signal interrupts them: here, reads are
+ * repeated. fclose() closes the file. NULL: errno says why, and `fd` is still the caller's. */
 DRA_API FILE *dra_stream_open(const char *path);
 DRA_API FILE *dra_stream_from(int fd);
 
@@ -105,8 +105,8 @@ typedef struct dra_tensor_item {
     dra_dtype   dtype;
     dra_shape   shape;
     const void *data; /* dense; may be NULL where the shape has a 0 */
-    /* Or it is made when its turn comes, so that not all are in memory at once: what is given back
-     * must be good until the next is made. NULL: it failed, and err says why. */
+    /* Or data is made on demand, so that not all tensors are in memory at once: the result must be
+     * valid until the next call. NULL: it failed, and err says why. */
     const void *(*make)(void *user, dra_error *err);
     void *user;
 } dra_tensor_item;

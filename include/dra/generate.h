@@ -21,32 +21,53 @@ typedef struct dra_token_bias {
     double  bias; /* added to its logit; -infinity: never */
 } dra_token_bias;
 
-/* What is done to the logits, in this order, as Hugging Face does it. All zero: greedy. */
+/* What is done to the logits. All zero: greedy. The fields are those of dra/sampler.def, and act in
+ * its order, which is Hugging Face's; docs/generate.md says what each of them does. Where the
+ * temperature is 0, the most likely token is picked, of several the one with the least id, and no
+ * filter matters. */
 typedef struct dra_sampler_config {
     /* Added first; of a token that is listed twice the sum. Borrowed as long as the sampler, or the
      * generator that was given this config, may use it. */
     int64_t               n_bias;
     const dra_token_bias *bias;
-    /* Logits of tokens seen before: x / r if x > 0, else x r. 0: none. */
-    double repetition_penalty;
-    /* Logits are divided by it. 0: greedy, the most likely token, of several the one with the least
-     * id; the fields below are ignored. */
-    double temperature;
-    /* Keeps the k most likely tokens, and those as likely as the last of them. 0: all. */
-    int64_t top_k;
-    /* Keeps the least number of most likely tokens that sum up to p or more, equal ones by id. 0 or
-     * 1: all. */
-    double top_p;
-    /* Keeps tokens whose probability is at least top_a times the square of the largest one. 0: all.
-     */
-    double top_a;
-    /* Keeps tokens at least min_p times as likely as the most likely one. 0: all. */
-    double min_p;
+#define DRA_SAMPLER_FIELD(with, kind, type, name, ...) type name;
+    DRA_SAMPLER_OPTIONS(DRA_SAMPLER_FIELD, )
+#undef DRA_SAMPLER_FIELD
     /* Filters see the model's own distribution, the temperature comes after them, as in
      * x-transformers. */
     bool     filter_first;
     uint64_t seed;
 } dra_sampler_config;
+
+typedef enum dra_sampler_kind {
+    DRA_SAMPLER_TEXT,        /* adds to logits by the text      */
+    DRA_SAMPLER_PENALTY,     /* changes logits by what was read */
+    DRA_SAMPLER_TEMPERATURE, /* divides them                    */
+    DRA_SAMPLER_FILTER       /* leaves few tokens to draw from  */
+} dra_sampler_kind;
+
+/* A line of dra/sampler.def, which says what each column is. */
+typedef struct dra_sampler_option {
+    const char      *name, *option, *json, *hugging_face, *help;
+    dra_sampler_kind kind;
+    bool             whole;  /* int64_t, else double */
+    size_t           offset; /* in dra_sampler_config */
+    double           least, most, usual;
+} dra_sampler_option;
+
+DRA_API const dra_sampler_option *dra_sampler_options(size_t *n);
+DRA_API double dra_sampler_get(const dra_sampler_config *c, const dra_sampler_option *o);
+DRA_API void   dra_sampler_set(dra_sampler_config *c, const dra_sampler_option *o, double x);
+/* Whether it does anything: it is neither 0 nor what is usual. */
+DRA_API bool dra_sampler_is_on(const dra_sampler_config *c, const dra_sampler_option *o);
+/* The first option of a kind that is on; NULL: none is. */
+DRA_API const dra_sampler_option *dra_sampler_find(const dra_sampler_config *c,
+                                                   dra_sampler_kind          kind);
+
+/* The usual values, to begin with: (dra_sampler_config){DRA_SAMPLER_USUAL}. */
+#define DRA_SAMPLER_USUAL DRA_SAMPLER_OPTIONS(DRA_SAMPLER_USUAL_OF, )
+#define DRA_SAMPLER_USUAL_OF(with, kind, type, name, option, json, hf, least, most, usual, help)   \
+    .name = usual,
 
 typedef struct dra_sampler dra_sampler; /* opaque */
 
@@ -55,7 +76,8 @@ DRA_API dra_status dra_sampler_create(const dra_sampler_config *config, int64_t 
                                       dra_sampler **out, dra_error *err);
 DRA_API void       dra_sampler_destroy(dra_sampler *s); /* NULL is allowed */
 
-/* The token for place `position` of its sequence. logits (vocab); -infinity: never. seen (vocab):
+/* The token for place `position` of its sequence, by the options that act on a row: what looks at a
+ * text is done by engines and generators. logits (vocab); -infinity: never. seen (vocab):
  * tokens the penalty is for; NULL: none. `stream` is added to the seed, so that sequences with the
  * same start diverge. Returns -1 if a logit is NaN or +infinity, or all are -infinity. */
 DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen,
@@ -112,6 +134,15 @@ typedef struct dra_amateur { /* a model to contrast with; both are borrowed */
     const dra_weights *weights;
 } dra_amateur;
 
+/* Speculation: tokens that may follow are guessed and read all at once, and kept as far as they are
+ * what is picked anyway: on the CPU the text is the one without. */
+typedef struct dra_draft {
+    bool               text;  /* guesses what followed the same tokens earlier in the text */
+    const dra_model   *model; /* or guesses by a smaller model of the same vocabulary; borrowed */
+    const dra_weights *weights;
+    int64_t            most; /* tokens at a time; 0: 15, the most */
+} dra_draft;
+
 typedef struct dra_generator dra_generator; /* opaque */
 
 typedef struct dra_generator_config {
@@ -132,6 +163,7 @@ typedef struct dra_generator_config {
     int                n_amateurs;
     const dra_amateur *amateurs;
     double             alpha, beta; /* above 0 and up to 1; 0 or more. Usual: 0.1 and 0.5 */
+    dra_draft          draft;       /* not with amateurs */
     /* Of a model with visible prefix: what a row reads first is its prefix, read in one call.
      * Amateurs that have prefixes read it so, too. */
     bool prefix;
@@ -178,6 +210,8 @@ DRA_API dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_
 DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
 /* Numbers of states that were clamped so far, see dra_reader_clamped(). */
 DRA_API int64_t dra_generator_clamped(const dra_generator *g);
+/* Tokens that were guessed so far, see dra_draft, and how many of them were right. */
+DRA_API void dra_generator_drafted(const dra_generator *g, int64_t *made, int64_t *right);
 /* Bytes of the live state of all rows. */
 DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
 /* Logits (vocab) of the model for the next token of a row that has read something, not contrasted.
@@ -188,9 +222,10 @@ DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra
 typedef enum dra_finish {
     DRA_FINISH_LENGTH,  /* as many tokens as were asked for           */
     DRA_FINISH_END,     /* the end of text, or of what a grammar has  */
-    DRA_FINISH_STOP,    /* a stop string                              */
+    DRA_FINISH_STOP,    /* a stop string, or stop tokens              */
     DRA_FINISH_CONTEXT, /* the model has no further position          */
-    DRA_FINISH_ASKED    /* the caller did not want more               */
+    DRA_FINISH_ASKED,   /* the caller did not want more               */
+    DRA_FINISH_COUNT
 } dra_finish;
 
 DRA_API const char *dra_finish_name(dra_finish finish); /* "length", "end", ... */
@@ -219,8 +254,12 @@ typedef struct dra_generate_config {
     int                n_ends; /* tokens that end a text as the tokenizer's own does */
     const int32_t     *ends;
     bool               ignore_end; /* all of these are tokens like any other */
-    dra_write_text     write;      /* may be NULL */
-    void              *user;
+    /* Lists of tokens: a text ends, as DRA_FINISH_STOP, by the token that completes one of them,
+     * which is no part of it. Those before it have been written. */
+    int            n_stop_tokens;
+    const dra_ids *stop_tokens;
+    dra_write_text write; /* may be NULL */
+    void          *user;
     /* More than 0: log-probabilities of the tokens that are written, and of that many most likely
      * ones, at most the vocabulary, by the model's own logits: before bias, grammar, penalty,
      * contrast, temperature and filters. Not for beam search. */
@@ -249,6 +288,16 @@ struct dra_generated {
  * asked for something to begin with. */
 DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *config,
                                 dra_generated *out, dra_error *err);
+/* The same step by step, for a caller that has something else to do in between: a token of each row
+ * that writes. `config` is borrowed until the stop, which ends rows that have not finished; these
+ * stay as they were at the start. In between rows that write are not read to, reset or replaced.
+ * out: what each row has written so far, good until the next step; finish DRA_FINISH_COUNT: it goes
+ * on. *more: false where dra_generate() would return. */
+DRA_API dra_status dra_generate_start(dra_generator *g, const dra_generate_config *config,
+                                      dra_error *err);
+DRA_API dra_status dra_generate_step(dra_generator *g, dra_generated *out, bool *more,
+                                     dra_error *err);
+DRA_API void       dra_generate_stop(dra_generator *g);
 
 /* ---- beam search ----------------------------------------------------------------------------- */
 
@@ -274,11 +323,10 @@ typedef struct dra_beam {
 } dra_beam;
 
 /* Continues all rows as dra_generate() does. out: (rows, beams), the best first. Each row has then
- * read its best text. Log-probabilities are those after bias, grammar, repetition penalty and
- * contrast;
- * without noise the sampler's other fields do not matter. `write` gets the texts at the end, those
- * of row r as rows r * beams + k, and in every step no text for r * beams, so that it can say no.
- * Stop strings are refused. */
+ * read its best text. Log-probabilities are those after bias, grammar, all penalties and contrast;
+ * without noise temperature and filters do not matter. `write` gets the texts at the end, those of
+ * row r as rows r * beams + k, and in every step no text for r * beams, so that it can say no. Stop
+ * strings are refused. */
 DRA_API dra_status dra_generate_beam(dra_generator *g, const dra_generate_config *config,
                                      const dra_beam_config *beam, dra_beam *out, dra_error *err);
 

@@ -30,7 +30,7 @@ DRA_API void       dra_graph_destroy(dra_graph *g); /* NULL is allowed */
 /* The first error of a graph; code DRA_OK when there is none. Lives as long as the graph. */
 DRA_API const dra_error *dra_graph_error(const dra_graph *g);
 
-/* What comes in at run time, bound to memory of the device. Names are unique in a graph.
+/* Values that come in at run time, bound to memory of the device. Names are unique in a graph.
  *   input: new with every run      parameter: changes rarely, what depends on parameters alone
  *   state: comes in and goes out,  is computed once per change (see dra_touch)
  *   owned by the caller */
@@ -38,16 +38,17 @@ DRA_API dra_value dra_input(dra_graph *g, const char *name, dra_dtype dtype, dra
 DRA_API dra_value dra_parameter(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
 DRA_API dra_value dra_state(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
 
-/* What goes out, read by name after a run. One value may go out under several names. */
+/* Outputs, read by name after a run. One value may have several names. */
 DRA_API void dra_output(dra_graph *g, const char *name, dra_value v);
 
-/* An output that takes over the buffer of `state` (a state or parameter of the same type): after
- * a run the caller's memory holds the new value. Whoever reads the old value must come before
- * the node that makes the new one; otherwise the graph is refused, naming the reader. */
+/* An output that takes over the buffer of `state` (a state or parameter of the same type): after a
+ * run the caller's memory holds the new value. All nodes that read the old value must come before
+ * the node that computes the new one; otherwise the graph is refused, and the error names the
+ * reader. */
 DRA_API void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state);
 
-/* The value declared (as input, parameter or state) or put out under a name; null: there is none.
- * So that what builds a graph and what differentiates it need not be one. */
+/* The input, parameter, state or output with this name; null: there is none. So the code that
+ * builds a graph and the code that differentiates it can be separate. */
 DRA_API dra_value dra_find_input(const dra_graph *g, const char *name);
 DRA_API dra_value dra_find_output(const dra_graph *g, const char *name);
 
@@ -55,7 +56,7 @@ DRA_API dra_dtype dra_dtype_of(const dra_graph *g, dra_value v);
 DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
 
 /* Names the part of the model being built. The path of scopes keys random numbers, so that they
- * depend on where in the model they are drawn, never on the number of a node. */
+ * depend on the place in the model, never on the number of a node. */
 DRA_API void dra_scope_push(dra_graph *g, const char *name);
 DRA_API void dra_scope_pop(dra_graph *g);
 
@@ -133,8 +134,8 @@ DRA_API size_t dra_graph_dot(const dra_graph *g, char *text, size_t size);
 /* ---- compiling and running ------------------------------------------------------------------- */
 
 /* Plans the outputs of `g` for `device` (borrowed until dra_program_destroy). The graph may be
- * destroyed afterwards. A graph with an error, without outputs, or with an op the device has no
- * kernel for is refused here. */
+ * destroyed afterwards. A graph with an error, without outputs, or with an op without a kernel on
+ * the device is refused here. */
 DRA_API dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out,
                                dra_error *err);
 DRA_API void       dra_program_destroy(dra_program *p); /* NULL is allowed */
@@ -162,7 +163,7 @@ DRA_API void       dra_buffers_destroy(dra_buffers *b); /* NULL is allowed */
  * change. An input that the outputs do not depend on may be bound; it is ignored. Memory that a
  * donated output is written to belongs to one input: the order of a step's writes is not fixed. */
 DRA_API dra_status dra_bind(dra_buffers *b, const char *name, dra_span memory, dra_error *err);
-/* The same by number, for what is bound often; -1: there is no such name. */
+/* The same by number, for frequent bindings; -1: there is no such name. */
 DRA_API int        dra_slot_find(const dra_program *p, const char *name);
 DRA_API dra_status dra_bind_slot(dra_buffers *b, int slot, dra_span memory, dra_error *err);
 
@@ -170,16 +171,16 @@ DRA_API dra_status dra_bind_slot(dra_buffers *b, int slot, dra_span memory, dra_
 DRA_API dra_status dra_put(dra_buffers *b, const char *name, const void *data, size_t bytes,
                            dra_error *err);
 
-/* Says that the caller changed parameter `name` (NULL: all) in place: what was computed from
- * parameters is computed again at the next run. Parameters a program updates itself by donation
- * are touched by dra_run(). */
+/* Notes that the caller changed parameter `name` (NULL: all) in place: the next run computes again
+ * what depends on parameters alone. Parameters a program updates itself by donation are touched by
+ * dra_run(). */
 DRA_API dra_status dra_touch(dra_buffers *b, const char *name, dra_error *err);
 
 /* Computes all outputs. Allocates nothing. After an error outputs and donated states are
  * undefined. */
 DRA_API dra_status dra_run(dra_buffers *b, dra_error *err);
-/* The same in two: start hands the work to the device; finish waits for it and says whether an
- * index or the like was wrong. Between them other programs may be started. */
+/* The same in two: start hands the work to the device; finish waits for it and reports faults, such
+ * as a wrong index. Between them other programs may be started. */
 DRA_API dra_status dra_run_start(dra_buffers *b, dra_error *err);
 DRA_API dra_status dra_run_finish(dra_buffers *b, dra_error *err);
 
@@ -192,7 +193,7 @@ DRA_API dra_status dra_get(const dra_buffers *b, const char *name, void *data, s
 DRA_API dra_status dra_result_type(const dra_program *p, const char *name, dra_dtype *dtype,
                                    dra_shape *shape, dra_error *err);
 
-/* How often the part that depends on parameters alone was computed. */
+/* How many times the prepare block, which depends on parameters alone, has run. */
 DRA_API int64_t dra_prepare_runs(const dra_buffers *b);
 
 typedef struct dra_profile_row {

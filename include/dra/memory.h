@@ -17,11 +17,12 @@ typedef enum dra_switch { DRA_DEFAULT, DRA_ON, DRA_OFF } dra_switch;
 
 /* ---- decay: gamma = sigmoid(beta), always in (0, 1) ------------------------------------------ */
 
-typedef enum dra_gamma_per { DRA_PER_HEAD, DRA_PER_CHANNEL } dra_gamma_per;
+typedef enum dra_gamma_per { DRA_PER_HEAD, DRA_PER_CHANNEL, DRA_PER_COUNT } dra_gamma_per;
 typedef enum dra_gamma_start {
     DRA_GAMMA_HALFLIFE, /* half-lives 2^lo .. 2^hi, spaced evenly in log2 over heads and units */
     DRA_GAMMA_EFOLD,    /* the same for the time 1 / ln(1/gamma)                               */
-    DRA_GAMMA_CONST     /* `value` for all                                                     */
+    DRA_GAMMA_CONST,    /* `value` for all                                                     */
+    DRA_GAMMA_COUNT
 } dra_gamma_start;
 
 typedef struct dra_gamma_config {
@@ -39,46 +40,110 @@ typedef struct dra_gamma_config {
 /* ---- one memory with its retrieval ----------------------------------------------------------- */
 
 typedef struct dra_memory dra_memory;
+typedef struct dra_part   dra_part; /* opaque: a struct of options, and what describes it */
 
 typedef enum dra_phi_kind {
     DRA_PHI_ELU1, /* elu(x) + 1                                        */
     DRA_PHI_RELU,
     DRA_PHI_EXP,
     DRA_PHI_FAVOR, /* random features whose products stand for e^(q.k) */
-    DRA_PHI_IDENTITY
+    DRA_PHI_IDENTITY,
+    DRA_PHI_COUNT
 } dra_phi_kind;
-typedef enum dra_decay_kind { DRA_DECAY_NONE, DRA_DECAY_FIXED, DRA_DECAY_DATA } dra_decay_kind;
+typedef enum dra_decay_kind {
+    DRA_DECAY_NONE,
+    DRA_DECAY_FIXED,
+    DRA_DECAY_DATA,
+    DRA_DECAY_COUNT
+} dra_decay_kind;
 /* ln(lambda) of what is learned, z: a parameter, or W x and a bias. */
 typedef enum dra_decay_form {
     DRA_FORM_SIGMOID, /* ln sigmoid(z), by data over 16: slow at first */
     DRA_FORM_EXP,     /* -e^z, as RWKV 4 to 6 have it                  */
-    DRA_FORM_BOUNDED  /* -e^(-1/2) sigmoid(z), as RWKV-7: lambda > 0.545 */
+    DRA_FORM_BOUNDED, /* -e^(-1/2) sigmoid(z), as RWKV-7: lambda > 0.545 */
+    DRA_FORM_COUNT
 } dra_decay_form;
 /* What a token reads of itself: (q.(u k)) v, u for each head or each channel of a key. */
-typedef enum dra_bonus_kind { DRA_BONUS_NONE, DRA_BONUS_HEAD, DRA_BONUS_CHANNEL } dra_bonus_kind;
+typedef enum dra_bonus_kind {
+    DRA_BONUS_NONE,
+    DRA_BONUS_HEAD,
+    DRA_BONUS_CHANNEL,
+    DRA_BONUS_COUNT
+} dra_bonus_kind;
 typedef enum dra_transition_kind {
     DRA_TRANSITION_STRENGTH, /* S lambda (I - b k k^T): the delta rule                     */
-    DRA_TRANSITION_DIAGONAL  /* diag(lambda) - (a kk) kk^T: what is recalled by kk, its own key, is
+    DRA_TRANSITION_DIAGONAL, /* diag(lambda) - (a kk) kk^T: what is recalled by kk, its own key, is
                                 taken off at a rate a of each channel (RWKV-7)             */
+    DRA_TRANSITION_COUNT
 } dra_transition_kind;
 typedef enum dra_gate_kind {
     DRA_GATE_DEFAULT, /* fixed for one slot, routed for several            */
     DRA_GATE_FIXED,
     DRA_GATE_ROUTED, /* slots compete for each write                       */
-    DRA_GATE_GATED
+    DRA_GATE_GATED,
+    DRA_GATE_COUNT
 } dra_gate_kind;
-typedef enum dra_candidate_kind { DRA_CANDIDATE_TOKEN, DRA_CANDIDATE_GRU } dra_candidate_kind;
-typedef enum dra_slots_kind { DRA_SLOTS_OWN, DRA_SLOTS_ALL } dra_slots_kind;
+typedef enum dra_candidate_kind {
+    DRA_CANDIDATE_TOKEN,
+    DRA_CANDIDATE_GRU,
+    DRA_CANDIDATE_COUNT
+} dra_candidate_kind;
+typedef enum dra_slots_kind { DRA_SLOTS_OWN, DRA_SLOTS_ALL, DRA_SLOTS_COUNT } dra_slots_kind;
 typedef enum dra_recurrent_kind {
     DRA_RECURRENT_PLAIN,    /* W_h as it is                                                 */
     DRA_RECURRENT_SPECTRAL, /* W_h / max(1, its largest singular value)                     */
-    DRA_RECURRENT_WEIGHT    /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+    DRA_RECURRENT_WEIGHT,   /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+    DRA_RECURRENT_COUNT
 } dra_recurrent_kind;
 
 typedef enum dra_item_norm {
     DRA_ITEM_RMS,  /* x / sqrt(mean x^2 + 1e-6) gain                      */
     DRA_ITEM_LAYER /* (x - mean) / sqrt(variance + 1e-5) gain + bias      */
 } dra_item_norm;
+
+/* Options that only some memories have, see dra_memory.parts; others refuse them. */
+typedef struct dra_ema_options {
+    int64_t timescales; /* M of them; 0: 1 */
+} dra_ema_options;
+
+typedef struct dra_ssm_options {
+    int64_t modes; /* N of each channel; 0: 4 */
+} dra_ssm_options;
+
+typedef struct dra_cell_options { /* of gru, lstm, and slots with candidate gru */
+    bool               per_head;  /* a cell for each head */
+    dra_recurrent_kind recurrent; /* what is done to their matrices W_h */
+} dra_cell_options;
+
+typedef struct dra_slots_options {
+    int64_t            count; /* S for each head; 0: 1. JSON: "slots" */
+    dra_gate_kind      gate;
+    dra_candidate_kind candidate;
+    double             tau; /* of routed gates; 0: 4 */
+    bool               tau_learned, slot_decay;
+} dra_slots_options;
+
+typedef struct dra_moment_options {
+    dra_phi_kind phi;
+    int64_t      features;  /* of favor; 0: 2 D */
+    dra_switch   normalise; /* default: on but for identity */
+} dra_moment_options;
+
+typedef struct dra_lambda_options { /* of moment and delta: what their matrix keeps */
+    dra_decay_kind decay;
+    dra_decay_form decay_form;
+    int64_t        decay_rank; /* by data: z = b + W_2 tanh(W_1 x) through this many; 0: W x */
+    dra_bonus_kind bonus;      /* moment: a token is read before it is written, and with u as it
+                                  is; delta: per channel, added after the head norm */
+    bool           bonus_exp;  /* moment: u is e^ of what is learned */
+} dra_lambda_options;
+
+typedef struct dra_delta_options {
+    dra_transition_kind transition;
+    int64_t             rate_rank; /* diagonal: a = sigmoid(b + W_2 W_1 x); 0: W x */
+} dra_delta_options;
+
+enum { DRA_OPTIONS_BYTES = 128 }; /* the most that options of a program's own memory have */
 
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
@@ -96,39 +161,51 @@ typedef struct dra_memory_config {
     bool              steps;     /* run the step over time, not the fused form: the oracle  */
     bool              norm;      /* items and slots normalised as they are read, with gains */
 
-    int64_t            timescales; /* ema: M of them; 0: 1             */
-    int64_t            modes;      /* ssm: N of them; 0: 4             */
-    bool               per_head;   /* gru, lstm: a cell for each head  */
-    dra_recurrent_kind recurrent;  /* the same: their matrices W_h     */
-    dra_phi_kind       phi;        /* moment                           */
-    int64_t            features;   /* of favor; 0: 2 D                 */
-    dra_switch         normalise;  /* moment; default: on but for identity */
-    dra_decay_kind     decay;      /* moment, delta                    */
-    int64_t            slots;      /* S for each head; 0: 1            */
-    dra_gate_kind      gate;
-    dra_candidate_kind candidate;
-    double             tau; /* of routed gates; 0: 4            */
-    bool               tau_learned, slot_decay;
+    dra_ema_options    ema;
+    dra_ssm_options    ssm;
+    dra_cell_options   cell;
+    dra_moment_options moment;
+    dra_lambda_options lambda;
+    dra_delta_options  delta;
+    dra_slots_options  slots;
     bool               pi; /* slots, of any memory read slot by slot, are read through learned maps
                               pi_k (D, D), pi_v (E, E), which start as the identity           */
 
     /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which
      * start as the identity. Not with dim, which brings its own. */
     bool          maps;
-    dra_item_norm norm_kind; /* of norm */
+    dra_item_norm norm_kind;     /* of norm */
+    double        head_norm_eps; /* 0: 1e-5 */
 
-    /* ---- moment and delta, as RWKV 5 to 7 have them */
-    dra_decay_form decay_form;
-    int64_t        decay_rank; /* data decay: z = b + W_2 tanh(W_1 x) through this many; 0: W x */
-    dra_bonus_kind bonus;      /* moment: a token is read before it is written, and with u as it
-                                       is; delta: per channel, added after the head norm         */
-    bool           bonus_exp;  /* moment: u is e^ of what is learned */
-    dra_transition_kind transition; /* delta                              */
-    int64_t             rate_rank;  /* diagonal: a = sigmoid(b + W_2 W_1 x); 0: W x               */
-    double              head_norm_eps; /* 0: 1e-5 */
+    uint64_t options[DRA_OPTIONS_BYTES / 8]; /* of `own`, see dra_memory_set_options() */
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */
+
+/* Of softmax reads over items, retrieval time or window; others refuse them. */
+typedef struct dra_attention_options {
+    int64_t mem_kv;          /* learned keys and values that every query sees besides */
+    bool    mem_whole;       /* unit: their keys are normalised as a whole, not in groups */
+    int64_t topk;            /* of the scores only those >= the k-th largest count; 0: all */
+    bool    topk_straight;   /* gradient as if all counted */
+    bool    hard;            /* only the largest counts; gradient of the softmax */
+    bool    talk_before;     /* heads mix their scores */
+    bool    talk_after;      /* heads mix their weights */
+    bool    residual_scores; /* adds the scores of the attention sublayer before */
+    double  softcap;         /* scores s become cap tanh(s / cap); 0: no cap */
+    bool    softcap_late;    /* softcap acts after biases by distance and earlier scores */
+    bool    sink; /* a learned logit for each head joins the softmax, its weight is lost */
+    /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
+     * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
+    bool forget;
+} dra_attention_options;
+
+/* Multi-latent attention, of memory append: keys and values are made of c = W_c x, of width kv,
+ * which the state keeps instead; keys of the last `rope` heads are made of x and alone may rotate.
+ * Queries are made of W_cq x of width q. 0: none of it. JSON: "latent_kv", ... */
+typedef struct dra_latent_options {
+    int64_t kv, q, rope;
+} dra_latent_options;
 
 /* Which share the token before has in what q, k, v, decays, rates and gates see of x. */
 typedef enum dra_shift_kind {
@@ -136,7 +213,8 @@ typedef enum dra_shift_kind {
     DRA_SHIFT_HALF, /* half of the channels are its                                            */
     DRA_SHIFT_MIX,  /* q, k, v, gates silu and rank: mu x + (1 - mu) before; all else sees x    */
     DRA_SHIFT_LERP, /* each: x + mu (before - x)                                               */
-    DRA_SHIFT_DATA  /* each: the same with mu + B tanh(A (x + mu_x (before - x))), of shift_rank */
+    DRA_SHIFT_DATA, /* each: the same with mu + B tanh(A (x + mu_x (before - x))), of shift_rank */
+    DRA_SHIFT_COUNT
 } dra_shift_kind;
 
 typedef enum dra_blend_kind {
@@ -144,38 +222,53 @@ typedef enum dra_blend_kind {
     DRA_BLEND_NUMBER,  /* a is `blend_value`                       */
     DRA_BLEND_INPUT,   /* a is the input "blend", a real scalar    */
     DRA_BLEND_LEARNED, /* a is learned, one for each head           */
+    DRA_BLEND_COUNT
 } dra_blend_kind;
 
 /* How q, k and v are normalised, each head's channels by themselves. */
 typedef enum dra_qkv_norm {
     DRA_QKV_RMS,
     DRA_QKV_LAYER,
-    DRA_QKV_UNIT /* to length 1: scores are cosines */
+    DRA_QKV_UNIT, /* to length 1: scores are cosines */
+    DRA_QKV_NORM_COUNT
 } dra_qkv_norm;
 typedef enum dra_qkv_gain {
     DRA_QKV_SHARED, /* (D): all heads have the same gains */
     DRA_QKV_HEADS,  /* (H, D)                             */
-    DRA_QKV_NONE
+    DRA_QKV_NONE,
+    DRA_QKV_GAIN_COUNT
 } dra_qkv_gain;
 typedef enum dra_value_gate {
     DRA_GATE_NONE,
     DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
     DRA_GATE_PLAIN,  /* without b: half open at first                   */
     DRA_GATE_SILU,   /* heads * silu(W x)                               */
-    DRA_GATE_RANK    /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
+    DRA_GATE_RANK,   /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
+    DRA_VALUE_GATE_COUNT
 } dra_value_gate;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
 typedef enum dra_value_residual {
     DRA_VALUES_OWN,     /* nothing: it has its own                                */
     DRA_VALUES_HALF,    /* a is 1/2                                               */
     DRA_VALUES_LEARNED, /* a = sigmoid(W_mix x + b_mix), one for each head       */
-    DRA_VALUES_CHANNEL  /* 1 - a = sigmoid(b + W_2 W_1 x), of value_rank, for each channel; x as
+    DRA_VALUES_CHANNEL, /* 1 - a = sigmoid(b + W_2 W_1 x), of value_rank, for each channel; x as
                            values see it. The first mixer has no such parameters (RWKV-7) */
+    DRA_VALUES_COUNT
 } dra_value_residual;
 typedef enum dra_init_kind {
-    DRA_INIT_NORMAL, /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
-    DRA_INIT_UNIFORM /* matrices and biases uniform within 1 / sqrt(inputs), as PyTorch */
+    DRA_INIT_NORMAL,  /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
+    DRA_INIT_UNIFORM, /* matrices and biases uniform within 1 / sqrt(inputs), as PyTorch */
+    DRA_INIT_COUNT
 } dra_init_kind;
+
+/* Which of the four projections have biases. */
+typedef enum dra_mixer_bias {
+    DRA_BIAS_MODEL, /* all, or none: as `bias` says */
+    DRA_BIAS_ALL,
+    DRA_BIAS_NO,
+    DRA_BIAS_QKV, /* those of queries, keys and values, not that of the output */
+    DRA_BIAS_COUNT
+} dra_mixer_bias;
 
 typedef struct dra_mixer_config {
     int64_t           dim, heads;         /* C, H                                  */
@@ -203,50 +296,39 @@ typedef struct dra_mixer_config {
     bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
     bool     gives_memory;      /* the result has h, the memory's values of all heads     */
 
-    /* ---- options of softmax reads over items, and of what is made of them */
-    int64_t        kv_heads;      /* K heads of keys and values, a divisor of H; 0: H */
-    dra_head_map   kv_order;      /* query head h reads head h / (H/K) of them, or h mod K */
-    dra_qkv_norm   qkv_norm;      /* how qk_norm and v_norm do it */
-    dra_qkv_gain   qkv_gain;      /* of q and k */
-    double         qk_gain_start; /* 0: 1 */
-    int64_t        qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
-    int64_t        mem_kv;        /* learned keys and values that every query sees besides */
-    bool           mem_whole;     /* unit: their keys are normalised as a whole, not in groups */
-    int64_t        topk;          /* of the scores only those >= the k-th largest count; 0: all */
-    bool           topk_straight; /* gradient as if all counted */
-    bool           hard;          /* only the largest counts; gradient of the softmax */
-    bool           talk_before, talk_after; /* heads mix their scores, their weights */
-    bool           residual_scores;         /* adds the scores of the attention sublayer before */
-    double         softcap;                 /* scores s become cap tanh(s / cap); 0: no cap */
-    bool           head_scale;              /* a factor for each head's output */
-    dra_value_gate gate_values;             /* heads are multiplied by a gate made of x */
-    bool           out_glu;      /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
-    bool           whole;        /* a query sees later tokens too: for encoders */
-    bool           prefix;       /* it does so within the prefix of a sequence  */
-    int64_t        rotary_width; /* channels that are rotated; 0: all */
-    int64_t        rotary_heads; /* only the last ones are rotated; 0: all */
-    double         rotary_base;  /* 0: 10000 */
-    double         xpos_base;    /* > 0: xPos, its scale base */
-    dra_init_kind  init;
-    bool           context;     /* keys and values are those of the context, not of tokens: memory
+    dra_attention_options attention;
+    dra_latent_options    latent;
+
+    /* ---- heads, what is made of them, and what they see */
+    int64_t           kv_heads;      /* K heads of keys and values, a divisor of H; 0: H */
+    dra_head_map      kv_order;      /* query head h reads head h / (H/K) of them, or h mod K */
+    dra_qkv_norm      qkv_norm;      /* how qk_norm and v_norm do it */
+    dra_qkv_gain      qkv_gain;      /* of q and k */
+    double            qk_gain_start; /* 0: 1 */
+    int64_t           qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
+    bool              head_scale;    /* a factor for each head's output */
+    dra_value_gate    gate_values;   /* heads are multiplied by a gate made of x */
+    bool              out_glu;       /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
+    bool              whole;         /* a query sees later tokens too: for encoders */
+    bool              prefix;        /* it does so within the prefix of a sequence  */
+    int64_t           rotary_heads;  /* only the last ones are rotated; 0: all */
+    dra_rotary_config turn;          /* how; what reads items chooses xpos_center and xpos_invert */
+    dra_init_kind     init;
+    bool              context; /* keys and values are those of the context, not of tokens: memory
                                    append, retrieval time; what a query sees has no positions     */
-    int64_t        context_dim; /* its width; 0: dim */
+    int64_t           context_dim; /* its width; 0: dim */
     /* Transformer-XL: segments of this many tokens, each of which sees this many rows of memory: of
      * what the sublayer was fed before. Memory append, retrieval time; 0: none. */
     int64_t            xl_segment, xl_memory;
-    bool               softcap_late; /* softcap acts after biases by distance and earlier scores */
     dra_value_residual value_residual; /* the first mixer that has it hands its values on */
-    /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
-     * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
-    bool forget;
-    bool zero_out; /* W_o and its bias start as 0 */
-    /* Multi-latent attention: keys and values are made of c = W_c x of width latent_kv, which the
-     * state keeps instead; keys of the last latent_rope heads are made of x and alone may rotate.
-     * Queries are made of W_cq x of width latent_q. 0: none of it. */
-    int64_t latent_kv, latent_q, latent_rope;
-    bool    sink; /* a learned logit for each head joins the softmax, its weight is lost */
+    bool               zero_out;       /* W_o and its bias start as 0 */
 
     int64_t shift_rank, gate_rank, value_rank; /* of low-rank maps; value_rank 0: one matrix */
+
+    dra_mixer_bias biases;
+    bool           qk_whole;       /* qk_norm is over the channels of all heads at once */
+    bool           qk_gain_offset; /* gains of q and k are stored as gain - 1 */
+    double         qkv_eps;        /* of qkv_norm rms and layer; 0: 1e-6 and 1e-5 */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -349,8 +431,9 @@ typedef struct dra_memory_sizes {
     bool                     context;     /* items are those of the context */
     int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
-    bool                     levels; /* items have levels (mixer option forget) */
-    int64_t latent, rope; /* latent_kv and latent_rope of the mixer: what items are instead */
+    bool                     levels;  /* items have levels (mixer option forget) */
+    const void              *options; /* of a program's own memory: its struct */
+    int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };
@@ -384,6 +467,26 @@ typedef struct dra_memory_result {
     dra_value *trail;   /* if given: where a chunk puts its states of each token, (B, T, ...) */
 } dra_memory_result;
 
+/* One option of a program's own memory: a member of its struct of options, and a key of mixers in
+ * JSON and --set. 0 is the default of every option. */
+typedef enum dra_option_kind {
+    DRA_OPTION_INT,    /* int64_t                            */
+    DRA_OPTION_REAL,   /* double                             */
+    DRA_OPTION_BOOL,   /* bool                               */
+    DRA_OPTION_CHOICE, /* int: the number of one of `choices` */
+    DRA_OPTION_COUNT
+} dra_option_kind;
+
+typedef struct dra_memory_option {
+    const char        *name; /* that no key of mixers has */
+    dra_option_kind    kind;
+    size_t             offset;   /* in the struct */
+    double             min, max; /* of numbers, both included */
+    const char *const *choices;  /* NULL at the end */
+    const char        *unset; /* what a number that is not given is, such as "4": 0 cannot be asked
+                                    for then. NULL: 0 */
+} dra_memory_option;
+
 /* The step defines a memory: the new state and the items from the old state and one token. Where
  * there is no chunk function, the library scans the step over time and does pads and resets. */
 struct dra_memory {
@@ -398,7 +501,8 @@ struct dra_memory {
      * values (B, T, ...) it made, DRA_CODES at most. May be NULL. */
     int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                 const dra_seen *seen, dra_value *code);
-    uint32_t options; /* bits of the options it takes and of what its chunk does, see below */
+    uint32_t               chunks; /* bits of what its chunk function does, see below */
+    const dra_part *const *parts;  /* options that it has, NULL at the end; NULL: none */
     /* Whether the chunk function serves this configuration; NULL: always. */
     bool (*fuses)(const dra_memory_sizes *s);
     /* The weight of each write, (B, T, H, S) or for all tokens (H, S). NULL: it has no slots. */
@@ -407,28 +511,30 @@ struct dra_memory {
     /* What is added to what was read, after the head norm: (B, T, H, E). c: of a chunk. May be
      * NULL, and give none. */
     dra_value (*late)(dra_graph *g, const dra_memory_call *c);
+    /* Options of a program's own memory, which its functions find in dra_memory_sizes.options: a
+     * struct of this many bytes, DRA_OPTIONS_BYTES at most, and its members; the last is {0}. */
+    size_t                   options_size;
+    const dra_memory_option *options;
 };
 
-/* Options of dra_memory_config that only some memories have; others refuse them. */
+/* What chunk functions do; without it the steps run where it is asked for. */
 enum {
-    DRA_OPTION_TIMESCALES = 1,
-    DRA_OPTION_MODES = 2,
-    DRA_OPTION_CELLS = 4, /* per_head */
-    DRA_OPTION_PHI = 8,   /* phi, features, normalise */
-    DRA_OPTION_DECAY = 16,
-    DRA_OPTION_SLOTS = 32, /* slots, gate, candidate, tau, slot_decay */
-    /* and of chunk functions; without them the steps run where it is asked for */
-    DRA_CHUNK_SKIPS = 64,  /* skipped tokens leave the state and see it */
-    DRA_CHUNK_TRAIL = 128, /* fills the trail                           */
-    /* and options again */
-    DRA_OPTION_BONUS = 256,
-    DRA_OPTION_TRANSITION = 512, /* transition, rate_rank */
+    DRA_CHUNK_SKIPS = 1, /* skipped tokens leave the state and see it */
+    DRA_CHUNK_TRAIL = 2, /* fills the trail                           */
     /* Chunks are blocks of 64 tokens from the start of a call, see dra_model_cut(). */
-    DRA_CHUNK_BLOCKS = 1024
+    DRA_CHUNK_BLOCKS = 4
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */
 DRA_API const dra_memory *dra_memory_find(const char *name);
+enum { DRA_MEMORIES_MOST = 32 };
+/* The memories of shared objects, which stay loaded: see DRA_MEMORY_PLUGIN() in dra/abi.h. `own`
+ * gets them, NULL after the last, as dra_model_config_parse_own() wants them. */
+DRA_API dra_status dra_memories_load(size_t n, const char *const *path,
+                                     const dra_memory *own[DRA_MEMORIES_MOST + 1], dra_error *err);
+/* Copies a struct of options to a config whose `own` is set; more than DRA_OPTIONS_BYTES are left
+ * out, and refused when a mixer is made. */
+DRA_API void dra_memory_set_options(dra_memory_config *c, const void *options);
 
 /* For steps whose items or y are made of the new state: `old` where the token is not to be written.
  * (Items that are states, and steps that read before they write, need nothing.) */

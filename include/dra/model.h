@@ -19,42 +19,61 @@ DRA_BEGIN_C
 
 /* ---- config: zero is the default of every field ---------------------------------------------- */
 
-typedef enum dra_positions_kind { DRA_POSITIONS_NONE, DRA_POSITIONS_LEARNED } dra_positions_kind;
+typedef enum dra_positions_kind {
+    DRA_POSITIONS_NONE,
+    DRA_POSITIONS_LEARNED,
+    DRA_POSITIONS_COUNT
+} dra_positions_kind;
 typedef enum dra_rotate_kind {
     DRA_ROTATE_NONE,
     DRA_ROTATE_ROTARY,
-    DRA_ROTATE_XPOS
+    DRA_ROTATE_XPOS,
+    DRA_ROTATE_COUNT
 } dra_rotate_kind;
 typedef enum dra_distance_kind {
     DRA_DISTANCE_NONE,
     DRA_DISTANCE_T5,      /* a learned number for each bucket of distances     */
     DRA_DISTANCE_DYNAMIC, /* a small network of the distance                   */
-    DRA_DISTANCE_ALIBI    /* - slope |distance|, a fixed slope for each head   */
+    DRA_DISTANCE_ALIBI,   /* - slope |distance|, a fixed slope for each head   */
+    DRA_DISTANCE_COUNT
 } dra_distance_kind;
 typedef enum dra_visible_kind {
     DRA_VISIBLE_CAUSAL,        /* a token sees itself and those before: a decoder    */
     DRA_VISIBLE_BIDIRECTIONAL, /* it sees the whole text: an encoder, without a state */
-    DRA_VISIBLE_PREFIX /* causal, but tokens of a prefix see all of it, see DRA_MARK_PREFIX */
+    DRA_VISIBLE_PREFIX, /* causal, but tokens of a prefix see all of it, see DRA_MARK_PREFIX */
+    DRA_VISIBLE_COUNT
 } dra_visible_kind;
 typedef enum dra_embed_norm_kind {
-    DRA_EMBED_NORM_SAME, /* as all norms                                  */
-    DRA_EMBED_NORM_LAYER /* a layer norm with gains, without bias         */
+    DRA_EMBED_NORM_SAME,  /* as all norms                                  */
+    DRA_EMBED_NORM_LAYER, /* a layer norm with gains, without bias         */
+    DRA_EMBED_NORM_COUNT
 } dra_embed_norm_kind;
+
+/* Options of each way in which a distance counts. */
+typedef struct dra_t5_options {
+    int64_t buckets, max_distance; /* 0: 32, 128 */
+    double  scale;                 /* times this; 0: 1. JSON: "distance_scale" */
+} dra_t5_options;
+
+typedef struct dra_dynamic_options {
+    int64_t layers; /* hidden ones; 0: 2           */
+    bool    log;    /* it sees sign(n) ln(|n| + 1) */
+} dra_dynamic_options;
+
+typedef struct dra_alibi_options {
+    int64_t slopes; /* only the first heads have one; 0: all */
+} dra_alibi_options;
 
 /* Positions of the attention sublayers of a stack, besides learned ones. */
 typedef struct dra_position_config {
-    dra_rotate_kind   rotate;                /* queries and keys */
-    int64_t           width;                 /* channels of a head that are rotated; 0: all   */
-    int64_t           heads;                 /* only the last ones are rotated; 0: all        */
-    double            base;                  /* 0: 10000                                      */
-    double            xpos_base;             /* of xpos; 0: 512                            */
-    dra_distance_kind distance;              /* what a distance adds to scores             */
-    int64_t           buckets, max_distance; /* t5; 0: 32, 128                 */
-    double            distance_scale;        /* t5: times this; 0: 1           */
-    int64_t           layers;                /* dynamic: hidden layers; 0: 2                  */
-    bool              log;                   /* dynamic: of sign(n) ln(|n| + 1)               */
-    int64_t           slopes;                /* alibi: only the first heads have one; 0: all   */
-    double            scale;                 /* of learned positions; 0: 1                     */
+    dra_rotate_kind     rotate;   /* queries and keys */
+    int64_t             heads;    /* only the last ones are rotated; 0: all        */
+    dra_rotary_config   turn;     /* how; xpos_base of xpos, 0: 512; as in a dra_mixer_config */
+    dra_distance_kind   distance; /* what a distance adds to scores */
+    dra_t5_options      t5;
+    dra_dynamic_options dynamic;
+    dra_alibi_options   alibi;
+    double              scale; /* of learned positions; 0: 1 */
 } dra_position_config;
 
 enum {
@@ -68,8 +87,9 @@ enum {
 typedef enum dra_source_kind {
     DRA_SOURCE_TOKENS,  /* input "ids": rows of a table                                        */
     DRA_SOURCE_VECTORS, /* input "x" (B, T, source.dim), through a learned map                 */
-    DRA_SOURCE_IMAGE    /* input "img" (B, channels, size, size), cut into patches row by row: each
+    DRA_SOURCE_IMAGE,   /* input "img" (B, channels, size, size), cut into patches row by row: each
                            (row, column, channel), normed, mapped and normed again. An encoder. */
+    DRA_SOURCE_COUNT
 } dra_source_kind;
 
 typedef struct dra_source_config {
@@ -88,14 +108,16 @@ typedef enum dra_head_kind {
     DRA_HEAD_TOKENS,  /* "logits" (B, T, V)                                     */
     DRA_HEAD_CLASSES, /* "logits" (B, dim) of one vector for the text, see pool */
     DRA_HEAD_VECTORS, /* "out" (B, T, dim)                                      */
-    DRA_HEAD_NONE     /* "hidden" (B, T, C) is all there is                     */
+    DRA_HEAD_NONE,    /* "hidden" (B, T, C) is all there is                     */
+    DRA_HEAD_COUNT
 } dra_head_kind;
 
 /* Pooling over the tokens of a text that are not padding. */
 typedef enum dra_pool_kind {
     DRA_POOL_MEAN, /* the mean of all                                                       */
     DRA_POOL_CLS,  /* what a learned vector before the first becomes; of encoders, as BERT has it */
-    DRA_POOL_LAST  /* the last                                                              */
+    DRA_POOL_LAST, /* the last                                                              */
+    DRA_POOL_COUNT
 } dra_pool_kind;
 
 typedef struct dra_head_config {
@@ -108,17 +130,12 @@ typedef struct dra_head_config {
 } dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
+#define DRA_FORMAT_ROW(kind, table, name) DRA_FORMAT_##kind,
 typedef enum dra_format_kind {
-    DRA_FORMAT_DRA,
-    DRA_FORMAT_GPT2,
-    DRA_FORMAT_RWKV,
-    DRA_FORMAT_XT,    /* x-transformers, see docs/x-transformers.md */
-    DRA_FORMAT_RWKV5, /* folders of Rwkv5ForCausalLM                                   */
-    DRA_FORMAT_RWKV6, /* of Rwkv6ForCausalLM                                           */
-    DRA_FORMAT_RWKV7, /* of flash-linear-attention's RWKV7ForCausalLM                  */
-    DRA_FORMAT_FLA6,  /* of its RWKV6ForCausalLM                                       */
-    DRA_FORMAT_GGUF   /* one file, no folder                                           */
+#include "dra/formats.def"
+    DRA_FORMAT_COUNT
 } dra_format_kind;
+#undef DRA_FORMAT_ROW
 
 /* What only folders of x-transformers say; it changes nothing in the model. */
 typedef enum dra_xt_release {
@@ -232,10 +249,19 @@ typedef struct dra_model_config {
     double
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
     dra_condition_config condition;
+
+    int     n_pattern; /* 0: attention sublayer l has mixer l mod `mixers`, else which it has */
+    int64_t pattern[DRA_SUBLAYERS_MOST];
+    double  embed_scale; /* what is embedded is multiplied by it; 0: 1 */
+    double  logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
 } dra_model_config;
 
 /* 4 to 7: layers and feed-forwards are those of this version of RWKV; 0: of none. */
 DRA_API int dra_model_config_rwkv(const dra_model_config *c);
+
+/* The format of Hugging Face's that has words for it, which the format it has goes before; of
+ * RWKV that of its version. DRA_FORMAT_DRA: there is none. */
+DRA_API dra_format_kind dra_model_config_class(const dra_model_config *c);
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
  * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`
@@ -251,6 +277,9 @@ DRA_API dra_status dra_model_config_parse_own(const char *place, const char *tex
 /* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
 DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
                                         const char *value, dra_error *err);
+/* The same with memories of the program's own, as of dra_model_config_parse_own(). */
+DRA_API dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *const *own,
+                                            const char *name, const char *value, dra_error *err);
 /* Makes a model possible again after the `n` keys of `set` have given a mixer another memory: what
  * mixers say besides and it does not have is dropped, as little as will do, but none of these keys.
  * `dropped` gets the names, with commas between them, as far as they fit; "": none, either because
@@ -306,6 +335,11 @@ DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
  * multiples of this many tokens from its beginning. 1: any cut; 0: none, they are equal within
  * rounding. */
 DRA_API int64_t dra_model_cut(const dra_model *m);
+/* Tokens that a text may have, INT32_MAX where nothing limits them, and whether it may have n more
+ * after the first `before`. */
+DRA_API int64_t    dra_model_positions(const dra_model *m);
+DRA_API dra_status dra_model_check_positions(const dra_model *m, int64_t before, int64_t n,
+                                             dra_error *err);
 
 /* ---- what it reads and what it is made of ---------------------------------------------------- */
 
@@ -373,6 +407,7 @@ typedef struct dra_model_result {
     dra_value hidden;             /* (B, T, C), ready for the head */
     dra_value head;               /* (V, C), or that of the head it has; none: it is not mapped */
     dra_value head_bias;          /* (V), or none */
+    double    logit_scale;        /* of the config */
     dra_value numbers;            /* (B, T), with head.numbers */
     dra_value pooled;             /* (B, C): what stands for a text, with head classes */
     dra_value dual;               /* ResiDual's second stream, before the norm; else none */

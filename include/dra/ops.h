@@ -7,6 +7,7 @@
 #define DRA_OPS_H
 
 #include "dra/graph.h"
+#include "dra/sampler.def"
 DRA_BEGIN_C
 
 /* ---- the table of ops ------------------------------------------------------------------------ */
@@ -66,6 +67,7 @@ DRA_API dra_value dra_erf(dra_graph *g, dra_value x);
 DRA_API dra_value dra_sigmoid(dra_graph *g, dra_value x);
 DRA_API dra_value dra_log_sigmoid(dra_graph *g, dra_value x); /* -softplus(-x) */
 DRA_API dra_value dra_softplus(dra_graph *g, dra_value x);    /* ln(1 + e^x), never overflows */
+DRA_API dra_value dra_softsign(dra_graph *g, dra_value x);    /* x / (1 + |x|) */
 DRA_API dra_value dra_relu(dra_graph *g, dra_value x);        /* slope 0 at 0 */
 DRA_API dra_value dra_relu2(dra_graph *g, dra_value x);       /* max(x, 0)^2 */
 DRA_API dra_value dra_gelu(dra_graph *g, dra_value x);        /* x/2 (1 + erf(x/sqrt 2)) */
@@ -101,12 +103,12 @@ DRA_API dra_value dra_or(dra_graph *g, dra_value a, dra_value b);  /* bool */
 DRA_API dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b);
 /* min(max(x, lo), hi); no gradient where x is outside. NaN stays NaN. */
 DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
-/* x, but 0 where it is not finite and at most `limit` in size; what was changed passes no gradient.
- * *count: how many were changed, an i32 scalar. For states, which are then safe to carry on. */
+/* x, but 0 where it is not finite and at most `limit` in size; changed elements pass no gradient.
+ * *count: how many were changed, an i32 scalar. For states, which are then safe to carry. */
 DRA_API dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count);
-/* The same of n > 0 values at once, which become the bounded ones; returns their common count. */
+/* The same for n > 0 values at once, in place; returns the common count of changes. */
 DRA_API dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit);
-/* s x + t, with numbers. */
+/* s x + t with constant s and t. */
 DRA_API dra_value dra_affine(dra_graph *g, dra_value x, double s, double t);
 
 /* ---- reductions ------------------------------------------------------------------------------ */
@@ -138,7 +140,7 @@ DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* Both factors are real, or stored in bf16 or f16 at half the bytes and widened while they are
- * read. dra_set_precision() says what a product computes in. */
+ * read. dra_set_precision() sets the precision of products. */
 
 /* a (..., M, K)  b (..., K, N)  ->  (..., M, N); leading axes broadcast. For transposes pass
  * dra_transpose() of a or b: it costs nothing. */
@@ -170,8 +172,8 @@ DRA_API dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids);
 DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
 /* y = x with rows replaced: x (B, cap, ...), rows (B, T, ...), at i32 (B, T): y[b, at[b,t]] =
  * rows[b,t]; entries with at < 0 write nothing (padding), at >= cap is an error of the run. Within
- * one b no two entries may name one row. All dtypes. This is how a state grows: donate y to x's
- * state and it is written in place. */
+ * one b no two entries may name one row. All dtypes. States grow by this: donate y to x's state,
+ * and it is written in place. */
 DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
 /* y[b, t] = x[b, at[b, t]], zeros where at < 0: x (B, cap, ...), at i32 (B, T) -> (B, T, ...). All
  * dtypes. Within one b no two entries may name one row, if a gradient is wanted. */
@@ -236,6 +238,15 @@ DRA_API dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_ran
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
+/* How the frequencies f_c of a longer text follow from those of a shorter one, `original` long. */
+typedef enum dra_rotary_scaling {
+    DRA_SCALING_NONE,
+    DRA_SCALING_LLAMA3, /* slow ones, of fewer than `low` turns, are divided by factor; fast ones,
+                           of more than `high`, stay; between them a mixture */
+    DRA_SCALING_YARN, /* the same by number of the pair, between those of `low` and `high` turns */
+    DRA_SCALING_COUNT
+} dra_rotary_scaling;
+
 typedef struct dra_rotary_config {
     double  base;     /* 0: 10000 */
     int64_t width;    /* channels that are rotated; 0: all; an odd one rotates one more */
@@ -245,9 +256,18 @@ typedef struct dra_rotary_config {
                          position at which that is beyond e^80 is an error of the run */
     double xpos_center;
     bool   xpos_invert; /* keys: the reciprocal factor */
+
+    dra_rotary_scaling scaling;
+    double             factor;    /* of scaling; 0: 1 */
+    double             low, high; /* turns over the original length; 0: 1, and 4, of yarn 32 */
+    int64_t            original;  /* length in tokens */
+    bool               exact;     /* yarn: the pairs of low and high are not rounded outwards */
+    double             gain;      /* what is rotated is multiplied by it; 0: 1 */
+    int64_t            limit; /* a position from here on is an error of the run; 0: there is none */
 } dra_rotary_config;
 
-/* Rotates pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch, c < ceil(width/2).
+/* Rotates pair c of x[b, h, t] by pos[b, t] f_c, f_c = base^(-2c/width) / stretch where it is not
+ * scaled, c < ceil(width/2).
  * x (B, H, T, D)   pos i32 (B, T)   zeta_c = (2c + 0.4 width) / (1.4 width) */
 DRA_API dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos,
                              const dra_rotary_config *config); /* config may be NULL */
@@ -258,8 +278,9 @@ typedef struct dra_cross_entropy_config {
     int32_t ignore; /* targets equal to it do not count; only with use_ignore */
     bool    use_ignore;
     double  smoothing; /* target = (1-s) one-hot + s / V */
-    double  l2wrap; /* the gradient is that of loss + l2wrap / 2 max(logits)^2, which keeps logits
-                          small; the loss itself does not show it, and has no second derivative */
+    double  l2wrap; /* RWKV's L2Wrap: the gradient is that of loss + l2wrap / 2 max(logits)^2, which
+                     * keeps logits small; the value of the loss does not include it and has no
+                     * second derivative */
 } dra_cross_entropy_config;
 
 /* -log softmax(logits)[target] of each row, 0 for ignored ones: logits (..., V), target i32 (...).
@@ -282,13 +303,13 @@ typedef enum dra_attend_path {
     DRA_ATTEND_TILED,
     DRA_ATTEND_FEW
 } dra_attend_path;
-typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD } dra_head_map;
+typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD, DRA_HEADS_COUNT } dra_head_map;
 
 enum { DRA_ATTEND_PAGE = 64 }; /* keys */
 
 typedef struct dra_attend_config {
-    /* What a query sees. Intervals are values: causal, windows, ragged, packed, prefixes and cache
-     * lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
+    /* The keys that a query sees. Intervals are values: causal, windows, ragged, packed, prefixes
+     * and cache lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
     dra_value lo, hi; /* i32 (B, T); none: 0 and J */
     dra_value mask;   /* bool, broadcastable to (B, H, T, J); true = sees */
     int64_t   always; /* keys 0 .. always-1 are seen by every query, whatever lo, hi and mask say,
@@ -322,8 +343,8 @@ typedef struct dra_attend_config {
      * DRA_ATTEND_PAGE). A page of which something is seen lies within N. Tiled path only, without a
      * gradient. */
     dra_value pages;
-    dra_value sink;    /* real (H): a logit that joins the softmax of every query of its head; its
-                             weight multiplies nothing. lse is without it */
+    dra_value sink;    /* real (H): attention sinks, a learned logit in the denominator of each
+                        * head's softmax; lse is without it */
     double    dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 
@@ -332,19 +353,20 @@ typedef struct dra_attend_config {
     bool            hard;          /* one-hot of the largest; gradient of the softmax */
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
-    dra_value      *lse;    /* where to put ln of the sum of their e^ (B, H, T), 0 where nothing is
-                               seen: what merges two reads into one softmax; plain has none */
-    /* Where to put what multiplies v, (B, H, T, J): after topk, hard and mix_after, as if nothing
-     * were dropped out; 0 where nothing is seen. Plain path only. */
+    dra_value      *lse;    /* where to put their logsumexp (B, H, T), 0 where nothing is seen,
+                             * by which two reads can be merged into one softmax; not on the
+                             * plain path */
+    /* Where to put the attention weights (B, H, T, J): after topk, hard and mix_after, but without
+     * dropout; 0 where nothing is seen. Plain path only. */
     dra_value *weights;
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
- * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
+ * A query that sees nothing gives 0. The plain path stores the scores, the tiled path does not;
  * AUTO takes the tiled one unless topk, hard, scores, weights, previous, mix_before or mix_after
- * ask for the other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of
- * the options it has heads, scale and lse. */
+ * need the other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the
+ * options it has heads, scale and lse. */
 DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                              const dra_attend_config *config); /* config may be NULL */
 
@@ -366,6 +388,15 @@ DRA_API void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t
  * sequence in parts, each from the last state of the one before, gives the same bits. */
 DRA_API dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                           dra_value mark, dra_value *last);
+
+/* A causal convolution of each channel on its own: y_t = bias + sum_j w_j x_(t - W + 1 + j) over
+ * the last W inputs of a sequence, W from 1 to 8, zeros before its first one.
+ *   x (B, T, N)   w (N, W), the last tap that of the token itself   bias (N) or none
+ *   start (B, W - 1, N) or none: the inputs before, oldest first
+ * Returns y (B, T, N), 0 at a pad. *last (B, W - 1, N): the last inputs; last may be NULL. A
+ * sequence in parts, each from the last inputs of the one before, gives the same bits. */
+DRA_API dra_value dra_conv(dra_graph *g, dra_value x, dra_value w, dra_value bias, dra_value start,
+                           dra_value mark, dra_value *last);
 
 /* Sums of all tokens so far, in two parts whose sum they are, so that differences of sums are exact
  * over long stretches: the second is what the first rounds off.
@@ -451,7 +482,7 @@ typedef struct dra_moment_config {
     dra_value mark;       /* or none */
     bool      normalise;  /* without it there is no z */
     double    eps, least; /* 0 or more */
-    bool      jumps;      /* e^l may be tiny and what is left of S still count, see running_top */
+    bool      jumps;      /* e^l may be tiny and the rest of S still matter, see running_top */
     dra_value u;          /* (H, F): bonus; or none */
 } dra_moment_config;
 
@@ -460,7 +491,7 @@ typedef struct dra_moment_config {
 DRA_API dra_value dra_moment(dra_graph *g, const dra_moment_config *config, dra_value *S_last,
                              dra_value *z_last);
 
-/* Writes only what the key does not recall yet, the delta rule:
+/* The delta rule writes only what the key does not recall yet:
  *   S' = e^(l_t) S_{t-1},  S_t = S' + k_t (b_t (v_t - S'^T k_t))^T,  y_t = S_t^T q_t
  * bounded for |k| = 1 and 0 < b < 1. A decay by channel multiplies the rows of S. With `recall` a
  * and `replace` c what is recalled and where it goes are free, and there is no b: a transition that
@@ -521,15 +552,18 @@ DRA_API dra_value dra_slots(dra_graph *g, const dra_slots_config *config, dra_va
 
 enum {
     DRA_SAMPLE_FILTER_FIRST = 1, /* filters see p of temperature 1 */
-    DRA_SAMPLE_NOTHING = 2       /* no token is wanted: it is -1   */
+    DRA_SAMPLE_NOTHING = 2       /* no token is needed: the result is -1 */
 };
 
-/* How the next token of a row is chosen; the fields are those of dra_sampler_config. */
+/* How the next token of a row is chosen: the options of dra/sampler.def that act on a row. */
 typedef struct dra_sample_row {
-    double   repetition_penalty, temperature, top_p, top_a, min_p;
+#define DRA_SAMPLE_FIELD(with, kind, type, name, ...) type name;
+    DRA_SAMPLER_ROW_OPTIONS(DRA_SAMPLE_FIELD, )
+#undef DRA_SAMPLE_FIELD
     uint64_t seed;
-    int64_t  position; /* of the token in its sequence: with the seed it decides about the draw */
-    int32_t  top_k, options;
+    int64_t  position; /* of the token in its sequence; it and the seed determine the random
+                        * number */
+    int64_t  options;
 } dra_sample_row;
 
 enum { DRA_SAMPLE_WORDS = sizeof(dra_sample_row) / sizeof(int32_t) };
@@ -542,11 +576,15 @@ typedef struct dra_sample_config { /* each may be null */
 
 /* A token for each row: logits real (B, V), rows i32 (B, DRA_SAMPLE_WORDS): the bytes of a
  * dra_sample_row each -> i32 (B), -1 where a logit is NaN or +infinity or all are -infinity. Equal
- * logits give equal tokens on every device. *logprob, if not NULL: real (B), the log-probability of
- * the token by the logits as they are; NaN where there is none. config NULL: no options. No
- * gradient. */
+ * logits give equal tokens on every device. config NULL: no options. No gradient. */
 DRA_API dra_value dra_sample_ids(dra_graph *g, dra_value logits, dra_value rows,
-                                 const dra_sample_config *config, dra_value *logprob);
+                                 const dra_sample_config *config);
+/* Log-probabilities: logits real (B, V), ids i32 (B) -> real (B, 1 + most): that of ids[b], then
+ * those of the `most` likeliest tokens, the largest first, equal ones by id. *top, if not NULL: i32
+ * (B, 1 + most), whose they are. Tokens outside the vocabulary have NaN, as have all of a row in
+ * which a logit is NaN or +infinity or all are -infinity; its likeliest are -1. No gradient. */
+DRA_API dra_value dra_token_logprobs(dra_graph *g, dra_value logits, dra_value ids, int64_t most,
+                                     dra_value *top);
 
 /* ---- optimizer ------------------------------------------------------------------------------- */
 
@@ -555,9 +593,9 @@ DRA_API dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x);
 /* min(1, limit / (norm + 1e-6)), the factor that clips gradients. No gradient. */
 DRA_API dra_value dra_clip_factor(dra_graph *g, dra_value norm, double limit);
 
-/* What gradients are multiplied by before a step: min(1, clip / (norm + 1e-6)), 1 where clip is 0;
- * NaN where norm or one of the losses is not finite or the i32 scalar `fault` is not 0, so that
- * dra_adamw() changes nothing. No gradient. */
+/* The factor of gradients before a step: min(1, clip / (norm + 1e-6)), 1 where clip is 0; NaN where
+ * norm or one of the losses is not finite or the i32 scalar `fault` is not 0, so that dra_adamw()
+ * changes nothing. No gradient. */
 DRA_API dra_value dra_step_factor(dra_graph *g, dra_value norm, dra_value losses, dra_value fault,
                                   double clip);
 

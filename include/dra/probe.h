@@ -1,12 +1,12 @@
-/* dra/probe.h - probes: small tasks with a right answer, each asking one thing of a memory.
+/* dra/probe.h - probes: small tasks with a right answer, each testing one ability of a memory.
  *
- * Flow:    a dra_probe says which task, how long and how hard. Row `number` of its train or test
- *          split follows from the seed and that number alone. dra_probe_run trains a model on one
- *          split and scores it on the other.
- * Rows:    `length` tokens and their targets, -1 where nothing is asked. What is to be remembered
- *          comes first, then filler, then the question.
- * Splits:  a row belongs to the split that its own content names (one in eight to test; filler does
- *          not count as content). So no example is in both, whatever the seeds.
+ * Flow:    a dra_probe says which task, its length and its difficulty. Row `number` of its train
+ *          or test split follows from the seed and that number alone. dra_probe_run trains a model
+ *          on one split and scores it on the other.
+ * Rows:    `length` tokens and their targets, -1 where nothing is asked. First come the facts to
+ *          remember, then filler, then the question.
+ * Splits:  a row's split is a hash of its own content without filler (one in eight is a test row).
+ *          So no example is in both, whatever the seeds.
  * Threads: everything here may be called at the same time with other memory. */
 #ifndef DRA_PROBE_H
 #define DRA_PROBE_H
@@ -35,11 +35,12 @@ typedef struct dra_probe {
     uint64_t    seed;
 } dra_probe;
 
-/* Fills in defaults and refuses what cannot be, by name; also options the task does not have. */
+/* Fills in defaults and refuses impossible settings by name, also options that the task does not
+ * have. */
 DRA_API dra_status dra_probe_complete(dra_probe *p, dra_error *err);
 
-/* Of a complete probe: ids and targets (length). Fails where nearly no example is of that split,
- * because there are too few. */
+/* For a complete probe: ids and targets (length). Fails if hardly any example belongs to that
+ * split, because there are too few. */
 DRA_API dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
                                  int32_t *targets, dra_error *err);
 
@@ -47,21 +48,24 @@ typedef struct dra_probe_score {
     int64_t answers, right;
 } dra_probe_score;
 
-/* Adds what `found` (B, length) has right of targets (B, length). */
+/* Adds the score of `found` (B, length) against targets (B, length). */
 DRA_API void dra_probe_score_add(const dra_probe *p, int64_t B, const int32_t *targets,
                                  const int32_t *found, dra_probe_score *score);
 
+/* For a complete probe: the share of right answers by guessing among the possible tokens. */
+DRA_API double dra_probe_chance(const dra_probe *p);
+
 /* ---- training and testing -------------------------------------------------------------------- */
 
-/* All is borrowed. Of `train` count: steps, batch, chunk, eval_every (0: a tenth of the steps),
- * what decides the learning rate, the optimizer, smoothing, aux_loss, clamp_states, recompute,
- * precision, blend_* and seed. */
+/* All is borrowed. These fields of `train` count: steps, batch, chunk, eval_every (0: a tenth of
+ * the steps), those of the learning rate and the optimizer, smoothing, aux_loss, clamp_states,
+ * recompute, precision, blend_* and seed. */
 typedef struct dra_probe_config {
     const dra_probe        *probe;
     const dra_train_config *train;
     dra_device             *device;
     const dra_model        *model;
-    dra_weights            *weights; /* to start from; holds what was learned afterwards */
+    dra_weights            *weights; /* initial weights; the trained ones afterwards */
     int64_t                 tests;   /* rows of the test split that are scored; 0: 256  */
     double                  until;   /* ends once this share of answers is right; 0: never */
 } dra_probe_config;

@@ -1,24 +1,25 @@
 /* dra/sequence.h - reading sequences with a state that the caller owns.
  *
- * Flow:    a module (a mixer, later a block or a model) says which parameters and which state it
- *          has and how its graph is built. A dra_states holds the state of B sequences. A
- *          dra_reader runs the module over the next T tokens of those sequences, in chunks of any
- *          length: reading whole, in chunks or token by token gives the same (docs/memories.md says
- *          where to the bit and where to rounding), as long as numbers are finite.
- * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
- *          (what a residual adds stays), and resets, before which a sequence starts over. Pads
- *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
- * Whole:   an encoder reads every call as a complete text: its tokens see those after them too, and
- *          no state joins one call to the next. See dra_module.
- * Prefix:  the first tokens of a sequence may see each other, before or after, and later ones are
- *          read as ever. A call has all of a prefix or none of it. See dra_module.
- * Context: tokens may see a second text besides their own, which is read as a whole, once, and then
- *          is part of the state: the source of a translation. See dra_module.
- * Pieces:  a sequence may be read in segments of fixed length, each of which sees a memory of those
- *          before it (Transformer-XL). See dra_module.
- * Start:   a sequence may begin with learned vectors, which its layers see as tokens and the caller
- *          does not see at all. See dra_module.
- * Threads: one thread at a time uses a reader or a dra_states. */
+ * Flow:     a module (a mixer or a model) declares its parameters, its state and how its graph is
+ *           built. A dra_states holds the state of B sequences. A dra_reader runs the module over
+ *           the next T tokens of those sequences, in chunks of any length: reading whole, in chunks
+ *           or token by token gives the same (docs/memories.md says where to the bit and where to
+ *           rounding), as long as numbers are finite.
+ * Marks:    every call may mark its tokens: pads, which change no state and at which the output of
+ *           a mixer is 0 (a residual stream keeps its value), and resets, before which a sequence
+ *           starts over. Pads may be anywhere. A skipped token reads the state but does not write
+ *           it: state dropout.
+ * Whole:    an encoder reads every call as a complete text: its tokens see those after them too,
+ *           and no state joins one call to the next. See dra_module.
+ * Prefix:   the first tokens of a sequence may see each other, before or after, and later ones are
+ *           read as ever. A call has all of a prefix or none of it. See dra_module.
+ * Context:  tokens may see a second text besides their own, which is read as a whole, once, and
+ *           then is part of the state: the source of a translation. See dra_module.
+ * Segments: a sequence may be read in parts of fixed length, each of which sees a memory of those
+ *           before it (Transformer-XL). See dra_module.
+ * Start:    a sequence may begin with learned vectors, which its layers see as tokens and the
+ *           caller does not see at all. See dra_module.
+ * Threads:  one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
 
@@ -37,10 +38,43 @@ typedef enum dra_fill {
     DRA_FILL_FAVOR /* (..., F, D): orthogonal blocks of D rows, each as long as a normal vector */
 } dra_fill;
 
+/* The kind of a parameter for optimizers, which have a learning rate and a weight decay for each
+ * group (dra_group_config). X(NAME, "its name in options and files") */
+#define DRA_PARAM_EACH(X)                                                                          \
+    X(MATRIX, "matrix")         /* products of layers */                                           \
+    X(LOW_RANK, "low_rank")     /* the two factors of one */                                       \
+    X(MAP, "map")               /* from heads, items or slots into another space */                \
+    X(HEAD, "head")             /* of a model, where it is not the embedding */                    \
+    X(EMBEDDING, "embedding")   /* of tokens */                                                    \
+    X(POSITION, "position")     /* tables and maps of positions and distances */                   \
+    X(INPUT, "input")           /* maps of inputs to the width of layers */                        \
+    X(CONDITION, "condition")   /* maps of the condition of norms and branches */                  \
+    X(VECTOR, "vector")         /* learned tokens, keys, values and streams */                     \
+    X(NORM, "norm")             /* gains and biases of norms */                                    \
+    X(BIAS, "bias")             /* of products */                                                  \
+    X(DECAY, "decay")           /* logits of decays */                                             \
+    X(TIME_DECAY, "time_decay") /* decays as RWKV has them */                                      \
+    X(TIME_FIRST, "time_first") /* RWKV's weight of the token itself, as a logarithm */            \
+    X(BONUS, "bonus")           /* that weight */                                                  \
+    X(SHIFT, "shift")           /* shares of the token before */                                   \
+    X(SHIFT_RANK, "shift_rank") /* factors of low rank that make such shares */                    \
+    X(OTHER, "other")           /* gains, scales, temperatures */
+
+#define DRA_PARAM_NUMBER(k, name) DRA_PARAM_##k,
+typedef enum dra_param_group {
+    DRA_PARAM_AUTO, /* by its shape: MATRIX with two axes or more, else OTHER */
+    DRA_PARAM_EACH(DRA_PARAM_NUMBER) DRA_PARAM_GROUPS
+} dra_param_group;
+#undef DRA_PARAM_NUMBER
+
+/* NULL: no such group, or AUTO. */
+DRA_API const char *dra_param_group_name(dra_param_group group);
+
 typedef struct dra_spec {
     const char   *name;
     dra_shape     shape; /* of a parameter; of one sequence's state, without B; of one item */
-    dra_fill      fill;  /* how a parameter starts; a state starts and restarts as `number` */
+    dra_fill      fill;  /* how a parameter is initialised; a state starts and restarts as
+                          * `number` */
     double        number;
     const double *values;
     bool          frozen;    /* a parameter that is not trained                                  */
@@ -49,10 +83,12 @@ typedef struct dra_spec {
     bool          context;   /* a state that holds one item for each token of the context        */
     bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
-    bool          maximum;   /* a state that is a running maximum, by which others are measured  */
-    bool          product;   /* a parameter read by products and lookups alone: in any layout    */
-    bool          table;     /* a state of rows that are written one by one: the clamp leaves it  */
+    bool          maximum;   /* a state that is a running maximum, relative to which others are
+                              * stored */
+    bool          product;   /* a parameter that only products and lookups read: in any layout */
+    bool          table;     /* a state of rows that are written one by one: never clamped */
     bool          detached;  /* a state through which no gradient comes from later calls         */
+    dra_param_group group;   /* of a parameter; in a list it is never AUTO                       */
 } dra_spec;
 
 /* How the numbers of a parameter are stored. Products read every layout as it is. */
@@ -72,9 +108,9 @@ DRA_API dra_status      dra_specs_error(const dra_specs *s, dra_error *err);
 DRA_API int             dra_specs_count(const dra_specs *s);
 DRA_API const dra_spec *dra_specs_at(const dra_specs *s, int i);
 DRA_API int             dra_specs_find(const dra_specs *s, const char *name); /* -1: none */
-/* A number that two lists share only if all their names, shapes and kinds are equal. */
+/* A fingerprint: equal only for lists with equal names, shapes and kinds. */
 DRA_API uint64_t dra_specs_fingerprint(const dra_specs *s);
-/* The first values of parameter i, drawn from `seed` and its name. */
+/* The initial values of parameter i, which follow from `seed` and its name. */
 DRA_API void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to);
 
 /* ---- tokens: what a call knows about them, as values of its graph ---------------------------- */
@@ -94,37 +130,37 @@ typedef struct dra_token_items {
     dra_value pages, own;
 } dra_token_items;
 
-/* What becomes of the tables of a row before a call, see dra_tokens_turn(). */
-typedef enum dra_turn {
-    DRA_TURN_NONE,  /* its segment continues            */
-    DRA_TURN_CLEAR, /* its sequence starts            */
-    DRA_TURN_SHIFT  /* a segment starts, after another  */
-} dra_turn;
+/* What happens to the tables of a row before a call, see dra_tokens_apply_event(). */
+typedef enum dra_segment_event {
+    DRA_SEGMENT_CONTINUES, /* its segment continues */
+    DRA_SEGMENT_CLEARS,    /* its sequence starts */
+    DRA_SEGMENT_SHIFTS     /* a segment starts, after another */
+} dra_segment_event;
 
 /* Of a module that reads in segments, see dra_module. A table has `memory` rows for what a segment
  * sees of earlier ones, the latest last, then a row for each token of the segment. When fresh there
  * is no memory: rows are those of the call. */
 typedef struct dra_token_segments {
     int64_t         length, memory; /* 0: the module does not read in segments */
-    int             turns;          /* the greatest of all rows              */
+    int             max_event;      /* the greatest event of all rows */
     int64_t         seen;           /* rows of memory, the last, that a segment which starts sees */
-    dra_value       turn;           /* i32 (B, 1): dra_turn of each          */
-    dra_token_items rows;           /* base: the position of row 0           */
+    dra_value       event;          /* i32 (B, 1): dra_segment_event of each */
+    dra_token_items rows;           /* base: the position of row 0 */
 } dra_token_segments;
 
 typedef struct dra_tokens {
-    int64_t   B, T;   /* as layers see them: with start vectors, and pads that fill rows up */
+    int64_t   B, T;   /* as layers see them: with start vectors and padding */
     bool      fresh;  /* every sequence starts here; there is no state to come in */
     dra_value mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
-    dra_value writes; /* the same as memories take it: skipped tokens are pads   */
+    dra_value writes; /* the same for memories: skipped tokens are pads */
     dra_value skip;   /* bool (B, T): skipped tokens; none: there are none        */
     dra_value pos;    /* i32 (B, T): tokens since the last reset, start vectors counted */
     dra_value prev;   /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
     dra_value last;   /* i32 (B, 1): the same for the token after these */
     /* Start vectors, see dra_module. In a call where no sequence starts, T is `given`. */
     int64_t   start, given; /* how many vectors; how many tokens the caller passes */
-    dra_value take;  /* i32 (B, T): row of (start vectors, then the given tokens), -1: a pad that
-                        fills up; none: T is `given` */
+    dra_value take;  /* i32 (B, T): row of (start vectors, then the given tokens), -1: padding;
+                      * none: T is `given` */
     dra_value give;  /* i32 (B, given): which of T tokens it is; none: T is `given` */
     dra_value place; /* i32 (B, given): pos without start vectors, for learned positions */
     /* Of a whole module, see dra_module; else false and none. Key j is token j of this call. */
@@ -138,6 +174,9 @@ typedef struct dra_tokens {
     int64_t            context;   /* rows that hold them; 0: there is no context */
     dra_value          context_n; /* i32 (B, 1) */
     dra_token_segments segments;
+    /* Memories whose bits differ between chunks and single tokens read token by token, so that the
+     * call has the bits of T calls of one token. */
+    bool by_token;
 } dra_tokens;
 
 /* x (B, T, ...) one token later: x_{t-1}, at first `before` (B, ...), none: 0; over resets 0.
@@ -147,23 +186,23 @@ DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_v
 /* A table (B, memory + segment, ...) as this call finds it: zeros where a sequence starts; where a
  * segment starts, its last rows of memory are `memory` (B, at most memory, ...), the others zeros.
  * memory: read only where there is one to see. */
-DRA_API dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table,
-                                  dra_value memory);
+DRA_API dra_value dra_tokens_apply_event(dra_graph *g, const dra_tokens *tokens, dra_value table,
+                                         dra_value memory);
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
 /* The given tokens x (B, given, C) with the rows of `start` (M, C) inserted where sequences start:
  * (B, T, C). The gradient of `start` sums over all of them. It may be bf16 or f16. */
 DRA_API dra_value dra_tokens_insert_prefix(dra_graph *g, const dra_tokens *tokens, dra_value start,
                                            dra_value x);
-/* The given tokens of what layers make, y (B, T, ...): (B, given, ...). */
+/* The given tokens of an output of layers, y (B, T, ...): (B, given, ...). */
 DRA_API dra_value dra_tokens_drop_prefix(dra_graph *g, const dra_tokens *tokens, dra_value y);
-/* y (B, T, ...) with 0 at pads, or another number. */
+/* y (B, T, ...) with 0, or another number, at pads. */
 DRA_API dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y);
 DRA_API dra_value dra_tokens_fill_pads(dra_graph *g, const dra_tokens *tokens, dra_value y,
                                        double number);
 
 /* State dropout: sets DRA_MARK_SKIP with probability p in mark (B, T), but not on pads. Row b is
- * number row + b of the data and starts at position pos[b] (NULL: 0): what is drawn depends on
+ * number row + b of the data and starts at position pos[b] (NULL: 0): random numbers depend on
  * seed, step, row and position alone, not on how a sequence is cut. */
 DRA_API void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed,
                             int64_t step, int64_t row, const int64_t *pos);
@@ -183,8 +222,9 @@ typedef struct dra_module_call {
     /* (B, ...) each, items and those of a context (B, rows, ...); null values when fresh, and of a
      * context that this call reads. */
     const dra_value *state;
-    bool             learning; /* built for its gradient: what only reading does is left out */
-    dra_value        random;   /* i32 (4), the key of what is dropped out; none: nothing is */
+    bool             learning; /* built for its gradient, without the parts that only inference
+                                * needs */
+    dra_value        random;   /* i32 (4), the key of dropout; none: no dropout */
     /* i32 (B): where the tokens of this call start, for random numbers, among those that layers
      * see, and among the given ones. */
     dra_value at, given_at;
@@ -196,10 +236,10 @@ typedef struct dra_module_call {
     dra_value context_take;
 } dra_module_call;
 
-/* Items of the context in order, of what its call makes of its tokens, x (B, S, ...). */
+/* The items of the context in order, taken from an output x (B, S, ...) of its call. */
 DRA_API dra_value dra_context_take(dra_graph *g, const dra_module_call *call, dra_value x);
 /* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its
- * scope. What is dropped follows from key, name, row and place, not from how a row is cut. */
+ * scope. Dropped elements follow from key, name, row and position, not from how a row is cut. */
 DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name,
                                      double p, dra_value x);
 /* The same for x (B, given, ...). */
@@ -229,8 +269,8 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * or not. To layers they are tokens, which have positions and write items and states, also where
  * the token after them is skipped. The module inserts them by dra_tokens_insert_prefix and drops
  * them by dra_tokens_drop_prefix, so that its inputs and outputs are those of the given tokens.
- * Rows in which fewer sequences start are filled up with pads at the end. A call with n starts in a
- * row may take a program for the next power of two.
+ * Rows in which fewer sequences start are padded at the end. A call with n starts in a row may use
+ * a program for the next power of two.
  *
  * A module that reads in segments sees tokens p L .. p L + L - 1 of a sequence as segment p. What
  * later segments see of it may come from any layer, so no call of its graph crosses the border of a
@@ -251,7 +291,7 @@ typedef struct dra_module {
     bool    context;
     int64_t context_start;   /* `start` of that text */
     int64_t segment, memory; /* L, and how many rows of memory a segment sees; 0: no segments */
-    /* Which tokens the output "logits" (B, n, ...) is of: those whose numbers are in the input
+    /* The tokens that the output "logits" (B, n, ...) has: those whose numbers are in the input
      * "picks", i32 (B, picks), else the last `keep` of the call; 0: all. Read of segments alone. */
     int64_t keep, picks;
     bool    prefix; /* it has prefixes */
@@ -264,23 +304,24 @@ typedef struct dra_context_shape {
 
 typedef struct dra_module_shape {
     int64_t        B, T;
-    bool           marked; /* tokens carry marks: given ones, or pads that fill rows up */
+    bool           marked; /* tokens carry marks: given ones, or padding */
     bool           fresh;
     const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
     bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool           clamp; /* states are clamped as they come in and go out, see below */
     const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
     double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
-    /* The call reads B rows of a pool of so many; 0: all of its own. `rows` are then those of all
-     * sequences, and spans, one for each state, those that one of these B may have. */
+    /* The call reads B rows of a pool that has this many; 0: not a pool. `rows` are then those of
+     * all sequences, and spans, one for each state, those that one of these B may have. */
     int64_t                  pool;
     const int64_t           *spans;
     bool                     holes;   /* of a whole module: some keys between others are not seen */
     int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
     const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
-    /* Of a module that reads in segments: the greatest of all rows. DRA_TURN_SHIFT + n: rows whose
-     * segment starts have read L 2^n tokens at most, or see all rows of memory. */
-    int turns;
+    /* Of a module that reads in segments: the greatest event of all rows. DRA_SEGMENT_SHIFTS + n:
+     * rows whose segment starts have read L 2^n tokens at most, or see all rows of memory. */
+    int  max_event;
+    bool by_token; /* see dra_tokens */
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0
@@ -306,10 +347,10 @@ DRA_API dra_status dra_states_create(dra_device *device, const dra_specs *specs,
                                      dra_states **out, dra_error *err);
 /* A pool: a state whose rows come and go. Items of each row have memory of their own, which grows
  * with that row alone, and rows that were copied from each other share it until one of them is read
- * on. To be read by dra_reader_read_rows(). Not for modules with a context. */
+ * on. To be read by dra_reader_read_rows(). Contexts have room for the longest of all rows. */
 DRA_API dra_status dra_states_create_pool(dra_device *device, const dra_specs *specs, int64_t B,
                                           dra_states **out, dra_error *err);
-/* More rows of a pool, in their initial state; those that are there stay as they are. */
+/* Adds rows to a pool, in their initial state; existing rows stay as they are. */
 DRA_API dra_status dra_states_grow(dra_states *s, int64_t B, dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
 DRA_API int64_t    dra_states_batch(const dra_states *s);
@@ -318,7 +359,7 @@ DRA_API int64_t dra_states_tokens(const dra_states *s, int64_t row);
 DRA_API int64_t dra_states_items(const dra_states *s, int64_t row);
 /* Items of the context of a row; -1: it has none. */
 DRA_API int64_t dra_states_context(const dra_states *s, int64_t row);
-/* Bytes of what is live, of one row and of all, and of all memory held. */
+/* Bytes that are live, in one row and in all, and bytes of all memory held. */
 DRA_API size_t dra_states_row_bytes(const dra_states *s, int64_t row);
 DRA_API size_t dra_states_bytes(const dra_states *s);
 DRA_API size_t dra_states_held(const dra_states *s);
@@ -339,10 +380,13 @@ DRA_API dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_
                                    size_t count, dra_error *err);
 DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from,
                                     size_t count, dra_error *err);
+/* These numbers in place, to be read and changed as long as the states live. NULL: they are
+ * items, whose memory moves as they grow, or memory that the host does not see. */
+DRA_API dra_real *dra_states_at(dra_states *s, int i, int64_t row);
 /* How many of them: of the spec's shape times its live items. */
 DRA_API size_t dra_states_size(const dra_states *s, int i, int64_t row);
-/* Says that a row has read `tokens` tokens and written `items` items, zeros for now. Where tokens
- * is more than 0 it has read its start vectors. Its context stays. */
+/* Sets a row as if it had read `tokens` tokens and written `items` items, which are zeros for now.
+ * Where tokens is more than 0 it has read its start vectors. Its context stays. */
 DRA_API dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
                                     dra_error *err);
 
@@ -355,12 +399,12 @@ typedef struct dra_states_difference {
 DRA_API dra_status dra_states_compare(const dra_states *a, const dra_states *b,
                                       dra_states_difference *out, dra_error *err);
 
-/* A safetensors file with what is live. `fingerprint` names what the state belongs to; loading
- * with another one, other specs or a damaged file is an error and gives no state. */
+/* A safetensors file with the live state. `fingerprint` names the model that it belongs to; loading
+ * with another one, with other specs or from a damaged file is an error and gives no state. */
 DRA_API dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
                                    dra_error *err);
-/* The same with further tensors in the file, whose names start with DRA_BESIDE: what belongs to a
- * state but is not part of it, such as the logits that follow it. Loading ignores them. */
+/* The same with further tensors in the file, whose names start with DRA_BESIDE: tensors that belong
+ * to a state but are not part of it, such as the logits that follow it. Loading ignores them. */
 #define DRA_BESIDE "beside."
 DRA_API dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const char *path,
                                         size_t n_extra, const dra_tensor_item *extra,
@@ -394,8 +438,7 @@ DRA_API dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_
 /* The same for memory of the reader's device. */
 DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_param_layout form,
                                       dra_span memory, dra_error *err);
-/* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
- * reader. */
+/* Initialises every parameter that is not bound from `seed`, in memory of the reader. */
 DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err);
 /* Reads the next T tokens of every sequence: mark (B, T) or NULL; inputs: those the module
  * declared, by name. The states advance. After an error of the run itself they must be reset; one
@@ -423,8 +466,8 @@ DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
 DRA_API dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n,
                                         const int64_t *rows, int64_t T, const int32_t *mark,
                                         int n_inputs, const dra_named *inputs, dra_error *err);
-/* From now on reads are started and not waited for. What goes wrong in the runs themselves is told
- * by dra_reader_finish(), which waits, once for all of them. */
+/* From now on reads are started and not waited for. dra_reader_finish() waits, once for all of
+ * them, and returns the errors of the runs. */
 DRA_API void       dra_reader_defer(dra_reader *r, bool on);
 DRA_API dra_status dra_reader_finish(dra_reader *r, dra_error *err);
 /* An output of the last read as the host sees it, valid until the next. NULL: there is none of this
@@ -437,12 +480,15 @@ DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dr
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
 /* What products compute in, see dra_set_precision(); before the first read. */
 DRA_API void dra_reader_precision(dra_reader *r, dra_precision precision);
-/* The clamp of states, on unless switched off; and how many numbers it has changed so far. Where it
+/* The clamp of states, on unless switched off; and how many numbers it has changed so far. If it
  * has changed any, reading in other chunks may give other results. */
 DRA_API void dra_reader_clamp(dra_reader *r, bool on);
-/* Its bound from the next read on; 0: DRA_STATE_LIMIT. A program is compiled for every one met. */
+/* Its bound from the next read on; 0: DRA_STATE_LIMIT. A program is compiled for each bound. */
 DRA_API void    dra_reader_clamp_limit(dra_reader *r, double limit);
 DRA_API int64_t dra_reader_clamped(dra_reader *r);
+/* From the next read on, tokens have the bits that they would have in calls of their own, unless a
+ * state is clamped; meant for few tokens at a time. Off by default. */
+DRA_API void dra_reader_by_token(dra_reader *r, bool on);
 
 DRA_END_C
 #endif

@@ -1,10 +1,11 @@
-/* dra/session.h - one mechanism to run graphs of many shapes: programs compiled when first met,
- * one workspace as large as the largest of them needs, bindings by number.
+/* dra/session.h - one mechanism to run graphs of many shapes: programs compiled on first use and
+ * cached by shape, one workspace as large as the largest of them needs, bindings by number.
  *
- * Flow:    select a program by its key of shapes; put inputs, which are copied to the device; bind
- *          parameters and states, which stay bound for all programs; start; finish; read results.
- * Shapes:  are static, extents are values: what grows has a capacity that doubles (dra_capacity),
- *          live lengths are i32 inputs. So the number of programs stays logarithmic in the length.
+ * Flow:    select a program by its key; put inputs, which are copied to the device; bind parameters
+ *          and states, which stay bound for all programs; start; finish; read results.
+ * Shapes:  are static, extents are values: growing tensors have a capacity that doubles
+ *          (dra_capacity), live lengths are i32 inputs. So the number of programs stays logarithmic
+ *          in the length.
  * Threads: one thread at a time uses a session; a second one is refused. */
 #ifndef DRA_SESSION_H
 #define DRA_SESSION_H
@@ -14,8 +15,9 @@ DRA_BEGIN_C
 
 typedef struct dra_session dra_session; /* opaque */
 
-/* Builds the graph for a key of shapes; errors are those of the graph. */
-typedef void (*dra_build)(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
+/* Builds the graph for a key: plain data of the caller, compared byte by byte, so it must not have
+ * gaps. Errors are those of the graph. */
+typedef void (*dra_build)(dra_graph *g, void *user, const void *key, size_t bytes);
 
 /* The device and `user` are borrowed until dra_session_destroy. */
 DRA_API dra_status  dra_session_create(dra_device *device, dra_build build, void *user,
@@ -32,9 +34,8 @@ DRA_API int dra_session_name(dra_session *s, const char *name);
  * bound again counts as changed. Sizes are checked when a program starts. */
 DRA_API dra_status dra_session_bind(dra_session *s, int name, dra_span memory, dra_error *err);
 
-/* Makes the program of a key the selected one; compiles it when first met. Results of the last run
- * may be gone. */
-DRA_API dra_status dra_session_select(dra_session *s, const dra_shape *key, size_t n_key,
+/* Selects the program of a key; compiles it on first use. Results of the last run may be gone. */
+DRA_API dra_status dra_session_select(dra_session *s, const void *key, size_t bytes,
                                       dra_error *err);
 /* An input of the selected program, for the next start. */
 DRA_API dra_status dra_session_put(dra_session *s, int name, const void *data, size_t bytes,
@@ -43,14 +44,14 @@ DRA_API dra_status dra_session_put(dra_session *s, int name, const void *data, s
 DRA_API dra_status dra_session_start(dra_session *s, dra_error *err);
 DRA_API dra_status dra_session_finish(dra_session *s, dra_error *err);
 
-/* An i32 that is not 0 after something went wrong, for programs that must not act on it then. */
+/* An i32 that is not 0 after a fault, for programs that must not act on results then. */
 DRA_API dra_span dra_session_fault(const dra_session *s);
 
 /* An output of the program that was selected last, until another one is started. The null span:
  * there is none of this name. */
 DRA_API dra_span dra_session_result(const dra_session *s, const char *name);
 DRA_API bool     dra_session_result_shape(const dra_session *s, const char *name, dra_shape *shape);
-/* Output i of that program, those that take over a state left out; NULL: there are fewer. */
+/* Output i of that program, not counting those that take over a state; NULL: there are fewer. */
 DRA_API const char *dra_session_result_at(const dra_session *s, size_t i, dra_dtype *dtype,
                                           dra_shape *shape);
 /* Bytes of an input of the selected program; 0: it has none of this name. */
@@ -63,7 +64,7 @@ DRA_API size_t dra_session_programs(const dra_session *s); /* how many there are
  * from parameters. */
 DRA_API size_t     dra_session_workspace(const dra_session *s);
 DRA_API size_t     dra_session_bytes(const dra_session *s);
-DRA_API dra_status dra_session_measure(dra_session *s, const dra_shape *key, size_t n_key,
+DRA_API dra_status dra_session_measure(dra_session *s, const void *key, size_t bytes,
                                        dra_error *err);
 
 /* The capacity to allocate for n live items: a power of two, at least 16; -1 when it overflows. */

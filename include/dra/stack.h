@@ -22,7 +22,8 @@ typedef enum dra_gain_kind {
     DRA_GAIN_CHANNEL,
     DRA_GAIN_SCALAR,
     DRA_GAIN_NONE,
-    DRA_GAIN_CONDITION /* 1 + W c, of a vector c for each text; W starts as 0 */
+    DRA_GAIN_CONDITION, /* 1 + W c, of a vector c for each text; W starts as 0 */
+    DRA_GAIN_COUNT
 } dra_gain_kind;
 
 typedef struct dra_norm_config {
@@ -44,13 +45,15 @@ typedef enum dra_ff_kind {
     DRA_FF_SWIGLU, /* W_down (W_up x * silu(W_gate x))                                     */
     DRA_FF_MIX,    /* RWKV's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)        */
     DRA_FF_NONE,
-    DRA_FF_SILU /* W_down silu(W_up x) */
+    DRA_FF_SILU, /* W_down silu(W_up x) */
+    DRA_FF_COUNT
 } dra_ff_kind;
 typedef enum dra_ff_bias {
     DRA_FF_BIAS_MODEL, /* as the model's projections, but none of a gate */
     DRA_FF_BIAS_ALL,
     DRA_FF_BIAS_NO,
-    DRA_FF_BIAS_IN /* of W_up and W_gate, not of W_down */
+    DRA_FF_BIAS_IN, /* of W_up and W_gate, not of W_down */
+    DRA_FF_BIAS_COUNT
 } dra_ff_bias;
 
 typedef struct dra_ff_config {
@@ -70,7 +73,8 @@ typedef enum dra_place_kind {
     DRA_PLACE_PRE,  /* norm before the core              */
     DRA_PLACE_POST, /* norm after the residual           */
     DRA_PLACE_DUAL, /* as post; the sum of all o is normalised and added at the end (ResiDual) */
-    DRA_PLACE_NONE  /* no norm; only of a sublayer by itself */
+    DRA_PLACE_NONE, /* none of the stream; what the core adds may be normed, see branch_norm */
+    DRA_PLACE_COUNT
 } dra_place_kind;
 typedef enum dra_join_kind {
     DRA_JOIN_ADD,
@@ -96,8 +100,9 @@ typedef struct dra_block_config {
     int64_t        streams; /* residual streams, between which sublayers choose (hyper-connections);
                                0: 1 */
     bool           zero_out; /* W_o and W_down, and their biases, start as 0: nothing is added */
-    bool branch_gate; /* what the core adds is multiplied by sigmoid(W c + b), c the condition
+    bool   branch_gate;   /* what the core adds is multiplied by sigmoid(W c + b), c the condition
                                    of the text; W starts as 0, b as -2 (as DiT's adaLN-Zero) */
+    double branch_factor; /* what the core adds is multiplied by it; 0: 1 */
 } dra_block_config;
 
 typedef enum dra_sublayer_kind {

@@ -1,9 +1,9 @@
 /* dra/template.h - chat templates: from the messages of a conversation to the text a model reads.
- *          The language is the part of Jinja that chat templates of Hugging Face use, with white
- *          space as set there (trim_blocks, lstrip_blocks); docs/chat-templates.md lists it.
- * Errors:  DRA_ERR_FORMAT: a template that asks for something else, which is found when it is
- *          made. DRA_ERR_VALUE: rendering failed, by raise_exception() of the template for one.
- *          Both start with "NAME: line N: ". Whatever a template says, rendering ends soon.
+ * The language is the part of Jinja that chat templates of Hugging Face use, with white space as
+ * set there (trim_blocks, lstrip_blocks); docs/chat-templates.md lists it.
+ * Errors:  DRA_ERR_FORMAT: a template that uses anything else, which is found when it is created.
+ *          DRA_ERR_VALUE: rendering failed, for example by raise_exception() of the template. Both
+ *          start with "NAME: line N: ". Whatever a template says, rendering ends soon.
  * Threads: a template is read-only once made and may be shared. */
 #ifndef DRA_TEMPLATE_H
 #define DRA_TEMPLATE_H
@@ -28,9 +28,9 @@ DRA_API dra_status dra_template_open(const char *folder, const char *from, dra_t
 
 DRA_API void dra_template_destroy(dra_template *t); /* NULL is allowed */
 
-/* The text of a format that is built in, "chatml" for one; NULL: no such name is known. */
+/* The text of a built-in template, such as "chatml"; NULL: no such name is known. */
 DRA_API const char *dra_template_named(const char *name);
-/* The names of these, in order; NULL after the last. */
+/* The names of built-in templates, in order; NULL after the last. */
 DRA_API const char *dra_template_name(size_t i);
 
 /* "bos_token", "eos_token" and so on of the folder; NULL: not known. Good until the template is
@@ -53,6 +53,13 @@ typedef struct dra_message {
 /* The same for messages. With `answer`, the text ends where the next answer begins. */
 DRA_API dra_status dra_template_chat(const dra_template *t, const dra_message *messages, size_t n,
                                      bool answer, char **text, size_t *bytes, dra_error *err);
+
+/* And with further variables, an object of JSON: enable_thinking, tools, whatever the template
+ * reads, as chat_template_kwargs of servers. NULL: none. DRA_ERR_VALUE: "messages" or
+ * "add_generation_prompt" is among them. */
+DRA_API dra_status dra_template_chat_with(const dra_template *t, const dra_message *messages,
+                                          size_t n, bool answer, const char *variables, char **text,
+                                          size_t *bytes, dra_error *err);
 
 DRA_END_C
 #endif

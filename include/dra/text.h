@@ -1,5 +1,5 @@
-/* dra/text.h - text to token ids and back: bytes, byte-level BPE as of GPT-2 and GPT-NeoX, and the
- *          vocabulary of RWKV World.
+/* dra/text.h - text to token ids and back: bytes, BPE over bytes as of GPT-2, Llama 3 and Qwen or
+ *          over characters as of SentencePiece, and the vocabulary of RWKV World.
  * Errors:  those of files start with the path. DRA_ERR_FORMAT also means a tokenizer.json that asks
  *          for something dra cannot do exactly; the line names it.
  * Threads: a tokenizer is read-only once made and may be shared. A list of ids and a decoder belong
@@ -45,7 +45,12 @@ DRA_API void dra_tokenizer_destroy(dra_tokenizer *t); /* NULL is allowed */
 
 /* The largest id + 1: the least size of a model's vocabulary. Ids below it may have no token. */
 DRA_API int32_t dra_tokenizer_size(const dra_tokenizer *t);
-DRA_API int32_t dra_tokenizer_end(const dra_tokenizer *t); /* of "<|endoftext|>", -1: none */
+
+/* The token that ends a text, -1: none: what its file says, else the first of "<|endoftext|>",
+ * "<|end_of_text|>", "</s>" and "<eos>" that there is. And the one that the tokenizer puts in front
+ * of a text (DRA_ENCODE_BEGIN), -1: none. */
+DRA_API int32_t dra_tokenizer_end(const dra_tokenizer *t);
+DRA_API int32_t dra_tokenizer_begin(const dra_tokenizer *t);
 
 /* The token with exactly these bytes, ended by a 0; -1: none. */
 DRA_API int32_t dra_tokenizer_id(const dra_tokenizer *t, const char *text);
@@ -79,11 +84,25 @@ DRA_API dra_status dra_encode(const dra_tokenizer *t, const char *text, size_t b
 DRA_API dra_status dra_encode_plain(const dra_tokenizer *t, const char *text, size_t bytes,
                                     dra_ids *out, dra_error *err);
 
+/* How a text is encoded, any of these joined by |. */
+enum {
+    DRA_ENCODE_PLAIN = 1, /* special tokens written out in it are ordinary text */
+    DRA_ENCODE_BEGIN = 2, /* the tokens that belong in front of a text, unless it starts so */
+    DRA_ENCODE_END = 4,   /* those that belong behind it */
+    DRA_ENCODE_REST = 8   /* it follows a cut: it is not the start of a text */
+};
+
+/* dra_encode() and dra_encode_plain() put no tokens around a text, which is right where it comes
+ * from a chat template or continues another one. A prompt or a document that starts a text wants
+ * DRA_ENCODE_BEGIN: many models have seen every text begin with the same token. */
+DRA_API dra_status dra_encode_as(const dra_tokenizer *t, const char *text, size_t bytes,
+                                 unsigned how, dra_ids *out, dra_error *err);
+
 /* Where a text may be cut when these are its first bytes and more may follow: the ids of
- * text[0, cut) and then those of the rest are the ids of the whole, whatever comes. The last such
- * place found; 0: none, so more is needed. At the end of a text encode all that is left instead. A
- * text is read in pieces like this: append what is read, cut, encode what comes before the cut,
- * keep the rest. */
+ * text[0, cut) and then, with DRA_ENCODE_REST, those of the rest are the ids of the whole, whatever
+ * comes. The last such place found; 0: none, so more is needed. At the end of a text encode all
+ * that is left instead. A text is read in pieces like this: append what is read, cut, encode what
+ * comes before the cut, keep the rest. */
 DRA_API size_t dra_encode_cut(const dra_tokenizer *t, const char *text, size_t bytes);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -98,10 +117,19 @@ DRA_API dra_status dra_decoder_create(const dra_tokenizer *t, bool skip_special,
                                       dra_error *err);
 DRA_API void       dra_decoder_destroy(dra_decoder *d); /* NULL is allowed */
 
+/* The next token starts a text: the space that a tokenizer of characters puts in front of a text is
+ * left out. A decoder that is new continues one, where a space is a space. */
+DRA_API void dra_decoder_start(dra_decoder *d);
+
 /* What is ready after one more token, perhaps nothing: *text has a 0 after its *bytes and is good
  * until the next call. DRA_ERR_INDEX: no such token, and the decoder is as before. */
 DRA_API dra_status dra_decoder_push(dra_decoder *d, int32_t id, const char **text, size_t *bytes,
                                     dra_error *err);
+
+/* The bytes of a token as they are, for a decoder that only this is asked of: *text is good until
+ * the next call, without a 0. */
+DRA_API dra_status dra_decoder_bytes(dra_decoder *d, int32_t id, const char **text, size_t *bytes,
+                                     dra_error *err);
 
 /* The end: what is held back becomes U+FFFD. The decoder is then as new. */
 DRA_API void dra_decoder_flush(dra_decoder *d, const char **text, size_t *bytes);

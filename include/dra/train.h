@@ -1,11 +1,11 @@
 /* dra/train.h - learning: the loss of a model on a batch, its gradients, the optimizer.
  *
  * Flow:    a dra_gradients runs microbatches: tokens with targets go in, the loss comes out,
- *          gradients are accumulated in its own memory. A dra_optimizer takes them and changes the
- *          weights.
+ *          gradients are accumulated in its own memory. A dra_optimizer updates the weights by
+ *          them.
  * State:   rows start fresh, or continue from a dra_states. A microbatch may be read in chunks: the
- *          gradient then runs back through the borders of the chunks and equals that of the whole,
- *          at the memory of one chunk.
+ *          gradient then passes through the borders of the chunks and equals that of the whole,
+ *          with the memory of one chunk.
  * Threads: one thread at a time uses a dra_gradients or an optimizer. */
 #ifndef DRA_TRAIN_H
 #define DRA_TRAIN_H
@@ -17,36 +17,38 @@ DRA_BEGIN_C
 /* ---- objectives: what a model learns from rows of tokens ------------------------------------- */
 
 typedef enum dra_objective_kind {
-    DRA_OBJECTIVE_OWN,      /* the model's own: next of a causal one, masked of an encoder    */
-    DRA_OBJECTIVE_NEXT,     /* every token predicts the next one; not of an encoder           */
-    DRA_OBJECTIVE_MASKED,   /* some tokens are hidden and predicted from all others; encoders */
+    DRA_OBJECTIVE_OWN,      /* the model's own: next for a causal model, masked for an encoder */
+    DRA_OBJECTIVE_NEXT,     /* every token predicts the next one; not for encoders */
+    DRA_OBJECTIVE_MASKED,   /* some tokens are hidden and predicted from all others; for encoders */
     DRA_OBJECTIVE_CLASSES,  /* a label of the whole text or image: heads of classes          */
     DRA_OBJECTIVE_SQUARED,  /* every vector predicts the next one: the squared error         */
     DRA_OBJECTIVE_GAUSSIAN, /* the same by its mean and the logarithm of its variance, in turns */
     DRA_OBJECTIVE_XVAL,     /* next tokens, and next numbers where these are number tokens   */
-    DRA_OBJECTIVE_DPO       /* of two texts the first is preferred, compared with the start  */
+    DRA_OBJECTIVE_DPO,      /* the first of two texts is preferred, relative to the initial model */
+    DRA_OBJECTIVE_COUNT
 } dra_objective_kind;
 
-/* How many tokens of a row masked hides: the same share of all rows, or one that is drawn for each
- * row as it occurs when a text is unmasked step by step (dra_unmask), u uniform in 0 to 1. */
+/* How many tokens of a row `masked` hides: the same share of all rows, or a random one for each
+ * row, distributed as when a text is unmasked step by step (dra_unmask), u uniform in 0 to 1. */
 typedef enum dra_mask_schedule {
     DRA_MASK_CONSTANT, /* mask_share          */
     DRA_MASK_LINEAR,   /* share 1 - u         */
-    DRA_MASK_COSINE    /* share cos(u pi / 2) */
+    DRA_MASK_COSINE,   /* share cos(u pi / 2) */
+    DRA_MASK_COUNT
 } dra_mask_schedule;
 
 typedef struct dra_objective_config {
     dra_objective_kind kind;
-    /* Of masked: the share of tokens that are predicted (0: 0.15), of which 80 % read the mask
-     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: what the model
-     * says (mask_id of x-transformers), else the last of the vocabulary; below 0: token 0. */
+    /* For masked: the share of tokens that are predicted (0: 0.15). 80 % of them read the mask
+     * token instead, 10 % a random one, 10 % themselves. mask_token 0: the model's own (mask_id of
+     * x-transformers), else the last of the vocabulary; below 0: token 0. */
     double  mask_share;
     int64_t mask_token;
-    bool    equal_rows; /* of squared: every row counts alike, and errors of a vector are added */
+    bool    equal_rows; /* for squared: all rows count equally, and errors of a vector are added */
     double  number_weight; /* of xval: of squared errors of numbers; 0: 1, below 0: 0 */
     double  beta;          /* of dpo; 0: 0.1, below 0: 0 */
-    /* Of masked, in place of mask_share: of the n tokens of a row that are no pads exactly
-     * ceil(share n) are hidden, and all of these read the mask token. */
+    /* For masked, in place of mask_share: exactly ceil(share n) of the n tokens of a row that are
+     * not pads are hidden, and all of these read the mask token. */
     dra_mask_schedule mask_schedule;
 } dra_objective_config;
 
@@ -63,18 +65,17 @@ typedef struct dra_objective_rows { /* (B, T) as dra_feed_batch() gives them */
     int64_t        step, row; /* row b is number row + b of this step */
 } dra_objective_rows;
 
-/* Makes ids and targets what a complete config learns from. What is drawn follows from seed, step,
- * row and position alone. To measure: seed DRA_EVAL_SEED, step 0, rows counted through all batches,
- * so that results of one text can be compared. */
+/* Turns ids and targets into those of a complete config. Random numbers follow from seed, step, row
+ * and position alone. To measure: seed DRA_EVAL_SEED, step 0, rows counted through all batches, so
+ * that results of one text can be compared. */
 DRA_API void dra_objective_make(const dra_objective_config *c, const dra_model *m,
                                 const dra_objective_rows *rows);
 enum { DRA_EVAL_SEED = 0x6576616c };
 
-/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no
- * more. */
+/* Measures shown besides the loss, by number: "accuracy", "error", "perplexity"; NULL: no more. */
 enum { DRA_MEASURES_MOST = 2 };
 DRA_API const char *dra_objective_measure(dra_objective_kind kind, const dra_model *m, int i);
-/* Makes what people read of a mean loss and of the means of a dra_microbatch_result, in place. */
+/* Turns a mean loss and the means of a dra_microbatch_result into these measures, in place. */
 DRA_API void dra_objective_show(dra_objective_kind kind, const dra_model *m, double loss,
                                 double *measure);
 
@@ -87,11 +88,12 @@ typedef struct dra_batches_config { /* all is borrowed */
     dra_objective_config objective; /* complete */
     const dra_corpus    *corpus;    /* texts, or */
     const dra_examples  *examples;  /* with the inputs of the model and of the objective */
-    int64_t              B, T;      /* of examples T is the most that is read of a row; 0: all */
+    int64_t              B, T;      /* for examples T is the most that is read of a row; 0: all */
     uint64_t             seed;
     double               from, to;     /* as of a feed */
     bool                 carry, cross; /* of texts */
-    bool                 once;         /* to measure: one epoch, and always the same is drawn */
+    bool                 once;         /* to measure: one epoch, always with the same random
+                                        * numbers */
     double               state_dropout, forgetful_mask; /* as of a dra_train_config */
     dra_progress         progress; /* of dra_batches_evaluate(), in batches; may be NULL */
     void                *user;     /* of progress */
@@ -99,26 +101,26 @@ typedef struct dra_batches_config { /* all is borrowed */
 
 enum { DRA_BATCH_INPUTS = 8 };
 
-/* What a stack prepends to a text is part of T, as of the context's: then ids are an input of their
- * own, of the text alone. */
+/* Tokens that a stack prepends to a text count in T, also for the context: then ids are an input of
+ * their own, for the text alone. */
 typedef struct dra_batch {
     int64_t          B, T;
     int32_t         *ids, *targets, *mark; /* (B, T); ids, targets: NULL where there are none */
     int              n_inputs;             /* further ones, (B, ...) each */
     dra_named        input[DRA_BATCH_INPUTS];
     dra_context_text context; /* T 0: none */
-    double          *counts;  /* (B): how much of every row is learned from, see share */
+    double          *counts;  /* (B): how much of every row counts, see share */
     double           total;   /* of these */
     int64_t          tokens;  /* that are read */
     bool             marked;  /* marks are needed */
 } dra_batch;
 
-/* Examples are looked at as a whole: what is missing, misshapen, not finite or out of range is
- * named. On failure *out is NULL. */
+/* Checks all examples: an error names what is missing, misshapen, not finite or out of range. On
+ * failure *out is NULL. */
 DRA_API dra_status dra_batches_create(const dra_batches_config *c, dra_batches **out,
                                       dra_error *err);
 DRA_API void       dra_batches_destroy(dra_batches *b); /* NULL is allowed */
-/* Batch i, from 0 on; what is drawn follows from `step`. Its arrays are those of `b`. */
+/* Batch i, from 0 on; random numbers follow from `step`. Its arrays belong to `b`. */
 DRA_API dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *out,
                                     dra_error *err);
 DRA_API int64_t    dra_batches_steps(const dra_batches *b);    /* of an epoch */
@@ -136,14 +138,14 @@ typedef struct dra_gradients_config {
     const dra_model   *model; /* borrowed, as is the device */
     dra_device        *device;
     dra_precision      precision; /* of products */
-    bool               recompute; /* keep only what goes into each layer, compute the rest again */
+    bool               recompute; /* keep only the inputs of layers, recompute the rest */
     double             smoothing; /* of targets */
-    double             l2wrap;    /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
+    double             l2wrap;    /* see dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
     dra_objective_kind objective; /* whose loss is built */
-    /* What is added to the loss: weight times what the model measures (`aux` of
-     * its config), by dra_aux_kind. */
+    /* Weights of auxiliary losses, which the model measures (`aux` of its config), by
+     * dra_aux_kind. */
     double aux_loss[DRA_AUX_COUNT];
-    /* What else the objective says, complete; its kind is not looked at. */
+    /* Further settings of the objective, complete; its kind is ignored. */
     dra_objective_config terms;
 } dra_gradients_config;
 
@@ -161,28 +163,28 @@ typedef struct dra_microbatch {
     dra_states    *states;        /* continue from these, which then advance; NULL: fresh rows   */
     int            chunks;        /* read in chunks of these lengths, which add up to T; 0: whole */
     const int64_t *chunk;
-    /* Gradients are those of share * (mean loss). Of a batch in several microbatches each takes its
-     * share of the targets that count. 0: 1. Where no target counts gradients are 0. */
+    /* Gradients are those of share * (mean loss): if a batch has several microbatches, each has its
+     * share of the targets that count. 0: 1. If no target counts, gradients are 0. */
     double   share;
-    bool     add;        /* to the gradients that are there; else they start at 0 */
+    bool     add;        /* to the existing gradients; else they start at 0 */
     uint64_t seed, step; /* of dropout */
     bool     no_dropout;
     bool     clamp; /* holds states within bounds, see DRA_STATE_LIMIT */
     /* Further inputs of sources and of the objective by name, (B, ...) each, such as "x", "img",
-     * "src", "labels"; ids and targets are NULL where the model and the objective have none, and
-     * then every token counts that is no pad. Not in chunks. */
+     * "src", "labels"; ids and targets are NULL if the model and the objective have none; then
+     * every token counts that is not a pad. Not in chunks. */
     int                     n_inputs;
     const dra_named        *inputs;
     const dra_context_text *context; /* of a model with a context: its text; fresh whole rows */
-    /* To measure: no gradients, dropout, smoothing or l2wrap; gradients stay what they are with
-     * add. Whole rows only. */
+    /* To measure: no gradients, dropout, smoothing or l2wrap; with `add`, gradients stay as they
+     * are. Whole rows only. */
     bool only_loss;
 } dra_microbatch;
 
 typedef struct dra_microbatch_result {
     double  loss;                       /* mean over the targets that count; 0 if none does */
     int64_t count;                      /* of these */
-    double  aux[DRA_AUX_COUNT];         /* what was watched; NaN: was not */
+    double  aux[DRA_AUX_COUNT];         /* auxiliary losses; NaN: not measured */
     int64_t clamped;                    /* numbers of states that were clamped */
     double  measure[DRA_MEASURES_MOST]; /* values of the objective's own measures; else 0 */
 } dra_microbatch_result;
@@ -201,8 +203,8 @@ DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
 DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *microbatch,
                                        bool carried, size_t *bytes, dra_error *err);
 
-/* Rows first .. first + n - 1 of a batch as a microbatch, what else it says left as it is; returns
- * how much of them counts. `room` keeps what it points to. */
+/* Makes rows first .. first + n - 1 of a batch a microbatch and leaves its other settings as they
+ * are; returns how much of them counts. `room` keeps its arrays. */
 typedef struct dra_batch_part {
     dra_named        input[DRA_BATCH_INPUTS];
     dra_context_text context;
@@ -211,8 +213,8 @@ typedef struct dra_batch_part {
 DRA_API double dra_batch_cut(const dra_batch *b, int64_t first, int64_t n, dra_batch_part *room,
                              dra_microbatch *out);
 
-/* All batches of an epoch, each fresh, by the weights that are bound to `l`, whose gradients stay
- * what they are. Nothing that counts is an error. */
+/* Measures all batches of an epoch, each fresh, with the weights that are bound to `l`, whose
+ * gradients stay as they are. It is an error if no target counts. */
 typedef struct dra_evaluation {
     double  loss, measure[DRA_MEASURES_MOST]; /* as people read them */
     double  count;                            /* of what counts */
@@ -229,23 +231,40 @@ typedef enum dra_optimizer_kind {
     DRA_OPTIMIZER_ADAMW,
     DRA_OPTIMIZER_SGD,
     DRA_OPTIMIZER_LION,
-    DRA_OPTIMIZER_MUON /* of matrices of hidden layers; all other parameters: adamw */
+    /* For matrices of hidden layers (groups matrix and low_rank); all other parameters: adamw. */
+    DRA_OPTIMIZER_MUON,
+    DRA_OPTIMIZER_COUNT
 } dra_optimizer_kind;
 
 DRA_API const char *dra_optimizer_name(dra_optimizer_kind kind); /* NULL: there is no such */
 
-/* Where 0 stands for a default, a number below 0 stands for 0. */
+/* Of the parameters of a group (dra_param_group). */
+typedef struct dra_group_config {
+    double lr; /* learning rate, as a multiple of the common one */
+    double wd; /* their weight decay */
+} dra_group_config;
+
+/* Numbers of parameters that are trained, by dra_param_group. */
+DRA_API void dra_model_groups(const dra_model *m, int64_t count[DRA_PARAM_GROUPS]);
+
+/* 0 means the default; a number below 0 means 0. */
 typedef struct dra_optimizer_config {
     double beta1, beta2, eps; /* 0: 0.9, 0.95 (lion: 0.99), 1e-8                */
-    double decay;             /* of matrices of projections only                */
+    double decay;             /* of groups that decay: matrix, map, head        */
     double clip;              /* of the norm of all gradients; 0: none          */
     bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
     int    rwkv_stage;        /* 2: both and time_mix learn five times as fast; needs rwkv_rates */
     dra_optimizer_kind kind;
-    double             momentum;  /* of sgd, 0: 0.9, and muon, 0: 0.95 */
-    bool               nesterov;  /* of sgd; muon always looks ahead */
-    double             muon_rate; /* of its matrices, in rates; 0: 20 */
+    double             momentum;                /* of sgd, 0: 0.9, and muon, 0: 0.95 */
+    bool               nesterov;                /* of sgd; muon always looks ahead */
+    double             muon_rate;               /* of its matrices, in rates; 0: 20 */
+    dra_group_config   group[DRA_PARAM_GROUPS]; /* what is not 0 replaces a group's own */
 } dra_optimizer_config;
+
+/* The learning rate of a group's parameters, as a multiple of `rate` and without muon_rate, and
+ * their weight decay. */
+DRA_API dra_group_config dra_optimizer_group(const dra_optimizer_config *c, const dra_model *m,
+                                             dra_param_group group);
 
 typedef struct dra_optimizer dra_optimizer; /* opaque: what it keeps for each parameter */
 
@@ -253,8 +272,9 @@ DRA_API dra_status dra_optimizer_create(const dra_optimizer_config *config, cons
                                         dra_device *device, dra_optimizer **out, dra_error *err);
 DRA_API void       dra_optimizer_destroy(dra_optimizer *o); /* NULL is allowed */
 
-/* One step with the gradients of `l`; step counts from 1. *norm: of the gradients before clipping.
- * Where it is not finite, weights and moments stay as they are. `l` sees the new weights. */
+/* One step with the gradients of `l`; step counts from 1. *norm: of the gradients before
+ * clipping. If it is not finite, weights and moments stay as they are. `l` uses the new weights
+ * from then on. */
 DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l,
                                       double rate, int64_t step, double *norm, dra_error *err);
 /* States m (which = 0) and v (1) of parameter i, to save and to load; the null span if it has none:
@@ -269,9 +289,15 @@ typedef enum dra_schedule_kind {
     DRA_SCHEDULE_COSINE,
     DRA_SCHEDULE_LINEAR,
     DRA_SCHEDULE_CONSTANT,
-    DRA_SCHEDULE_EXPONENTIAL /* equal factors, as RWKV-4's trainer; linear where it ends at 0 */
+    DRA_SCHEDULE_EXPONENTIAL, /* exponential, as in RWKV-4's trainer; linear if it ends at 0 */
+    DRA_SCHEDULE_WSD, /* warm-up, stable, decay: constant, then linear over the last steps */
+    DRA_SCHEDULE_COUNT
 } dra_schedule_kind;
-typedef enum dra_anneal_kind { DRA_ANNEAL_LINEAR, DRA_ANNEAL_COSINE } dra_anneal_kind;
+typedef enum dra_anneal_kind {
+    DRA_ANNEAL_LINEAR,
+    DRA_ANNEAL_COSINE,
+    DRA_ANNEAL_COUNT
+} dra_anneal_kind;
 
 typedef struct dra_stage { /* rows have `context` tokens once `from` steps are done */
     int64_t context, from;
@@ -279,19 +305,20 @@ typedef struct dra_stage { /* rows have `context` tokens once `from` steps are d
 
 enum { DRA_STAGES_MOST = 16 };
 
-/* Zero is the default of every field; a number below 0 stands for 0: no decay, no clipping, no
- * warm-up, never. JSON has the same names, and there a 0 is 0: a default is what is not said. */
+/* Zero means the default of every field; a number below 0 means 0: no decay, no clipping, no
+ * warm-up, never. JSON has the same names; there 0 is 0, and a missing key is the default. */
 typedef struct dra_train_config {
     int64_t           steps;      /* 0: 1000 */
     int64_t           batch;      /* rows of a step; 0: 8 */
     int64_t           accumulate; /* microbatches of a step, for less memory; 0: 1 */
-    int               stages;     /* of the context; 0: one, the model's own context */
+    int               stages;     /* of the context length; 0: one, the model's own context */
     dra_stage         stage[DRA_STAGES_MOST];
     double            lr;     /* 0: 0.001 */
     double            min_lr; /* at the last step; 0: lr / 10 */
     int64_t           warmup; /* steps until lr is reached; 0: 4 % of them */
     dra_schedule_kind schedule;
     int64_t           schedule_end; /* the step from which on the rate is min_lr; 0: the last one */
+    int64_t decay_steps; /* for wsd: the last steps, in which it falls; 0: a fifth of them */
     /* As of dra_optimizer_config. JSON: "optimizer": "muon". */
     dra_optimizer_kind optimizer;
     double             momentum;
@@ -300,19 +327,21 @@ typedef struct dra_train_config {
     double             beta1, beta2, eps;
     double             weight_decay; /* 0: 0.01 */
     double             clip;         /* 0: 1 */
-    bool               rwkv_rates;   /* as in dra_optimizer_config */
-    int64_t            rwkv_stage;   /* the same; 0: 1 */
-    double             smoothing;    /* of targets */
-    double             l2wrap;       /* as in dra_gradients_config */
+    /* As of dra_optimizer_config. JSON: "group": {"decay": {"lr": 2, "wd": 0}}. */
+    dra_group_config group[DRA_PARAM_GROUPS];
+    bool             rwkv_rates; /* as in dra_optimizer_config */
+    int64_t          rwkv_stage; /* the same; 0: 1 */
+    double           smoothing;  /* of targets */
+    double           l2wrap;     /* as in dra_gradients_config */
     /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256, or "mask_schedule":
-     * "cosine". A causal model's own is not said when the config is complete. */
+     * "cosine". A causal model's own objective is left out of a complete config. */
     dra_objective_config objective;
-    /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
-     * watch for it. JSON: "aux_loss": {"drift": 0.1}. */
+    /* Weights of auxiliary losses, by dra_aux_kind; the model must be created to measure them.
+     * JSON: "aux_loss": {"drift": 0.1}. */
     double  aux_loss[DRA_AUX_COUNT];
-    bool    clamp_states;  /* holds carried states within bounds in all steps */
+    bool    clamp_states;  /* clamps carried states in all steps */
     int64_t clamp_steps;   /* in the first N steps only; 0: 2000 */
-    double  state_dropout; /* this share of tokens is read, but not written */
+    double  state_dropout; /* the share of tokens that are read, but not written */
     /* The same with an exact count in a row, see dra_marks_forget(): forgetful causal masking. */
     double          forgetful_mask;
     bool            recompute;
@@ -321,7 +350,7 @@ typedef struct dra_train_config {
     int64_t         chunk;       /* tokens of a chunk; gradients run back through all of them */
     bool            cross;       /* documents are one text */
     double          split;       /* the last part of the data is for evaluation; 0: none */
-    int64_t         blend_steps; /* until a blend by schedule is at 0; 0: half of them */
+    int64_t         blend_steps; /* until a scheduled blend is 0; 0: half of them */
     dra_anneal_kind blend_anneal;
     int64_t         seed;
     int64_t         log_every;    /* steps; 0: 10 */
@@ -336,7 +365,7 @@ DRA_API dra_status dra_train_config_parse(const char *place, const char *text, s
                                           dra_train_config *out, dra_error *err);
 /* As JSON, what is not default; as snprintf. 0: out of memory. */
 DRA_API size_t dra_train_config_text(const dra_train_config *c, char *text, size_t size);
-/* Fills in defaults and refuses what cannot be, by name. */
+/* Fills in defaults and refuses impossible settings by name. */
 DRA_API dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model,
                                              dra_error *err);
 
@@ -350,16 +379,16 @@ DRA_API int    dra_train_stage(const dra_train_config *c, int64_t step);
 
 /* ---- runs: one of them ----------------------------------------------------------------------- */
 
-/* A run has a folder: the model's (config.json, model.safetensors, tokenizer.json), always the last
- * one saved; best/, a model folder; log.jsonl; train/ with checkpoints, folders that are whole or
- * not there. Killed at any moment, a run continues from its last checkpoint, bit for bit as if it
- * had not been killed. docs/training.md has the details. */
+/* A run has a folder: the model (config.json, model.safetensors, tokenizer.json) as last saved;
+ * best/, a model folder; log.jsonl; train/ with checkpoints, folders that are complete or not
+ * there. A run that is killed at any moment continues from its last checkpoint, bit for bit as if
+ * it had not been killed. docs/training.md has the details. */
 typedef struct dra_trainer dra_trainer; /* opaque */
 
 typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy */
     const char             *folder; /* made where there is none */
-    const dra_train_config *train;  /* of a resumed run: what is not zero must be as it was, but
-                                     * steps may be more */
+    const dra_train_config *train;  /* for a resumed run, fields that are not zero must be as
+                                     * before, except that steps may be more */
     dra_device             *device;
     const dra_model        *model;
     const char             *weights;     /* to start from, as dra_weights_load(); NULL: drawn */
@@ -367,7 +396,7 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_corpus       *eval_data;   /* NULL: the split, or none */
     const dra_tokenizer    *tokenizer;   /* is kept in the folder; NULL or bytes: is not */
     const char             *log;         /* NULL: log.jsonl in the folder */
-    bool                    tensorboard; /* its numbers also as a dra_events in the folder */
+    bool                    tensorboard; /* also write its numbers as dra_events in the folder */
     bool                    resume;      /* from the newest checkpoint; with none, from the start */
     bool                    force;     /* overwrite a run, or resume with other data or settings */
     bool                    skip_hash; /* of `weights`, as in dra_weights_config */
@@ -378,7 +407,7 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
  * the folder cannot be read: there may be one. */
 DRA_API int64_t dra_trainer_saved(const char *folder);
 
-/* Whether a run can be resumed from its folder alone; the error says what is missing. */
+/* Checks that a run can be resumed from its folder alone; the error says what is missing. */
 DRA_API dra_status dra_run_resumable(const char *folder, dra_error *err);
 
 /* The level of micro-kernels (dra_device_level) that the newest checkpoint of a run was computed
@@ -400,8 +429,8 @@ typedef struct dra_run_model_config {
 
 DRA_API dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_error *err);
 
-/* On failure *out is NULL. Another process that trains in the folder is an error. A run that cannot
- * be, also for want of memory, leaves no folder. */
+/* On failure *out is NULL. It is an error if another process trains in the folder. A run that
+ * cannot start, for lack of memory too, leaves no folder. */
 DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out,
                                       dra_error *err);
 DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
@@ -414,9 +443,12 @@ typedef struct dra_trainer_plan { /* what is to come */
     double           epochs;
     size_t           weights, gradients, moments, activations; /* bytes */
     int64_t          data_examples, eval_examples;             /* 0: the data are texts */
-    /* Of a resumed run: where it ended and its schedule did, before that was changed. */
+    /* For a resumed run: where it and its schedule ended before these were changed. */
     int64_t steps_before, schedule_before; /* 0: is as it was */
     bool    stopped_early;                 /* it has ended before its last step, see early_stop */
+    /* By dra_param_group: trained numbers, and how the optimizer treats them. */
+    int64_t          group[DRA_PARAM_GROUPS];
+    dra_group_config rule[DRA_PARAM_GROUPS];
 } dra_trainer_plan;
 
 /* Compiles the programs of all stages to know their size. */
@@ -436,14 +468,14 @@ typedef struct dra_event {
     double         blend;                /* NaN: the model has none */
     double         eval_loss, best_loss; /* of the last evaluation and of all; NaN: none */
     int64_t        tokens;               /* of all steps so far */
-    double         seconds;              /* likewise, of work */
+    double         seconds;              /* of all work so far, including evaluations and samples */
     double         tokens_per_second;    /* of this step */
     int64_t        skipped;              /* steps so far with a loss or gradient not finite */
-    double         aux[DRA_AUX_COUNT];   /* of the step: what is added to the loss, unweighted */
+    double         aux[DRA_AUX_COUNT];   /* auxiliary losses of the step, unweighted */
     int64_t        clamped;              /* numbers of states that were clamped in the step */
-    /* What people read, by dra_objective_measure(): of the step and of the last evaluation. */
+    /* Measures by dra_objective_measure(): of the step and of the last evaluation. */
     double measure[DRA_MEASURES_MOST], eval_measure[DRA_MEASURES_MOST];
-    /* Their names; NULL: no more. Of a text's tokens, where the loss says it all, none. */
+    /* Their names; NULL: no more. None for tokens of a text, where the loss is enough. */
     const char *measure_name[DRA_MEASURES_MOST];
     bool        stopped_early; /* the run ends here: evaluations got no better, see early_stop */
 } dra_event;
@@ -452,19 +484,22 @@ typedef struct dra_event {
 typedef bool (*dra_on_event)(void *user, const dra_event *e);
 
 /* Trains until the last step, or until told to stop; then saves. Steps whose loss or gradients are
- * not finite change nothing. Three in a row, or one that is the last, end it with an error; they
- * are saved as well. fn may be NULL. */
+ * not finite change nothing. Three in a row, or the last step, end the run with an error; it is
+ * saved then, too. fn may be NULL. */
 DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err);
-/* One step of it and what follows, for a caller that has something else to do in between. *more:
- * false where dra_trainer_run() would end. */
+/* One step and its evaluation, samples and checkpoints, for a caller that does other work in
+ * between. *more: false where dra_trainer_run() would end. */
 DRA_API dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *more,
                                     dra_error *err);
-/* The mean loss of the evaluation data as the weights are now; DRA_ERR_VALUE: there is none. */
+/* A checkpoint of what was done so far, for a caller that stops between two steps. */
+DRA_API dra_status dra_trainer_save(dra_trainer *t, dra_error *err);
+/* The mean loss of the evaluation data with the current weights; DRA_ERR_VALUE: there are no such
+ * data. */
 DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
 DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);
-/* Whether the path of the run's folder still leads to the folder that it has claimed. Where it was
- * moved or replaced, that is the error: nothing may be written there any more. A trainer asks
- * before whatever it writes. */
+/* Whether the path of the run's folder still leads to the folder that it has claimed. If it was
+ * moved or replaced, that is the error: nothing may be written there any more. A trainer checks
+ * this before it writes anything. */
 DRA_API dra_status dra_trainer_here(const dra_trainer *t, dra_error *err);
 /* Puts a text into the log: {"step": ..., key: text}. */
 DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text,

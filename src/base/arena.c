@@ -14,7 +14,7 @@ struct dra_arena_block {
     alignas(max_align_t) unsigned char data[];
 };
 
-static struct dra_arena_block *grow(dra_arena *a, size_t size)
+static struct dra_arena_block *grow_arena(dra_arena *a, size_t size)
 {
     size_t want = a->last ? a->last->size * 2 : FIRST_BLOCK;
     if (want > LARGEST_BLOCK) want = LARGEST_BLOCK;
@@ -33,7 +33,7 @@ void *dra_arena_alloc(dra_arena *a, size_t size)
     if (size > SIZE_MAX / 4) return NULL;
     size = size ? (size + align - 1) / align * align : align;
     struct dra_arena_block *b = a->last;
-    if (!b || b->size - b->used < size) b = grow(a, size);
+    if (!b || b->size - b->used < size) b = grow_arena(a, size);
     if (!b) return NULL;
     void *p = b->data + b->used;
     b->used += size;

@@ -22,8 +22,8 @@ const char *dra_status_name(dra_status status)
         [DRA_ERR_FORMAT] = "format",
         [DRA_ERR_BUSY] = "busy",
     };
-    const size_t n = sizeof names / sizeof *names;
-    return (size_t)status < n ? names[status] : "unknown";
+    _Static_assert(sizeof names / sizeof *names == DRA_STATUS_COUNT, "a name for each");
+    return (unsigned)status < DRA_STATUS_COUNT ? names[status] : "unknown";
 }
 
 dra_status dra_fail_v(dra_error *err, dra_status code, const char *format, va_list args)

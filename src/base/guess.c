@@ -1,4 +1,4 @@
-/* The nearest of some names to what was typed. */
+/* The name closest to what was typed. */
 #include <ctype.h>
 #include <string.h>
 
@@ -13,7 +13,9 @@ static const struct {
     const char *theirs, *ours[3];
 } synonyms[] = {
     {"add", {"aux-loss"}},
+    {"amp", {"precision"}},
     {"batch-size", {"batch"}},
+    {"bf16", {"precision", "dtype"}},
     {"block-size", {"context"}},
     {"checkpoint", {"model"}},
     {"ckpt", {"model"}},
@@ -21,12 +23,15 @@ static const struct {
     {"cuda", {"device"}},
     {"d-model", {"dim"}},
     {"dataset", {"data"}},
+    {"dtype", {"precision"}},
     {"epoch", {"epochs", "steps"}},
     {"epochs", {"steps"}},
     {"eval-interval", {"eval-every"}},
     {"eval-steps", {"eval-every"}},
+    {"exit", {"quit"}},
     {"file", {"prompt-file"}},
     {"finetune", {"train"}},
+    {"fp16", {"precision", "dtype"}},
     {"forget", {"forgetful-mask"}},
     {"gpu", {"device"}},
     {"grad-clip", {"clip"}},
@@ -48,7 +53,7 @@ static const struct {
     {"max-position-embeddings", {"context"}},
     {"max-seq-len", {"context"}},
     {"max-steps", {"steps"}},
-    {"max-tokens", {"tokens"}},
+    {"max-tokens", {"tokens", "steps"}},
     {"model-name-or-path", {"model"}},
     {"n-ctx", {"context"}},
     {"n-embd", {"dim"}},
@@ -74,31 +79,38 @@ static const struct {
     {"predict", {"tokens"}},
     {"quantize", {"convert"}},
     {"repeat-penalty", {"repetition-penalty"}},
+    {"resume-from", {"resume"}},
+    {"resume-from-checkpoint", {"resume"}},
     {"sample", {"generate"}},
     {"save-steps", {"save-every"}},
     {"skip", {"state-dropout"}},
+    {"softmax", {"attention", "gpt2-tiny"}},
     {"temp", {"temperature"}},
+    {"tokens", {"steps"}},
+    {"total-tokens", {"steps"}},
     {"train-file", {"data"}},
+    {"train-tokens", {"steps"}},
+    {"transformer", {"attention", "gpt2-tiny"}},
     {"vocab-size", {"vocab"}},
     {"warmup-iters", {"warmup"}},
     {"warmup-steps", {"warmup"}},
     {"wd", {"weight-decay"}},
 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t pick_less(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Letters are the same in both cases, and words may be parted by - or _. */
-static int plain(char letter) { return letter == '_' ? '-' : tolower((unsigned char)letter); }
+/* Case does not matter, and - and _ are the same. */
+static int fold_letter(char letter) { return letter == '_' ? '-' : tolower((unsigned char)letter); }
 
 static bool are_same(const char *a, const char *b)
 {
-    while (*a && plain(*a) == plain(*b)) a++, b++;
-    return plain(*a) == plain(*b);
+    while (*a && fold_letter(*a) == fold_letter(*b)) a++, b++;
+    return fold_letter(*a) == fold_letter(*b);
 }
 
 /* Optimal string alignment: how many letters to add, drop, change or swap with a neighbour.
  * d[i][j] compares the first i letters of a with the first j of b; three rows are enough. */
-static size_t distance(const char *a, const char *b)
+static size_t count_edits(const char *a, const char *b)
 {
     const size_t n = strlen(a), m = strlen(b);
     size_t       d[3][LONGEST + 1];
@@ -109,18 +121,19 @@ static size_t distance(const char *a, const char *b)
         size_t       *row = d[i % 3];
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            row[j] = least(above[j] + 1, row[j - 1] + 1);
-            row[j] = least(row[j], above[j - 1] + (plain(a[i - 1]) != plain(b[j - 1])));
-            if (i > 1 && j > 1 && plain(a[i - 1]) == plain(b[j - 2]) &&
-                plain(a[i - 2]) == plain(b[j - 1]))
-                row[j] = least(row[j], before[j - 2] + 1);
+            row[j] = pick_less(above[j] + 1, row[j - 1] + 1);
+            row[j] = pick_less(row[j],
+                               above[j - 1] + (fold_letter(a[i - 1]) != fold_letter(b[j - 1])));
+            if (i > 1 && j > 1 && fold_letter(a[i - 1]) == fold_letter(b[j - 2]) &&
+                fold_letter(a[i - 2]) == fold_letter(b[j - 1]))
+                row[j] = pick_less(row[j], before[j - 2] + 1);
         }
     }
     return d[n % 3][m];
 }
 
-/* The place of our name among the synonyms of what was typed, from 1; 0: it is none. */
-static size_t synonym(const char *typed, const char *name)
+/* The place of our name among the synonyms of what was typed, from 1; 0: not a synonym. */
+static size_t find_synonym(const char *typed, const char *name)
 {
     for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
         if (!are_same(synonyms[i].theirs, typed)) continue;
@@ -130,21 +143,21 @@ static size_t synonym(const char *typed, const char *name)
     return 0;
 }
 
-/* How far a name is from what was typed: the same but for - and _, what others call it, a
- * beginning, then by letters. */
-static size_t rank(const char *typed, const char *name)
+/* The distance of a name from what was typed: equal but for - and _, then synonyms, then prefixes,
+ * then by letters. */
+static size_t rank_name(const char *typed, const char *name)
 {
-    const size_t n = strlen(typed), meant = synonym(typed, name);
+    const size_t n = strlen(typed), meant = find_synonym(typed, name);
     if (are_same(typed, name)) return 0;
     if (meant) return meant;
     if (strncmp(name, typed, n) == 0) return BEGINS;
-    const size_t wrong = distance(typed, name);
+    const size_t wrong = count_edits(typed, name);
     return wrong > n / 6 + 1 || wrong >= n ? SIZE_MAX : BEGINS + wrong;
 }
 
 void dra_guess_try(dra_guess *guess, const char *name)
 {
-    const size_t wrong = *guess->typed ? rank(guess->typed, name) : SIZE_MAX;
+    const size_t wrong = *guess->typed ? rank_name(guess->typed, name) : SIZE_MAX;
     if (wrong == SIZE_MAX || (guess->best && wrong >= guess->wrong)) return;
     guess->best = name;
     guess->wrong = wrong;

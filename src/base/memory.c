@@ -19,16 +19,16 @@ void *dra_alloc(size_t bytes)
     return data;
 }
 
-/* Blocks of more than one huge page start on one; what is in front is given back. */
+/* Blocks larger than a huge page start at one; memory in front of it is given back. */
 static size_t unit_of(size_t bytes) { return bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 4096; }
 
-static size_t mapped(size_t bytes)
+static size_t size_mapped(size_t bytes)
 {
     const size_t unit = unit_of(bytes);
     return (bytes + unit - 1) / unit * unit;
 }
 
-static void *map(size_t bytes)
+static void *map_block(size_t bytes)
 {
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return data == MAP_FAILED ? NULL : data;
@@ -36,7 +36,7 @@ static void *map(size_t bytes)
 
 static void *map_on_huge_pages(size_t bytes)
 {
-    unsigned char *data = map(bytes + HUGE_PAGE);
+    unsigned char *data = map_block(bytes + HUGE_PAGE);
     if (!data) return NULL;
     const size_t front = (HUGE_PAGE - (uintptr_t)data % HUGE_PAGE) % HUGE_PAGE;
     if (front) munmap(data, front);
@@ -51,13 +51,14 @@ void *dra_pages_alloc(size_t bytes)
 {
     if (bytes < PAGES) return dra_alloc(bytes);
     if (bytes > SIZE_MAX / 2) return NULL;
-    return unit_of(bytes) == HUGE_PAGE ? map_on_huge_pages(mapped(bytes)) : map(mapped(bytes));
+    return unit_of(bytes) == HUGE_PAGE ? map_on_huge_pages(size_mapped(bytes))
+                                       : map_block(size_mapped(bytes));
 }
 
 void dra_pages_free(void *data, size_t bytes)
 {
     if (data && bytes >= PAGES)
-        munmap(data, mapped(bytes));
+        munmap(data, size_mapped(bytes));
     else
         free(data);
 }

@@ -8,7 +8,7 @@
 
 enum { FIRST = 32 }; /* places; always a power of two */
 
-/* The place of a name: its own, or the free one where it belongs. */
+/* The place of a name: where it is, or the free place where it would go. */
 static dra_name *place_of(dra_name *at, size_t room, const char *text, uint64_t hash)
 {
     size_t i = (size_t)hash & (room - 1);
@@ -17,7 +17,7 @@ static dra_name *place_of(dra_name *at, size_t room, const char *text, uint64_t 
     return &at[i];
 }
 
-static bool grow(dra_names *t)
+static bool grow_names(dra_names *t)
 {
     const size_t room = t->room ? 2 * t->room : FIRST;
     dra_name    *at = calloc(room, sizeof *at);
@@ -33,7 +33,7 @@ static bool grow(dra_names *t)
 bool dra_names_add(dra_names *t, const char *name, int64_t number)
 {
     const uint64_t hash = dra_hash_of(0, name, strlen(name));
-    if (2 * (t->n + 1) > t->room && !grow(t)) return false;
+    if (2 * (t->n + 1) > t->room && !grow_names(t)) return false;
     dra_name *place = place_of(t->at, t->room, name, hash);
     if (place->text) return true;
     *place = (dra_name){name, hash, number};

@@ -1,4 +1,4 @@
-/* Quantised blocks. d and m are f16; u is what is stored of an element, in 4, 5, 6 or 8 bits.
+/* Quantised blocks. d and m are f16; u is what is stored of an element, in 3 to 6 or 8 bits.
  *
  *            bytes of a block                      a number
  *   Q4_0     d  u[16]                              d (u - 8)
@@ -8,11 +8,12 @@
  *   Q8_0     d  u[32], signed                      d u
  *   Q4_K     d m  s[12]  u[128]                    d s_g u - m t_g
  *   Q5_K     d m  s[12]  h[32]  u[128]             d s_g u - m t_g
+ *   Q3_K     h[32]  u[64]  s[12]  d                d (s_g - 32) (u - 4)
  *   Q6_K     u[128]  h[64]  s[16], signed  d       d s_g (u - 32)
  *
  * Of 32 elements, u[j] has element j in its low half and j + 16 in its high half; bit e of h is
- * the fifth bit of element e. Q*_K have groups g of 32 (Q6_K: 16) elements of 256, with scales s_g
- * and minima t_g of 6 bits (Q6_K: scales of 8).
+ * the fifth bit of element e. Q*_K have groups g of 32 (Q3_K and Q6_K: 16) elements of 256, with
+ * scales s_g and minima t_g of 6 bits (Q6_K: scales of 8).
  * All products of d, s and u are exact in f32: a number is rounded at most once, by the sum.
  * [ggml, ggml-quants.c] */
 #include "base/quant.h"
@@ -47,7 +48,7 @@ static void put_half(byte *p, float x)
 /* ---- reading: 32 elements, group g of a block ------------------------------------------------ */
 
 /* Elements of 4 bits, and perhaps a fifth. */
-static void unpack(const byte *u, uint32_t fifth, int *x)
+static void unpack_nibbles(const byte *u, uint32_t fifth, int *x)
 {
     for (int e = 0; e < HALF; e++) {
         x[e] = (u[e] & 15) | (int)(fifth >> e & 1) << 4;
@@ -59,7 +60,7 @@ static void unpack(const byte *u, uint32_t fifth, int *x)
 static void read_around(const byte *u, uint32_t fifth, float d, int zero, float *to)
 {
     int x[GROUP];
-    unpack(u, fifth, x);
+    unpack_nibbles(u, fifth, x);
     for (int e = 0; e < GROUP; e++) to[e] = d * (float)(x[e] - zero);
 }
 
@@ -67,7 +68,7 @@ static void read_around(const byte *u, uint32_t fifth, float d, int zero, float 
 static void read_above(const byte *u, uint32_t fifth, float d, float m, float *to)
 {
     int x[GROUP];
-    unpack(u, fifth, x);
+    unpack_nibbles(u, fifth, x);
     for (int e = 0; e < GROUP; e++) to[e] = d * (float)x[e] + m;
 }
 
@@ -104,6 +105,18 @@ static float scale_and_minimum(const byte *b, int g, float *minimum)
     return half_at(b) * (float)scale;
 }
 
+/* Scales in half bytes, those of the first eight groups low; their upper two bits are behind. */
+static void read_q3_k(const byte *b, int g, float *to)
+{
+    const byte *h = b, *u = b + 32 + GROUP * (g / 4), *s = b + 96;
+    const float d = half_at(b + 108);
+    for (int e = 0; e < GROUP; e++) {
+        const int i = 2 * g + e / 16, x = (u[e] >> 2 * (g % 4) & 3) | (h[e] >> g & 1) << 2;
+        const int scale = (s[i % 8] >> 4 * (i / 8) & 15) | (s[8 + i % 4] >> 2 * (i / 4) & 3) << 4;
+        to[e] = d * (float)(scale - 32) * (float)(x - 4);
+    }
+}
+
 static void read_q4_k(const byte *b, int g, float *to)
 {
     const byte *u = b + 16 + GROUP * (g / 2);
@@ -137,10 +150,10 @@ static void read_q6_k(const byte *b, int g, float *to)
 /* ---- writing: a block ------------------------------------------------------------------------ */
 
 /* 0 of a scale whose inverse is no float: as f16 it is 0, too, and every number with it. */
-static float inverse(float d) { return d != 0 && isfinite(1 / d) ? 1 / d : 0; }
+static float invert_scale(float d) { return d != 0 && isfinite(1 / d) ? 1 / d : 0; }
 
 /* The element of largest magnitude, the first of them, with its sign. */
-static float farthest(const float *x)
+static float find_farthest(const float *x)
 {
     float most = 0;
     for (int e = 0; e < BLOCK; e++)
@@ -177,7 +190,7 @@ static void put_fifth(const int *u, byte *to)
 /* d (u - top), the farthest number being u = 0; returns d. */
 static float around_zero(const float *x, int top, int *u)
 {
-    const float d = farthest(x) / (float)-top, id = inverse(d);
+    const float d = find_farthest(x) / (float)-top, id = invert_scale(d);
     for (int e = 0; e < BLOCK; e++) u[e] = at_most(x[e] * id + ((float)top + 0.5f), 2 * top - 1);
     return d;
 }
@@ -187,7 +200,7 @@ static float above_least(const float *x, int top, int *u, float *m)
 {
     float range;
     *m = least_of(x, &range);
-    const float d = range / (float)top, id = inverse(d);
+    const float d = range / (float)top, id = invert_scale(d);
     for (int e = 0; e < BLOCK; e++) u[e] = at_most((x[e] - *m) * id + 0.5f, top);
     return d;
 }
@@ -228,7 +241,7 @@ static void write_q5_1(const float *x, byte *b)
 
 static void write_q8_0(const float *x, byte *b)
 {
-    const float d = fabsf(farthest(x)) / 127, id = inverse(d);
+    const float d = fabsf(find_farthest(x)) / 127, id = invert_scale(d);
     put_half(b, d);
     for (int e = 0; e < BLOCK; e++) b[2 + e] = (byte)(int8_t)roundf(x[e] * id);
 }
@@ -241,14 +254,12 @@ typedef struct quant {
 } quant;
 
 static const quant quants[DRA_DTYPE_COUNT] = {
-    [DRA_Q4_0] = {read_q4_0, write_q4_0},
-    [DRA_Q4_1] = {read_q4_1, write_q4_1},
-    [DRA_Q5_0] = {read_q5_0, write_q5_0},
-    [DRA_Q5_1] = {read_q5_1, write_q5_1},
-    [DRA_Q8_0] = {read_q8_0, write_q8_0},
-    [DRA_Q4_K] = {read_q4_k},
-    [DRA_Q5_K] = {read_q5_k},
-    [DRA_Q6_K] = {read_q6_k},
+#define WRITTEN(name) write_##name
+#define READ(name) NULL
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    [DRA_##NAME] = {read_##name, writes(name)},
+#include "base/quant.def"
+#undef DRA_QUANT
 };
 
 /* The 32 elements that element i is one of. */
@@ -278,7 +289,8 @@ void dra_quantised_integers(dra_dtype dtype, const void *block, int *to)
     const int   head = dtype == DRA_Q4_1 || dtype == DRA_Q5_1 ? 4 : 2;
     const bool  five = dtype == DRA_Q5_0 || dtype == DRA_Q5_1;
     const int   zero = dtype == DRA_Q4_0 ? 8 : dtype == DRA_Q5_0 ? 16 : 0;
-    if (dtype != DRA_Q8_0) unpack(b + head + (five ? 4 : 0), five ? word_at(b + head) : 0, to);
+    if (dtype != DRA_Q8_0)
+        unpack_nibbles(b + head + (five ? 4 : 0), five ? word_at(b + head) : 0, to);
     for (int e = 0; e < BLOCK; e++) to[e] = dtype == DRA_Q8_0 ? (int8_t)b[head + e] : to[e] - zero;
 }
 

@@ -6,14 +6,28 @@
 #include <string.h>
 
 static const dra_dtype_info dtypes[DRA_DTYPE_COUNT] = {
-    [DRA_F32] = {"f32", 1, 4, true},       [DRA_F64] = {"f64", 1, 8, true},
-    [DRA_BF16] = {"bf16", 1, 2, true},     [DRA_F16] = {"f16", 1, 2, true},
-    [DRA_I32] = {"i32", 1, 4, false},      [DRA_BOOL] = {"bool", 1, 1, false},
-    [DRA_Q4_0] = {"q4_0", 32, 18, true},   [DRA_Q4_1] = {"q4_1", 32, 20, true},
-    [DRA_Q5_0] = {"q5_0", 32, 22, true},   [DRA_Q5_1] = {"q5_1", 32, 24, true},
-    [DRA_Q8_0] = {"q8_0", 32, 34, true},   [DRA_Q4_K] = {"q4_k", 256, 144, true},
-    [DRA_Q5_K] = {"q5_k", 256, 176, true}, [DRA_Q6_K] = {"q6_k", 256, 210, true},
+    [DRA_F32] = {"f32", 1, 4, true},   [DRA_F64] = {"f64", 1, 8, true},
+    [DRA_BF16] = {"bf16", 1, 2, true}, [DRA_F16] = {"f16", 1, 2, true},
+    [DRA_I32] = {"i32", 1, 4, false},  [DRA_BOOL] = {"bool", 1, 1, false},
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    [DRA_##NAME] = {#name, elements, bytes, true},
+#include "base/quant.def"
+#undef DRA_QUANT
 };
+
+enum {
+    BEFORE_QUANTS = DRA_Q4_0 - 1,
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    PLACE_OF_##NAME,
+#include "base/quant.def"
+#undef DRA_QUANT
+    QUANTS_END
+};
+_Static_assert((int)QUANTS_END == (int)DRA_DTYPE_COUNT, "quant.def has every quantised dtype");
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    _Static_assert((int)PLACE_OF_##NAME == (int)DRA_##NAME, "quant.def goes by dra_dtype");
+#include "base/quant.def"
+#undef DRA_QUANT
 
 const dra_dtype_info *dra_dtype_get(dra_dtype dtype)
 {

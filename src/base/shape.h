@@ -14,7 +14,7 @@ int64_t dra_elements_bytes(dra_dtype dtype, int64_t n);
 
 static inline bool dra_is_quantised(dra_dtype dtype)
 {
-    return dtype >= DRA_Q4_0 && dtype <= DRA_Q6_K;
+    return dtype >= DRA_Q4_0 && dtype < DRA_DTYPE_COUNT;
 }
 
 /* bf16 and f16 to and from f32, round to nearest even; NaN stays NaN. */

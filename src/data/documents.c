@@ -14,7 +14,7 @@ static dra_status put_document(const dra_documents *d, const char *text, size_t 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
 /* Whether a line is the separator, whatever the kind of line end. */
-static bool separates(const char *line, size_t n, const char *separator, size_t length)
+static bool is_separator(const char *line, size_t n, const char *separator, size_t length)
 {
     if (n && line[n - 1] == '\n') n--;
     if (n == length + 1 && line[n - 1] == '\r') n--;
@@ -29,7 +29,7 @@ static dra_status read_text(const dra_documents *d, const dra_file_map *text, dr
     dra_status   status = DRA_OK;
     for (size_t i = 0, n = 0; separator && i < text->bytes && status == DRA_OK; i += n) {
         n = dra_line_bytes(at + i, text->bytes - i);
-        if (!separates(at + i, n, separator, length)) continue;
+        if (!is_separator(at + i, n, separator, length)) continue;
         status = put_document(d, at + start, i - start, start, err);
         start = i + n;
     }

@@ -14,7 +14,8 @@ dra_status dra_encode_document(void *encoder, const char *text, size_t bytes, in
     for (size_t done = 0, n = 0; done < bytes && status == DRA_OK; done += n) {
         n = dra_cut_next(e->tokenizer, text + done, bytes - done, DRA_DOCUMENT_PART);
         e->ids.n = 0;
-        status = dra_encode(e->tokenizer, text + done, n, &e->ids, &why);
+        status = dra_encode_as(e->tokenizer, text + done, n,
+                               done ? DRA_ENCODE_REST : DRA_ENCODE_BEGIN, &e->ids, &why);
         if (status != DRA_OK)
             return dra_fail_at(err, status, e->cache->source, "document at byte %lld: %s",
                                (long long)at, why.text);

@@ -98,7 +98,7 @@ static dra_status list_paths(dra_example_files *f, list *l, int n, const char *c
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static dra_held_file *hold(dra_example_files *f)
+static dra_held_file *hold_file(dra_example_files *f)
 {
     dra_held_file *h = dra_arena_alloc(&f->arena, sizeof *h);
     if (!h) return NULL;
@@ -119,7 +119,7 @@ static dra_status make_part(dra_example_files *f, const char *path, size_t n,
 
 static dra_status open_tensors(dra_example_files *f, const char *path, dra_error *err)
 {
-    dra_held_file    *h = hold(f);
+    dra_held_file    *h = hold_file(f);
     dra_example_part *p;
     if (!h) return no_memory(path, err);
     dra_status st = dra_tensors_open(path, &h->tensors, err);
@@ -151,7 +151,7 @@ static dra_status open_arrays(dra_example_files *f, const list *l, dra_error *er
     dra_example_part *p;
     dra_status        st = make_part(f, l->at[0], l->n, &p, err);
     for (size_t i = 0; i < l->n && st == DRA_OK; i++) {
-        dra_held_file *h = hold(f);
+        dra_held_file *h = hold_file(f);
         st = h ? dra_file_map_open(l->at[i], &h->map, err) : no_memory(l->at[i], err);
         if (st == DRA_OK) st = add_array(f, p, l->at[i], l->at[i], h->map.data, h->map.bytes, err);
     }
@@ -160,13 +160,13 @@ static dra_status open_arrays(dra_example_files *f, const list *l, dra_error *er
 
 static dra_status open_archive(dra_example_files *f, const char *path, dra_error *err)
 {
-    dra_held_file    *h = hold(f);
+    dra_held_file    *h = hold_file(f);
     dra_example_part *p;
     dra_zip           zip;
     char              place[512], a[DRA_BRIEF], b[DRA_BRIEF];
     dra_status        st = h ? dra_file_map_open(path, &h->map, err) : no_memory(path, err);
     if (st == DRA_OK && !dra_zip_is(h->map.data, h->map.bytes))
-        st = dra_fail_at(err, DRA_ERR_FORMAT, path, "is no archive of NumPy (.npz)");
+        st = dra_fail_at(err, DRA_ERR_FORMAT, path, "is not an archive of NumPy (.npz)");
     if (st == DRA_OK) st = dra_zip_read(path, h->map.data, h->map.bytes, &f->arena, &zip, err);
     if (st == DRA_OK) st = make_part(f, path, zip.count, &p, err);
     for (size_t i = 0; st == DRA_OK && i < zip.count; i++) {

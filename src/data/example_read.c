@@ -89,21 +89,21 @@ static dra_status copy_row(const dra_table *t, const dra_column *c, int64_t row,
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static bool converts(const dra_column *c, dra_dtype to)
+static bool can_convert(const dra_column *c, dra_dtype to)
 {
     if (to == DRA_I32) return c->integer > 0;
     return c->stored == to || (c->shown.real && (to == DRA_F32 || to == DRA_F64));
 }
 
-static dra_status find(const dra_examples *e, const char *name, dra_dtype dtype,
-                       const dra_column **out, dra_error *err)
+static dra_status find_column(const dra_examples *e, const char *name, dra_dtype dtype,
+                              const dra_column **out, dra_error *err)
 {
     char room[DRA_BRIEF];
     *out = dra_examples_column(e, name);
     if (!*out)
         return dra_fail_at(err, DRA_ERR_NAME, e->table->path, "no tensor '%s'",
                            dra_brief(name ? name : "", room));
-    if (dra_dtype_get(dtype) && converts(*out, dtype)) return DRA_OK;
+    if (dra_dtype_get(dtype) && can_convert(*out, dtype)) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_DTYPE, e->table->path, "tensor '%s': dtype %s, expected %s",
                        dra_brief(name, room), (*out)->shown.dtype_name,
                        dtype == DRA_I32       ? "integers"
@@ -115,7 +115,7 @@ dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
                              const int64_t *rows, dra_dtype dtype, void *to, dra_error *err)
 {
     const dra_column *c;
-    dra_status        status = find(e, name, dtype, &c, err);
+    dra_status        status = find_column(e, name, dtype, &c, err);
     if (status != DRA_OK) return status;
     const size_t bytes = (size_t)c->count * dra_dtype_bytes(dtype);
     for (int64_t b = 0; b < n && bytes && status == DRA_OK; b++) {
@@ -139,7 +139,7 @@ dra_status dra_examples_check_floats(const dra_examples *e, const char *name, dr
     const dra_column *c;
     char              room[DRA_BRIEF];
     const char       *path;
-    const dra_status  st = find(e, name, DRA_F64, &c, err);
+    const dra_status  st = find_column(e, name, DRA_F64, &c, err);
     if (st != DRA_OK) return st;
     for (int64_t row = 0; row < e->table->N && c->count; row++) {
         const unsigned char *from = dra_table_row(e->table, c, row, &path);
@@ -170,7 +170,7 @@ dra_status dra_examples_check_integers(const dra_examples *e, const char *name, 
 {
     const dra_table *t = e->table;
     place            at = {.path = t->path};
-    dra_status       st = find(e, name, DRA_I32, &at.c, err);
+    dra_status       st = find_column(e, name, DRA_I32, &at.c, err);
     for (; at.row < t->N && st == DRA_OK && at.c->count; at.row++) {
         const bool           text = at.c->starts;
         const unsigned char *from = text ? NULL : dra_table_row(t, at.c, at.row, &at.path);

@@ -27,7 +27,7 @@ typedef struct row {
 
 /* ---- create ---------------------------------------------------------------------------------- */
 
-static int64_t cut(const dra_corpus *c, double x)
+static int64_t find_cut(const dra_corpus *c, double x)
 {
     const int64_t n = dra_corpus_tokens(c), token = dra_imin((int64_t)(x * (double)n), n);
     if (x >= 1 || token == n) return n;
@@ -62,8 +62,8 @@ dra_status dra_feed_create(const dra_feed_config *c, dra_feed **out, dra_error *
                         (long long)c->B, (long long)c->T);
     dra_feed f = {.c = *c};
     if (dra_part_check("feed", c->from, &f.c.to, err) != DRA_OK) return DRA_ERR_VALUE;
-    f.begin = cut(c->corpus, c->from);
-    f.end = cut(c->corpus, f.c.to);
+    f.begin = find_cut(c->corpus, c->from);
+    f.end = find_cut(c->corpus, f.c.to);
     f.lane = dra_div_up(f.end - f.begin, c->B);
     f.windows = dra_div_up(c->carry ? f.lane : f.end - f.begin, c->T);
     if (check_tokens(&f, err) != DRA_OK) return DRA_ERR_VALUE;

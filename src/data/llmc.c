@@ -13,39 +13,39 @@ static const struct variant {
     int32_t end, begin;
 } variants[] = {{20240520, 1, 2, 50256, -1}, {20240801, 7, 4, -1, 128000}};
 
-static int32_t number(const unsigned char *file, int i)
+static int32_t read_number(const unsigned char *file, int i)
 {
     int32_t x;
     memcpy(&x, file + 4 * i, sizeof x);
     return x;
 }
 
-static const struct variant *find(const unsigned char *at, size_t n)
+static const struct variant *find_variant(const unsigned char *at, size_t n)
 {
     for (size_t i = 0; n >= 4 && i < sizeof variants / sizeof *variants; i++)
-        if (variants[i].magic == number(at, 0)) return &variants[i];
+        if (variants[i].magic == read_number(at, 0)) return &variants[i];
     return NULL;
 }
 
 int dra_llmc_width(const unsigned char *at, size_t n)
 {
-    const struct variant *v = find(at, n);
+    const struct variant *v = find_variant(at, n);
     return v ? v->width : 0;
 }
 
 dra_status dra_llmc_read(const char *path, const unsigned char *file, size_t bytes, dra_llmc *out,
                          dra_error *err)
 {
-    const struct variant *v = find(file, bytes);
+    const struct variant *v = find_variant(file, bytes);
     if (!v)
         return dra_fail_at(err, DRA_ERR_FORMAT, path,
-                           "is no file of tokens of llm.c: expected to start with %d or %d",
+                           "is not a token file of llm.c: expected to start with %d or %d",
                            (int)variants[0].magic, (int)variants[1].magic);
     if (bytes < HEADER)
         return dra_fail_at(err, DRA_ERR_FORMAT, path,
                            "its header of llm.c is cut short: %zu bytes, expected %d", bytes,
                            (int)HEADER);
-    const int32_t version = number(file, 1), tokens = number(file, 2);
+    const int32_t version = read_number(file, 1), tokens = read_number(file, 2);
     if (version != v->version)
         return dra_fail_at(err, DRA_ERR_FORMAT, path,
                            "version %d of llm.c's tokens with magic %d, expected %d", (int)version,

@@ -60,8 +60,8 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
     return dra_hash_end(&h);
 }
 
-static dra_status encode(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                         dra_token_cache *cache, dra_error *err)
+static dra_status encode_source(const dra_source *s, const dra_corpus_config *c,
+                                const dra_meter *meter, dra_token_cache *cache, dra_error *err)
 {
     dra_file_map     text;
     const dra_status status = dra_source_map(s, &text, err);
@@ -83,7 +83,7 @@ static dra_status make_tokens(const dra_source *s, const dra_corpus_config *c,
     dra_token_cache cache;
     dra_status      status = dra_token_cache_begin(&cache, s->path, path, key,
                                                    dra_tokenizer_size(c->tokenizer), err);
-    if (status == DRA_OK) status = encode(s, c, meter, &cache, err);
+    if (status == DRA_OK) status = encode_source(s, c, meter, &cache, err);
     if (status == DRA_OK) status = dra_token_cache_end(&cache, out, err);
     if (status == DRA_OK) return path ? dra_file_map_open(path, out, err) : DRA_OK;
     dra_token_cache_abort(&cache);
@@ -114,8 +114,8 @@ static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
 }
 
 /* Numbers without a header were guessed by their file's name, which an error should say. */
-static dra_status check(const dra_source *s, const dra_corpus_config *c, dra_hash *hash,
-                        dra_token_file *p, dra_error *err)
+static dra_status check_numbers(const dra_source *s, const dra_corpus_config *c, dra_hash *hash,
+                                dra_token_file *p, dra_error *err)
 {
     const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
     dra_error     why = {0};
@@ -144,7 +144,7 @@ static dra_status open_any(const dra_source *s, const dra_corpus_config *c, cons
         status = open_bytes(s, out, err);
     else
         return open_tokens(s, c, meter, hash, out, err); /* which checks it */
-    return status == DRA_OK ? check(s, c, hash, out, err) : status;
+    return status == DRA_OK ? check_numbers(s, c, hash, out, err) : status;
 }
 
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,

@@ -18,7 +18,7 @@ static dra_status fail_temporary(const char *path, const char *what, dra_error *
     return dra_fail_system(err, path, text, errno);
 }
 
-static dra_status put(void *user, const unsigned char *data, size_t bytes, dra_error *err)
+static dra_status put_plain(void *user, const unsigned char *data, size_t bytes, dra_error *err)
 {
     const output *o = user;
     if (dra_temporary_write(o->file, data, bytes)) return DRA_OK;
@@ -26,7 +26,7 @@ static dra_status put(void *user, const unsigned char *data, size_t bytes, dra_e
 }
 
 /* *out is to be closed, if it is not NULL. */
-static dra_status unpack(const dra_source *s, dra_temporary **out, dra_error *err)
+static dra_status unpack_source(const dra_source *s, dra_temporary **out, dra_error *err)
 {
     dra_file_map packed;
     output       o = {.path = s->path};
@@ -34,7 +34,7 @@ static dra_status unpack(const dra_source *s, dra_temporary **out, dra_error *er
     dra_status st = dra_file_map_open(s->path, &packed, err);
     if (st != DRA_OK) return st;
     if (!(*out = o.file = dra_temporary_open())) st = fail_temporary(s->path, "make", err);
-    if (st == DRA_OK) st = dra_unpack(s->packing, s->path, &packed, SIZE_MAX, put, &o, err);
+    if (st == DRA_OK) st = dra_unpack(s->packing, s->path, &packed, SIZE_MAX, put_plain, &o, err);
     dra_file_map_close(&packed);
     return st;
 }
@@ -44,7 +44,7 @@ dra_status dra_source_map(const dra_source *s, dra_file_map *out, dra_error *err
     dra_temporary *file = NULL;
     *out = (dra_file_map){0};
     if (!s->packing) return dra_file_map_open(s->path, out, err);
-    dra_status st = unpack(s, &file, err);
+    dra_status st = unpack_source(s, &file, err);
     if (st == DRA_OK && !dra_temporary_map(file, out)) st = fail_temporary(s->path, "map", err);
     dra_temporary_close(file);
     return st;
@@ -53,7 +53,7 @@ dra_status dra_source_map(const dra_source *s, dra_file_map *out, dra_error *err
 static dra_status open_plain(const dra_source *s, int *fd, dra_error *err)
 {
     dra_temporary *file = NULL;
-    dra_status     st = unpack(s, &file, err);
+    dra_status     st = unpack_source(s, &file, err);
     if (st == DRA_OK && (*fd = dra_temporary_reopen(file)) < 0)
         st = fail_temporary(s->path, "write", err);
     dra_temporary_close(file);

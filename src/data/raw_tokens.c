@@ -53,7 +53,8 @@ static int64_t find_starts(const dra_token_file *p, const separators *by, int64_
     return found;
 }
 
-static dra_status cut(dra_token_file *p, const separators *by, const char *path, dra_error *err)
+static dra_status cut_documents(dra_token_file *p, const separators *by, const char *path,
+                                dra_error *err)
 {
     p->documents = find_starts(p, by, NULL);
     if (p->documents < 2) return DRA_OK;
@@ -68,7 +69,7 @@ static dra_status take_plain(dra_token_file *p, size_t width, const char *path, 
 {
     if (p->map.bytes % width)
         return dra_fail_at(err, DRA_ERR_FORMAT, path,
-                           "has %zu bytes, which are no ids of %zu bytes each; say what it is: "
+                           "has %zu bytes, which are not ids of %zu bytes each; say what it is: "
                            "--data-format bytes, tokens-u16, ...",
                            p->map.bytes, width);
     p->ids = (dra_integers){p->map.data, width, width == 4};
@@ -123,10 +124,10 @@ static dra_status take_array(dra_token_file *p, const separators *by, const char
                            info.dtype_name);
     if (info.shape.rank == 2) return take_rows(p, &info.shape, path, err);
     p->tokens = info.shape.dim[0];
-    return cut(p, by, path, err);
+    return cut_documents(p, by, path, err);
 }
 
-static dra_status take(dra_token_file *p, const dra_source *s, int32_t end, dra_error *err)
+static dra_status take_tokens(dra_token_file *p, const dra_source *s, int32_t end, dra_error *err)
 {
     separators by = {end, -1};
     dra_status st = DRA_OK;
@@ -136,7 +137,7 @@ static dra_status take(dra_token_file *p, const dra_source *s, int32_t end, dra_
     case DRA_DATA_U32: st = take_plain(p, 4, s->path, err); break;
     default: st = take_llmc(p, &by, s->path, err);
     }
-    return st == DRA_OK ? cut(p, &by, s->path, err) : st;
+    return st == DRA_OK ? cut_documents(p, &by, s->path, err) : st;
 }
 
 dra_status dra_raw_tokens_open(const dra_source *s, int32_t end, dra_token_file *out,
@@ -144,7 +145,7 @@ dra_status dra_raw_tokens_open(const dra_source *s, int32_t end, dra_token_file 
 {
     *out = (dra_token_file){.bytes = -1};
     dra_status st = dra_source_map(s, &out->map, err);
-    if (st == DRA_OK) st = take(out, s, end, err);
+    if (st == DRA_OK) st = take_tokens(out, s, end, err);
     if (st != DRA_OK) dra_token_file_close(out);
     return st;
 }

@@ -79,7 +79,7 @@ static const struct format {
     {"text in UTF-16", to_utf8, 0, BYTES("\xfe\xff")},
 };
 
-static bool has(const dra_sample *s, size_t at, const char *bytes, size_t n)
+static bool has_bytes(const dra_sample *s, size_t at, const char *bytes, size_t n)
 {
     return n == 0 || (s->n >= at && s->n - at >= n && memcmp(s->at + at, bytes, n) == 0);
 }
@@ -90,7 +90,8 @@ static bool is_pickle(const dra_sample *s)
     return s->n > 3 && s->at[0] == 0x80 && s->at[1] >= 2 && s->at[1] <= 5 && s->last == '.';
 }
 
-static dra_status refuse(const dra_sample *s, const char *name, const char *advice, dra_error *err)
+static dra_status refuse_format(const dra_sample *s, const char *name, const char *advice,
+                                dra_error *err)
 {
     return dra_fail_at(err, DRA_ERR_FORMAT, s->path, "is %s: %s", name, advice);
 }
@@ -100,9 +101,9 @@ dra_status dra_sample_refuse(const dra_sample *s, dra_error *err)
     const bool text = dra_sample_is_text(s);
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         const struct format *f = &formats[i];
-        if ((!text || f->always) && has(s, f->at, f->magic, f->n) &&
-            has(s, f->also_at, f->also, f->also_n))
-            return refuse(s, f->name, f->advice, err);
+        if ((!text || f->always) && has_bytes(s, f->at, f->magic, f->n) &&
+            has_bytes(s, f->also_at, f->also, f->also_n))
+            return refuse_format(s, f->name, f->advice, err);
     }
-    return is_pickle(s) ? refuse(s, "a pickle of Python", from_python, err) : DRA_OK;
+    return is_pickle(s) ? refuse_format(s, "a pickle of Python", from_python, err) : DRA_OK;
 }

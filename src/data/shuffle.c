@@ -12,7 +12,7 @@
 
 enum { ROUNDS = 8 }; /* four are enough for most uses */
 
-static uint64_t walk(uint64_t key, int h, uint64_t x)
+static uint64_t walk_cycle(uint64_t key, int h, uint64_t x)
 {
     const uint32_t mask = (uint32_t)(((uint64_t)1 << h) - 1);
     uint32_t       l = (uint32_t)(x >> h) & mask, r = (uint32_t)x & mask, bits[4];
@@ -34,7 +34,7 @@ int64_t dra_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i)
     uint64_t       x = (uint64_t)i;
     int            h = 1;
     while (h < 32 && (uint64_t)1 << 2 * h < (uint64_t)n) h++;
-    do x = walk(key, h, x);
+    do x = walk_cycle(key, h, x);
     while (x >= (uint64_t)n);
     return (int64_t)x;
 }

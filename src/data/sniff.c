@@ -143,8 +143,8 @@ dra_status dra_sample_kind(const dra_sample *s, dra_data_kind *out, dra_error *e
     if (ids && (!text || memchr(s->at, 0, s->n))) return kind_of_ids(s, out, err);
     if (text) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                       "is no text and of no known format; if it is meant, say what it is: "
-                       "--data-format bytes, tokens-u16, ...");
+                       "is not text and has no known format; if it is meant, say what it "
+                       "is: --data-format bytes, tokens-u16, ...");
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ typedef struct inside { /* the first bytes of what was compressed */
     size_t        n;
 } inside;
 
-static dra_status take(void *user, const unsigned char *data, size_t bytes, dra_error *err)
+static dra_status take_sample(void *user, const unsigned char *data, size_t bytes, dra_error *err)
 {
     inside *in = user;
     memcpy(in->at + in->n, data, bytes);
@@ -184,7 +184,7 @@ static dra_status sniff_inside(dra_sample s, const dra_file_map *file, dra_sniff
 {
     inside *in = calloc(1, sizeof *in);
     if (!in) return dra_fail_at(err, DRA_ERR_MEMORY, s.path, "out of memory, cannot look at it");
-    dra_status st = dra_unpack(out->packing, s.path, file, sizeof in->at, take, in, err);
+    dra_status st = dra_unpack(out->packing, s.path, file, sizeof in->at, take_sample, in, err);
     s.at = in->at;
     s.n = in->n;
     s.whole = in->n < sizeof in->at;

@@ -34,7 +34,7 @@ dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const c
     return path ? dra_file_writer_begin(path, &s->file, err) : DRA_OK;
 }
 
-static dra_status put(dra_token_cache *s, const void *data, size_t bytes, dra_error *err)
+static dra_status put_bytes(dra_token_cache *s, const void *data, size_t bytes, dra_error *err)
 {
     dra_hash_add(&s->hash, data, bytes);
     if (s->file) return dra_file_writer_write(s->file, data, bytes, err);
@@ -48,11 +48,11 @@ dra_status dra_token_cache_put(dra_token_cache *s, const int32_t *ids, size_t n,
     uint16_t   narrow[BLOCK];
     dra_status status = DRA_OK;
     s->facts.tokens += n;
-    if (s->facts.width == 4) return put(s, ids, n * sizeof *ids, err);
+    if (s->facts.width == 4) return put_bytes(s, ids, n * sizeof *ids, err);
     for (size_t at = 0; at < n && status == DRA_OK; at += BLOCK) {
         const size_t some = n - at < BLOCK ? n - at : BLOCK;
         for (size_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[at + i];
-        status = put(s, narrow, some * sizeof *narrow, err);
+        status = put_bytes(s, narrow, some * sizeof *narrow, err);
     }
     return status;
 }
@@ -73,16 +73,16 @@ static dra_status put_starts(dra_token_cache *s, dra_error *err)
 {
     dra_file_map map;
     if (!dra_temporary_map(s->starts, &map)) return fail_temporary(s, "write", err);
-    const dra_status status = put(s, map.data, map.bytes, err);
+    const dra_status status = put_bytes(s, map.data, map.bytes, err);
     dra_file_map_close(&map);
     return status;
 }
 
 static dra_status put_facts(dra_token_cache *s, dra_error *err)
 {
-    dra_status status = put(s, &s->facts, offsetof(dra_facts, hash), err);
+    dra_status status = put_bytes(s, &s->facts, offsetof(dra_facts, hash), err);
     s->facts.hash = dra_hash_end(&s->hash);
-    if (status == DRA_OK) status = put(s, &s->facts.hash, sizeof s->facts.hash, err);
+    if (status == DRA_OK) status = put_bytes(s, &s->facts.hash, sizeof s->facts.hash, err);
     return status;
 }
 
@@ -90,7 +90,7 @@ dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error 
 {
     const char zeros[8] = {0};
     *out = (dra_file_map){0};
-    dra_status status = put(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
+    dra_status status = put_bytes(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
     if (status == DRA_OK) status = put_starts(s, err);
     if (status == DRA_OK) status = put_facts(s, err);
     if (status == DRA_OK && s->temporary && !dra_temporary_map(s->temporary, out))
@@ -123,8 +123,8 @@ static bool sizes_fit(const dra_facts *f, size_t bytes)
            (left - ids) % 8 == 0 && f->bytes <= INT64_MAX;
 }
 
-static bool take(const dra_file_map *map, uint64_t key, int64_t size, dra_hash *hash,
-                 dra_token_file *out)
+static bool take_cached(const dra_file_map *map, uint64_t key, int64_t size, dra_hash *hash,
+                        dra_token_file *out)
 {
     dra_facts f;
     if (map->bytes < sizeof f) return false;
@@ -146,7 +146,7 @@ bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_has
 {
     dra_hash after = *hash;
     *out = (dra_token_file){0};
-    const bool whole = take(map, key, size, &after, out);
+    const bool whole = take_cached(map, key, size, &after, out);
     if (whole)
         out->map = *map, *hash = after;
     else

@@ -80,7 +80,8 @@ static void tell_made(void *user, size_t merges)
     if (t->fn) t->fn(t->user, true, before + (int64_t)merges, t->c->size);
 }
 
-static dra_status learn(training *t, const dra_words *words, dra_tokenizer **out, dra_error *err)
+static dra_status learn_merges(training *t, const dra_words *words, dra_tokenizer **out,
+                               dra_error *err)
 {
     const dra_tokenizer_config *c = t->c;
     const dra_learn_config      how = {.start = t->counter.t,
@@ -133,7 +134,7 @@ dra_status dra_tokenizer_train(const dra_tokenizer_config *c, dra_tokenizer_prog
         status = dra_tokenizer_make(c->special, c->n_special, c->nfc, NULL, 0, &start, err);
     if (status == DRA_OK) status = dra_counter_begin(&t.counter, start, c->threads, err);
     if (status == DRA_OK) status = read_all(&t, &words, err);
-    if (status == DRA_OK) status = learn(&t, words, out, err);
+    if (status == DRA_OK) status = learn_merges(&t, words, out, err);
     dra_counter_free(&t.counter);
     dra_tokenizer_destroy(start);
     return status;

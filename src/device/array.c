@@ -9,7 +9,7 @@ void dra_arrays_open(dra_arrays *a)
     pthread_mutex_init(&a->lock, NULL);
 }
 
-static void release(dra_array *a)
+static void release_array(dra_array *a)
 {
     if (!a->borrowed) a->device->table->free(a->device, a->data, a->bytes);
     a->data = NULL;
@@ -23,7 +23,7 @@ void dra_arrays_close(dra_device *d)
     dra_arrays *all = &d->arrays;
     for (dra_array *a = all->live, *next; a; a = next) {
         next = a->next;
-        release(a);
+        release_array(a);
     }
     for (size_t i = 0; i < DRA_ARRAYS_GONE; i++) free(all->gone[i]);
     pthread_mutex_destroy(&all->lock);
@@ -31,7 +31,7 @@ void dra_arrays_close(dra_device *d)
 
 /* ---- making and unmaking --------------------------------------------------------------------- */
 
-static void add(dra_device *d, dra_array *a)
+static void add_array(dra_device *d, dra_array *a)
 {
     dra_arrays *all = &d->arrays;
     pthread_mutex_lock(&all->lock);
@@ -42,8 +42,8 @@ static void add(dra_device *d, dra_array *a)
     pthread_mutex_unlock(&all->lock);
 }
 
-static dra_status make(dra_device *d, size_t bytes, const void *lent, dra_array **out,
-                       dra_error *err)
+static dra_status make_array(dra_device *d, size_t bytes, const void *lent, dra_array **out,
+                             dra_error *err)
 {
     *out = NULL;
     if (!d) return dra_fail(err, DRA_ERR_VALUE, "array: no device");
@@ -63,14 +63,14 @@ static dra_status make(dra_device *d, size_t bytes, const void *lent, dra_array 
                             d->table->available(d));
         return dra_fail(err, DRA_ERR_MEMORY, "array: out of memory for %zu bytes", bytes);
     }
-    add(d, a);
+    add_array(d, a);
     *out = a;
     return DRA_OK;
 }
 
 dra_status dra_array_create(dra_device *device, size_t bytes, dra_array **out, dra_error *err)
 {
-    return make(device, bytes, NULL, out, err);
+    return make_array(device, bytes, NULL, out, err);
 }
 
 static dra_status upload_loans(const dra_loan *list, size_t n, dra_error *err)
@@ -93,7 +93,8 @@ dra_status dra_arrays_borrow(dra_device *device, dra_loan *list, size_t n, dra_e
         if (!list[i].data && list[i].bytes)
             st = dra_fail(err, DRA_ERR_VALUE, "array: no memory to borrow");
         else
-            st = make(device, list[i].bytes, borrows ? list[i].data : NULL, &list[i].array, err);
+            st = make_array(device, list[i].bytes, borrows ? list[i].data : NULL, &list[i].array,
+                            err);
     if (st == DRA_OK && !borrows) st = upload_loans(list, n, err);
     for (size_t i = 0; i < n && st == DRA_OK; i++) list[i].array->read_only = true;
     for (size_t i = 0; i < n && st != DRA_OK; i++) {
@@ -130,7 +131,7 @@ void dra_array_destroy(dra_array *a)
     free(all->gone[all->next_gone]);
     all->gone[all->next_gone] = a;
     all->next_gone = (all->next_gone + 1) % DRA_ARRAYS_GONE;
-    release(a);
+    release_array(a);
     pthread_mutex_unlock(&all->lock);
 }
 

@@ -76,6 +76,14 @@ typedef struct dra_code_block {
     size_t      without_plan;
 } dra_code_block;
 
+/* A run in slices: it returns between two groups of instructions when its time is up, and goes on
+ * with the next call. Other programs may run meanwhile, in a workspace of their own. */
+typedef struct dra_time_slice {
+    double until;   /* dra_clock() at which the run returns; INFINITY: at its end */
+    size_t at;      /* the instruction to go on with; 0: it has run to its end, or not begun */
+    double longest; /* seconds from one chance to return to the next, the most so far */
+} dra_time_slice;
+
 typedef struct dra_launch {
     const dra_code_block *block;
     const dra_storage    *storage;
@@ -86,11 +94,8 @@ typedef struct dra_launch {
     size_t                fence;   /* bytes around every local storage to check, for tests; or 0 */
     /* Told of every kernel call, where it is not NULL. */
     void (*profile)(void *user, const dra_instr *in, const dra_call *c, double seconds);
-    void *user;
-    /* Called between two groups, where it is not NULL and the device walks: programs with a
-     * workspace of their own may run meanwhile. */
-    void (*pause)(void *user);
-    void *pause_user;
+    void           *user;
+    dra_time_slice *slice; /* how far a block runs, where the device walks; NULL: to its end */
 } dra_launch;
 
 static inline void *dra_place_address(const dra_launch *l, const dra_place *place)
@@ -108,6 +113,8 @@ typedef struct dra_kernel_call {
  * where the fault is set. */
 typedef void (*dra_walk_run)(dra_device *d, int n, dra_kernel_call *calls);
 void dra_walk(dra_device *d, const dra_launch *l, int32_t block, dra_walk_run run);
+
+double dra_clock(void); /* seconds, monotonic */
 
 /* cpu.c: all stages and tiles of independent calls, by the device's threads. */
 void dra_cpu_run_calls(dra_device *d, int n, dra_kernel_call *calls);

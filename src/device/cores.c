@@ -8,7 +8,7 @@
 #ifdef __linux__
 
 /* Enough for 1024 cores, what cpu_set_t has; larger machines count as having no mask. */
-static int masked(cpu_set_t *mask)
+static int count_masked(cpu_set_t *mask)
 {
     return sched_getaffinity(0, sizeof *mask, mask) == 0 ? CPU_COUNT(mask) : 0;
 }
@@ -16,7 +16,7 @@ static int masked(cpu_set_t *mask)
 void dra_cores_pin(pthread_t thread, int i)
 {
     cpu_set_t mask, one;
-    if (i >= masked(&mask)) return;
+    if (i >= count_masked(&mask)) return;
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &mask) || i-- > 0) continue;
         CPU_ZERO(&one);
@@ -29,7 +29,7 @@ void dra_cores_pin(pthread_t thread, int i)
 #else
 
 typedef int cpu_set_t;
-static int  masked(cpu_set_t *mask) { return *mask = 0; }
+static int  count_masked(cpu_set_t *mask) { return *mask = 0; }
 void        dra_cores_pin(pthread_t thread, int i) {}
 
 #endif
@@ -37,7 +37,7 @@ void        dra_cores_pin(pthread_t thread, int i) {}
 int dra_cores_count(void)
 {
     cpu_set_t  mask;
-    const int  n = masked(&mask);
+    const int  n = count_masked(&mask);
     const long all = n > 0 ? n : sysconf(_SC_NPROCESSORS_ONLN);
     return all > 0 ? (int)all : 1;
 }

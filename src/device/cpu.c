@@ -192,7 +192,7 @@ const char *dra_device_level_at(size_t i)
 }
 
 /* A number from the environment, to compare; see docs/speed.md. */
-static double setting(const char *name, double otherwise)
+static double read_setting(const char *name, double otherwise)
 {
     const char *text = getenv(name);
     return text && *text ? strtod(text, NULL) : otherwise;
@@ -218,11 +218,11 @@ dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *co
                       .pool = dra_pool_create(threads),
                       .simd = *simd,
                       .kernels = kernels,
-                      .grain = setting("DRA_GRAIN", GRAIN)};
+                      .grain = read_setting("DRA_GRAIN", GRAIN)};
     d->simd.caches = dra_caches_find();
-    if (setting("DRA_PACK", 1) == 0) d->simd.pack_depth = 0;
+    if (read_setting("DRA_PACK", 1) == 0) d->simd.pack_depth = 0;
     d->base.context = &d->simd;
-    d->base.groups = threads > 1 && setting("DRA_GROUPS", 1) != 0;
+    d->base.groups = threads > 1 && read_setting("DRA_GROUPS", 1) != 0;
     dra_arrays_open(&d->base.arrays);
     if (!d->pool) {
         free(d);

@@ -47,11 +47,36 @@ static ALWAYS_INLINE int head_bytes(dra_dtype t)
 
 static ALWAYS_INLINE int block_bytes(dra_dtype t)
 {
-    return t == DRA_Q4_K   ? 144
-           : t == DRA_Q5_K ? 176
-           : t == DRA_Q6_K ? 210
-                           : head_bytes(t) + (has_bytes(t) ? 32 : 16);
+    switch (t) {
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    case DRA_##NAME:                                                                               \
+        return bytes;
+#include "base/quant.def"
+#undef DRA_QUANT
+    default: return 0;
+    }
 }
+
+/* Blocks that the below unpacks; others are dequantised first. */
+static inline bool has_vectors(dra_dtype t)
+{
+    enum { PLAIN = false, VECTORS = true };
+    switch (t) {
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    case DRA_##NAME:                                                                               \
+        return vectors;
+#include "base/quant.def"
+#undef DRA_QUANT
+    default: return false;
+    }
+}
+
+/* A case for each of them. */
+#define CASE_VECTORS(NAME, what)                                                                   \
+    case DRA_##NAME:                                                                               \
+        what;                                                                                      \
+        break;
+#define CASE_PLAIN(NAME, what)
 
 static ALWAYS_INLINE int64_t line_bytes(dra_dtype t, int64_t elements)
 {
@@ -189,8 +214,8 @@ static inline bool has_chains(const operand *o, int64_t depth)
 {
     const int64_t chain = is_large(o->dtype) ? DRA_CHAIN : 2 * QUANT_BLOCK;
     const int64_t each = is_large(o->dtype) ? 2 * DRA_CHAIN : QUANT_BLOCK;
-    return o->form == FLOATS && o->k == 1 && o->first % DRA_CHAIN == 0 && o->line % each == 0 &&
-           depth % chain == 0;
+    return has_vectors(o->dtype) && o->form == FLOATS && o->k == 1 && o->first % DRA_CHAIN == 0 &&
+           o->line % each == 0 && depth % chain == 0;
 }
 
 /* to[k PANEL + i] = element k of line i, LANES lines. */
@@ -224,14 +249,11 @@ static ALWAYS_INLINE void pack_chains(const operand *o, dra_dtype t, int64_t dep
 static void pack_quantised(const operand *o, int64_t depth, float *to)
 {
     switch (o->dtype) {
-    case DRA_Q4_0: pack_chains(o, DRA_Q4_0, depth, to); break;
-    case DRA_Q4_1: pack_chains(o, DRA_Q4_1, depth, to); break;
-    case DRA_Q5_0: pack_chains(o, DRA_Q5_0, depth, to); break;
-    case DRA_Q5_1: pack_chains(o, DRA_Q5_1, depth, to); break;
-    case DRA_Q4_K: pack_chains(o, DRA_Q4_K, depth, to); break;
-    case DRA_Q5_K: pack_chains(o, DRA_Q5_K, depth, to); break;
-    case DRA_Q6_K: pack_chains(o, DRA_Q6_K, depth, to); break;
-    default: pack_chains(o, DRA_Q8_0, depth, to); break;
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    CASE_##vectors(NAME, pack_chains(o, DRA_##NAME, depth, to))
+#include "base/quant.def"
+#undef DRA_QUANT
+    default: break;
     }
 }
 

@@ -131,14 +131,11 @@ static ALWAYS_INLINE void multiply_groups(const product *t, const operand *b, dr
 static void multiply_quantised(const product *t, const operand *b)
 {
     switch (b->dtype) {
-    case DRA_Q4_0: multiply_groups(t, b, DRA_Q4_0); break;
-    case DRA_Q4_1: multiply_groups(t, b, DRA_Q4_1); break;
-    case DRA_Q5_0: multiply_groups(t, b, DRA_Q5_0); break;
-    case DRA_Q5_1: multiply_groups(t, b, DRA_Q5_1); break;
-    case DRA_Q4_K: multiply_groups(t, b, DRA_Q4_K); break;
-    case DRA_Q5_K: multiply_groups(t, b, DRA_Q5_K); break;
-    case DRA_Q6_K: multiply_groups(t, b, DRA_Q6_K); break;
-    default: multiply_groups(t, b, DRA_Q8_0); break;
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    CASE_##vectors(NAME, multiply_groups(t, b, DRA_##NAME))
+#include "base/quant.def"
+#undef DRA_QUANT
+    default: break;
     }
 }
 

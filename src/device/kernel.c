@@ -18,6 +18,8 @@ static const struct {
     [DRA_FAULT_FENCE] = {DRA_ERR_DEVICE, "output %lld: wrote outside its memory"},
     [DRA_FAULT_FAR] = {DRA_ERR_VALUE,
                        "position %lld, but with xPos factors stay finite only up to %lld"},
+    [DRA_FAULT_PAST] = {DRA_ERR_VALUE,
+                        "position %lld, but the frequencies of this model hold up to %lld"},
 };
 
 void dra_fault_set(const dra_call *c, int64_t tile, dra_fault_kind kind, const int64_t *numbers)

@@ -31,6 +31,7 @@ typedef enum dra_fault_kind {
     DRA_FAULT_STEP,   /* t of the optimizer                */
     DRA_FAULT_FENCE,  /* number of the output              */
     DRA_FAULT_FAR,    /* position, the farthest            */
+    DRA_FAULT_PAST,   /* position, the last                */
     DRA_FAULT_COUNT
 } dra_fault_kind;
 

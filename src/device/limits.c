@@ -10,7 +10,7 @@
 #include "device/limits.h"
 #include "device/simd_peak.h"
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -24,9 +24,9 @@ static double run_once(dra_device *d, const dra_cpu_kernel *k, const void *attr)
 {
     dra_fault       fault = {0};
     dra_kernel_call c = {&k->base, {.attr = attr, .fault = &fault}};
-    const double    start = now();
+    const double    start = read_clock();
     dra_cpu_run_calls(d, 1, &c);
-    return now() - start;
+    return read_clock() - start;
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -55,7 +55,7 @@ static const dra_peak *peak_of(const char *level)
     return peak ? peak : dra_peak_ref();
 }
 
-static double burst(dra_device *device, const dra_peak *peak)
+static double measure_burst(dra_device *device, const dra_peak *peak)
 {
     static const dra_cpu_kernel kernel = {.tiles = peak_tiles, .tile = peak_tile};
     const peak_job              job = {peak, (int64_t)dra_device_threads(device) * TILES_A_THREAD};
@@ -65,7 +65,7 @@ static double burst(dra_device *device, const dra_peak *peak)
 
 double dra_flops_measure(dra_device *device)
 {
-    return is_cpu(device) ? burst(device, peak_of(dra_device_level(device))) : 0;
+    return is_cpu(device) ? measure_burst(device, peak_of(dra_device_level(device))) : 0;
 }
 
 double dra_bf16_flops_measure(dra_device *device)
@@ -74,7 +74,7 @@ double dra_bf16_flops_measure(dra_device *device)
     const dra_peak *peak = strcmp(level, "avx512bf16") == 0  ? dra_peak_avx512bf16()
                            : strcmp(level, "avx512amx") == 0 ? dra_peak_avx512amx()
                                                              : NULL;
-    return peak && is_cpu(device) ? burst(device, peak) : 0;
+    return peak && is_cpu(device) ? measure_burst(device, peak) : 0;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ static void *open_beside(const char *kind, char *reason, size_t room)
                  : NULL;
 }
 
-static dra_status check(const char *kind, const dra_plugin *p, dra_error *err)
+static dra_status check_plugin(const char *kind, const dra_plugin *p, dra_error *err)
 {
     if (!p) return dra_fail(err, DRA_ERR_DEVICE, "libdra-%s.so: it has no dra_plugin_table", kind);
     if (p->abi != DRA_PLUGIN_ABI || strcmp(p->version, DRA_VERSION_TEXT) != 0)
@@ -64,7 +64,7 @@ static dra_status check(const char *kind, const dra_plugin *p, dra_error *err)
 }
 
 /* A library that was loaded stays. */
-static dra_status load(const char *kind, const dra_plugin **out, dra_error *err)
+static dra_status load_plugin(const char *kind, const dra_plugin **out, dra_error *err)
 {
     char  reason[256] = "";
     void *library = open_on_path(getenv("DRA_PLUGIN_PATH"), kind, reason, sizeof reason);
@@ -78,7 +78,7 @@ static dra_status load(const char *kind, const dra_plugin **out, dra_error *err)
                         "device '%s': no libdra-%s.so in DRA_PLUGIN_PATH, beside libdra or in %s",
                         kind, kind, DRA_PLUGIN_FOLDER);
     *out = dlsym(library, "dra_plugin_table");
-    return check(kind, *out, err);
+    return check_plugin(kind, *out, err);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ typedef struct device_name {
     int  number;
 } device_name;
 
-static dra_status parse(const char *text, device_name *out, dra_error *err)
+static dra_status parse_name(const char *text, device_name *out, dra_error *err)
 {
     const size_t n = strcspn(text, ":");
     char        *end = NULL;
@@ -109,15 +109,15 @@ dra_status dra_plugin_create(const char *name, dra_device **out, dra_error *err)
     const dra_plugin *p = NULL;
     device_name       d;
     *out = NULL;
-    dra_status st = parse(name, &d, err);
-    if (st == DRA_OK) st = load(d.kind, &p, err);
+    dra_status st = parse_name(name, &d, err);
+    if (st == DRA_OK) st = load_plugin(d.kind, &p, err);
     return st == DRA_OK ? p->create(d.number, out, err) : st;
 }
 
 dra_status dra_device_count(const char *kind, int *out, dra_error *err)
 {
     const dra_plugin *p = NULL;
-    const dra_status  st = load(kind, &p, err);
+    const dra_status  st = load_plugin(kind, &p, err);
     *out = st == DRA_OK ? p->count(err) : 0;
     return st == DRA_OK && *out < 0 ? DRA_ERR_DEVICE : st;
 }
@@ -125,7 +125,7 @@ dra_status dra_device_count(const char *kind, int *out, dra_error *err)
 dra_status dra_device_describe(const char *kind, int number, dra_device_info *out, dra_error *err)
 {
     const dra_plugin *p = NULL;
-    const dra_status  st = load(kind, &p, err);
+    const dra_status  st = load_plugin(kind, &p, err);
     *out = (dra_device_info){0};
     return st == DRA_OK ? p->describe(number, out, err) : st;
 }

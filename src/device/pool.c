@@ -56,7 +56,7 @@ struct dra_pool {
     atomic_bool stop;
 };
 
-static void relax(int spins)
+static void relax_spin(int spins)
 {
     if (spins >= SPINS_BEFORE_YIELD) sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
@@ -82,7 +82,7 @@ static void run_share(const job *j, seat *s, int k)
     }
 }
 
-static void work(dra_pool *p, int own)
+static void work_tiles(dra_pool *p, int own)
 {
     const job j = p->seats[own].job;
     int       k = own;
@@ -116,17 +116,17 @@ static void touch_stack(void)
     for (size_t i = 0; i < sizeof room; i += PAGE) room[i] = 0;
 }
 
-static void *worker(void *arg)
+static void *run_worker(void *arg)
 {
     seat *const     s = arg;
     dra_pool *const p = s->pool;
     touch_stack();
     while (!atomic_load(&p->stop)) {
         int open = OPEN;
-        for (int i = 0; i < p->spins && atomic_load(&s->gate) != OPEN; i++) relax(i);
+        for (int i = 0; i < p->spins && atomic_load(&s->gate) != OPEN; i++) relax_spin(i);
         if (atomic_load(&s->gate) != OPEN) sleep_until_open(s);
         if (!atomic_compare_exchange_strong(&s->gate, &open, BUSY)) continue;
-        work(p, (int)(s - p->seats));
+        work_tiles(p, (int)(s - p->seats));
         atomic_store_explicit(&s->gate, CLOSED, memory_order_release);
     }
     return NULL;
@@ -167,7 +167,7 @@ static void close_gates(dra_pool *p, int threads)
             atomic_compare_exchange_strong(&s->gate, &open, CLOSED))
             continue;
         for (int k = 0; atomic_load_explicit(&s->gate, memory_order_acquire) != CLOSED; k++)
-            relax(p->spins ? k : SPINS_BEFORE_YIELD);
+            relax_spin(p->spins ? k : SPINS_BEFORE_YIELD);
     }
 }
 
@@ -183,7 +183,7 @@ void dra_pool_run(dra_pool *p, int threads, int64_t tiles, dra_pool_tile tile, v
     p->jobs = (p->jobs + 1) & INT32_MAX; /* so that numbers and counts stay positive together */
     const job j = {tile, user, tiles, n, p->jobs};
     open_gates(p, &j);
-    work(p, 0);
+    work_tiles(p, 0);
     close_gates(p, n);
     pthread_mutex_unlock(&p->owner);
 }
@@ -193,7 +193,7 @@ void dra_pool_run(dra_pool *p, int threads, int64_t tiles, dra_pool_tile tile, v
 /* A pool as large as what the process may use has a core for each thread: there, workers stay where
  * their caches are, and the first core is left to the caller. A smaller one may not be alone, and
  * on few cores one other process is enough to hold up a worker that cannot move. */
-static bool pins(int threads, int cores)
+static bool pins_threads(int threads, int cores)
 {
     const char *wish = getenv("DRA_PIN");
     return wish && *wish ? *wish != '0' : threads == cores && cores >= MANY_CORES;
@@ -207,7 +207,7 @@ static bool start_workers(dra_pool *p, int n, bool pin)
     bool well = pthread_attr_setstacksize(&how, STACK) == 0;
     for (int i = 1; i <= n && well; i++) {
         seat *s = &p->seats[i];
-        well = pthread_create(&s->thread, &how, worker, s) == 0;
+        well = pthread_create(&s->thread, &how, run_worker, s) == 0;
         p->workers += well;
         if (well && pin) dra_cores_pin(s->thread, i);
     }
@@ -237,7 +237,7 @@ dra_pool *dra_pool_create(int threads)
         return NULL;
     }
     pthread_mutex_init(&p->owner, NULL);
-    if (start_workers(p, n - 1, pins(n, cores))) return p;
+    if (start_workers(p, n - 1, pins_threads(n, cores))) return p;
     dra_pool_destroy(p);
     return NULL;
 }

@@ -13,7 +13,7 @@ typedef struct walk {
 
 static void run_block(const walk *w, int32_t block);
 
-static bool faulty(const dra_launch *l)
+static bool has_fault(const dra_launch *l)
 {
     return atomic_load_explicit(&l->fault->kind, memory_order_relaxed) != DRA_FAULT_NONE;
 }
@@ -23,7 +23,7 @@ static bool faulty(const dra_launch *l)
 enum { FENCE = 0xA5, UNWRITTEN = 0xFF };
 
 /* Fenced are outputs in planned memory of their own, not those that took over an input's. */
-static unsigned char *fenced(const dra_launch *l, const dra_instr *in, int i, size_t *bytes)
+static unsigned char *find_fenced(const dra_launch *l, const dra_instr *in, int i, size_t *bytes)
 {
     const dra_place *out = &in->out[i];
     if (out->storage < 0) return NULL;
@@ -38,7 +38,7 @@ static void raise_fences(const dra_launch *l, const dra_instr *in)
 {
     for (int i = 0; i < in->n_out; i++) {
         size_t         bytes;
-        unsigned char *at = fenced(l, in, i, &bytes);
+        unsigned char *at = find_fenced(l, in, i, &bytes);
         if (!at) continue;
         memset(at - l->fence, FENCE, l->fence);
         memset(at, UNWRITTEN, bytes);
@@ -50,7 +50,7 @@ static void check_fences(const dra_launch *l, const dra_instr *in, const dra_cal
 {
     for (int i = 0; i < in->n_out; i++) {
         size_t               bytes;
-        const unsigned char *at = fenced(l, in, i, &bytes);
+        const unsigned char *at = find_fenced(l, in, i, &bytes);
         for (size_t k = 0; at && k < l->fence; k++) {
             if (at[bytes + k] == FENCE && (at - l->fence)[k] == FENCE) continue;
             DRA_FAULT(c, 0, DRA_FAULT_FENCE, i);
@@ -61,7 +61,7 @@ static void check_fences(const dra_launch *l, const dra_instr *in, const dra_cal
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-static double now(void)
+double dra_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -89,11 +89,11 @@ static void run_watched(const walk *w, const dra_instr *in)
 {
     const dra_launch *l = w->l;
     dra_kernel_call   k = call_of(l, in);
-    const double      start = l->profile ? now() : 0;
+    const double      start = l->profile ? dra_clock() : 0;
     if (l->fence) raise_fences(l, in);
     w->run(w->device, 1, &k);
     if (l->fence) check_fences(l, in, &k.call);
-    if (l->profile) l->profile(l->user, in, &k.call, now() - start);
+    if (l->profile) l->profile(l->user, in, &k.call, dra_clock() - start);
 }
 
 /* The group that begins with instruction number `i`; returns where it ends. */
@@ -131,7 +131,7 @@ static void run_scan(const walk *w, const dra_region *r)
 {
     const dra_launch *l = w->l;
     int current = (int)(r->length % 2); /* so that the last value ends up in buffer 0 */
-    for (int64_t step = 0; step < r->length && !faulty(l); step++) {
+    for (int64_t step = 0; step < r->length && !has_fault(l); step++) {
         const int64_t t = r->reverse ? r->length - 1 - step : step;
         if (step % r->border == 0) keep_carries(l, r, step, current);
         for (int i = 0; i < r->carries; i++) {
@@ -158,28 +158,47 @@ static void run_cond(const walk *w, const dra_region *r)
     run_block(w, *flag ? r->block : r->otherwise);
 }
 
+/* What begins with instruction number `i`; returns where it ends. */
+static size_t run_next(const walk *w, const dra_code_block *b, size_t i)
+{
+    const dra_instr *in = b->instr[i];
+    if (in->kernel && !w->l->fence && !w->l->profile) return run_group(w, b, i);
+    if (in->kernel)
+        run_watched(w, in);
+    else if (in->region->kind == DRA_REGION_SCAN)
+        run_scan(w, in->region);
+    else
+        run_cond(w, in->region);
+    return i + 1;
+}
+
 static void run_block(const walk *w, int32_t block)
 {
-    const dra_code_block *k = &w->l->block[block];
-    const bool            watched = w->l->fence || w->l->profile;
-    for (size_t i = 0; i < k->n && !faulty(w->l);) {
-        const dra_instr *in = k->instr[i];
-        if (in->kernel && !watched) {
-            i = run_group(w, k, i);
-            if (w->l->pause) w->l->pause(w->l->pause_user);
-            continue;
-        }
-        if (in->kernel)
-            run_watched(w, in);
-        else if (in->region->kind == DRA_REGION_SCAN)
-            run_scan(w, in->region);
-        else
-            run_cond(w, in->region);
-        i++;
+    const dra_code_block *b = &w->l->block[block];
+    for (size_t i = 0; i < b->n && !has_fault(w->l);) i = run_next(w, b, i);
+}
+
+/* At least one instruction, then until the time is up. */
+static void run_slice(const walk *w, int32_t block, dra_time_slice *s)
+{
+    const dra_code_block *b = &w->l->block[block];
+    size_t                i = s->at;
+    double                then = dra_clock();
+    while (i < b->n && !has_fault(w->l)) {
+        i = run_next(w, b, i);
+        const double now = dra_clock();
+        if (now - then > s->longest) s->longest = now - then;
+        then = now;
+        if (now >= s->until) break;
     }
+    s->at = i < b->n && !has_fault(w->l) ? i : 0;
 }
 
 void dra_walk(dra_device *d, const dra_launch *l, int32_t block, dra_walk_run run)
 {
-    run_block(&(walk){d, l, run}, block);
+    const walk w = {d, l, run};
+    if (l->slice)
+        run_slice(&w, block, l->slice);
+    else
+        run_block(&w, block);
 }

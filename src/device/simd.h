@@ -47,32 +47,12 @@ static inline bool dra_gemm_rounds(const dra_gemm *g)
            (g->a_type == 0 || g->a_type == DRA_REAL);
 }
 
-/* Pointwise functions a level may have as one fast pass; the formulas are those of
- * ops/pointwise/unary.c. A result depends on its element alone, never on its place in the row. */
+/* Pointwise functions, which a level may have as one fast pass. A result depends on its element
+ * alone, never on its place in the row. */
 typedef enum dra_pointwise_fn {
-    DRA_MAP_NONE,
-    DRA_MAP_NEG,
-    DRA_MAP_ABS,
-    DRA_MAP_EXP,
-    DRA_MAP_LOG,
-    DRA_MAP_SQRT,
-    DRA_MAP_RSQRT,
-    DRA_MAP_SQUARE,
-    DRA_MAP_RECIPROCAL,
-    DRA_MAP_TANH,
-    DRA_MAP_ERF,
-    DRA_MAP_SIGMOID,
-    DRA_MAP_SOFTPLUS,
-    DRA_MAP_LOG_SIGMOID,
-    DRA_MAP_RELU,
-    DRA_MAP_RELU2,
-    DRA_MAP_ELU,
-    DRA_MAP_SILU,
-    DRA_MAP_SILU_SLOPE,
-    DRA_MAP_GELU,
-    DRA_MAP_GELU_SLOPE,
-    DRA_MAP_GELU_TANH,
-    DRA_MAP_GELU_TANH_SLOPE,
+#define DRA_UNARY(vectors, NAME, name, formula) DRA_MAP_##NAME,
+#include "device/functions.def"
+#undef DRA_UNARY
     DRA_MAP_COUNT
 } dra_pointwise_fn;
 

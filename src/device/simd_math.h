@@ -231,9 +231,6 @@ static inline vf v_gelu_slope(vf x) /* P(X < x) + x e^(-x^2/2) / sqrt(2 pi) */
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static inline vf v_rsqrt(vf x) { return 1 / vsqrt(x); }
-static inline vf v_square(vf x) { return x * x; }
-static inline vf v_reciprocal(vf x) { return 1 / x; }
 static inline vf v_relu(vf x) { return vmax(vset(0), x); }
 static inline vf v_relu2(vf x) { return v_relu(x) * v_relu(x); }
 

@@ -6,7 +6,7 @@
 #include "base/quant.h"
 #include "device/simd_plain.h"
 
-static dra_real sum(int64_t n, const dra_real *x)
+static dra_real ref_sum(int64_t n, const dra_real *x)
 {
     dra_real lane[LANES] = {0};
     int64_t  i = 0;
@@ -16,7 +16,7 @@ static dra_real sum(int64_t n, const dra_real *x)
     return fold(lane);
 }
 
-static dra_real max(int64_t n, const dra_real *x)
+static dra_real ref_max(int64_t n, const dra_real *x)
 {
     dra_real m = -(dra_real)INFINITY;
     for (int64_t i = 0; i < n; i++)
@@ -27,7 +27,7 @@ static dra_real max(int64_t n, const dra_real *x)
 static dra_real exp_scaled(int64_t n, const dra_real *x, dra_real s, dra_real m, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = exponential(s * x[i] - m);
-    return sum(n, y);
+    return ref_sum(n, y);
 }
 
 static dra_real exp_sum(int64_t n, const dra_real *x, dra_real m, dra_real *y)
@@ -39,56 +39,57 @@ static dra_real log_sum(int64_t n, const dra_real *x, dra_real *m)
 {
     enum { PART = 512 };
     dra_real part[PART], s = 0;
-    *m = max(n, x);
+    *m = ref_max(n, x);
     for (int64_t i = 0; i < n; i += PART)
         s += exp_sum(n - i < PART ? n - i : PART, x + i, *m, part);
     return log(s);
 }
 
-static void scale(int64_t n, dra_real s, dra_real *x)
+static void ref_scale(int64_t n, dra_real s, dra_real *x)
 {
     for (int64_t i = 0; i < n; i++) x[i] *= s;
 }
 
 /* ---- rows of results ------------------------------------------------------------------------- */
 
-static void add(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+static void ref_add(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-static void sub(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+static void ref_sub(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] - b[i];
 }
 
-static void mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+static void ref_mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
 }
 
 static void add_rows(int64_t rows, int64_t n, const dra_real *x, int64_t row, dra_real *y)
 {
-    for (int64_t r = 0; r < rows; r++) add(n, y, x + r * row, y);
+    for (int64_t r = 0; r < rows; r++) ref_add(n, y, x + r * row, y);
 }
 
-static void affine(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y)
+static void ref_affine(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = s * x[i] + t;
 }
 
-static void center(int64_t n, const dra_real *x, dra_real c, dra_real rest, dra_real r, dra_real *y)
+static void ref_center(int64_t n, const dra_real *x, dra_real c, dra_real rest, dra_real r,
+                       dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = (x[i] - c - rest) * r;
 }
 
-static void combine(int64_t n, dra_real a, const dra_real *x, dra_real b, const dra_real *z,
-                    dra_real c, dra_real *y)
+static void ref_combine(int64_t n, dra_real a, const dra_real *x, dra_real b, const dra_real *z,
+                        dra_real c, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = a * (x[i] - c - b * z[i]);
 }
 
-static dra_real moments(int64_t n, const dra_real *x, dra_real c, dra_real *squares)
+static dra_real ref_moments(int64_t n, const dra_real *x, dra_real c, dra_real *squares)
 {
     dra_real first[LANES] = {0}, second[LANES] = {0};
     for (int64_t i = 0; i < n; i++) {
@@ -103,8 +104,8 @@ static dra_real moments(int64_t n, const dra_real *x, dra_real c, dra_real *squa
 static void softmax_rows(int64_t rows, int64_t n, const dra_real *s, dra_real *a, dra_real *lse)
 {
     for (int64_t r = 0; r < rows; r++, s += n, a += n) {
-        const dra_real top = max(n, s), total = exp_sum(n, s, top, a);
-        scale(n, 1 / total, a);
+        const dra_real top = ref_max(n, s), total = exp_sum(n, s, top, a);
+        ref_scale(n, 1 / total, a);
         if (lse) lse[r] = top + (dra_real)log((double)total);
     }
 }
@@ -122,7 +123,7 @@ typedef struct operand { /* lines along k: the rows of A, the columns of B */
     int64_t     first; /* quantised: the element of the first block that is meant */
 } operand;
 
-static dra_real element(const operand *o, int64_t i)
+static dra_real operand_element(const operand *o, int64_t i)
 {
     dra_real x;
     switch (o->dtype) {
@@ -136,12 +137,14 @@ static dra_real element(const operand *o, int64_t i)
 }
 
 /* panel[k][i] = element k0 + k of line `first` + i, zeros from n lines on. */
-static void pack(int width, const operand *o, int64_t first, int64_t n, int64_t k0, int64_t depth,
-                 dra_real *panel)
+static void pack_panel(int width, const operand *o, int64_t first, int64_t n, int64_t k0,
+                       int64_t depth, dra_real *panel)
 {
     for (int64_t k = 0; k < depth; k++)
         for (int i = 0; i < width; i++)
-            panel[k * width + i] = i < n ? element(o, (first + i) * o->line + (k0 + k) * o->k) : 0;
+            panel[k * width + i] = i < n
+                                       ? operand_element(o, (first + i) * o->line + (k0 + k) * o->k)
+                                       : 0;
 }
 
 static void multiply_panels(int64_t depth, const dra_real *a, const dra_real *b,
@@ -152,8 +155,8 @@ static void multiply_panels(int64_t depth, const dra_real *a, const dra_real *b,
             for (int j = 0; j < COLS; j++) acc[i][j] += a[i] * b[j];
 }
 
-static void store(const dra_gemm *g, int64_t row, int64_t col, bool add,
-                  const dra_real acc[ROWS][COLS])
+static void store_tile(const dra_gemm *g, int64_t row, int64_t col, bool add,
+                       const dra_real acc[ROWS][COLS])
 {
     for (int64_t i = 0; i < ROWS && row + i < g->M; i++) {
         dra_real *c = g->c + (row + i) * g->c_row + col;
@@ -170,13 +173,13 @@ static void gemm_block(const dra_gemm *g, int64_t col, int64_t cols, int64_t k0,
     const operand columns = {g->b, g->b_col, g->b_row, g->b_type, g->bf16, g->b_first};
     const bool    add = g->accumulate || k0 > 0;
     for (int64_t j = 0; j < cols; j += COLS)
-        pack(COLS, &columns, col + j, cols - j, k0, depth, b + j * DEPTH);
+        pack_panel(COLS, &columns, col + j, cols - j, k0, depth, b + j * DEPTH);
     for (int64_t i = 0; i < g->M; i += ROWS) {
-        pack(ROWS, &rows, i, g->M - i, k0, depth, a);
+        pack_panel(ROWS, &rows, i, g->M - i, k0, depth, a);
         for (int64_t j = 0; j < cols; j += COLS) {
             dra_real acc[ROWS][COLS] = {{0}};
             multiply_panels(depth, a, b + j * DEPTH, acc);
-            store(g, i, col + j, add, (const dra_real(*)[COLS])acc);
+            store_tile(g, i, col + j, add, (const dra_real(*)[COLS])acc);
         }
     }
 }
@@ -236,7 +239,7 @@ static void gemm_q8(const dra_gemm *g)
         }
 }
 
-static void gemm(const dra_gemm *g)
+static void ref_gemm(const dra_gemm *g)
 {
     if (dra_gemm_rounds(g)) {
         gemm_q8(g);
@@ -255,20 +258,20 @@ static void gemm(const dra_gemm *g)
 const dra_simd dra_simd_ref = {.name = "ref",
                                .level = DRA_LEVEL_REF,
                                .dot = dot,
-                               .sum = sum,
-                               .max = max,
+                               .sum = ref_sum,
+                               .max = ref_max,
                                .exp_sum = exp_sum,
                                .exp_scaled = exp_scaled,
-                               .scale = scale,
+                               .scale = ref_scale,
                                .axpy = axpy,
-                               .add = add,
-                               .sub = sub,
-                               .mul = mul,
+                               .add = ref_add,
+                               .sub = ref_sub,
+                               .mul = ref_mul,
                                .add_rows = add_rows,
-                               .affine = affine,
-                               .center = center,
-                               .combine = combine,
-                               .moments = moments,
+                               .affine = ref_affine,
+                               .center = ref_center,
+                               .combine = ref_combine,
+                               .moments = ref_moments,
                                .log_sum = log_sum,
                                .softmax_rows = softmax_rows,
-                               .gemm = gemm};
+                               .gemm = ref_gemm};

@@ -35,7 +35,7 @@ enum { STRIP = 2048 }; /* elements added up before their sum goes to the others 
 static float log_sum_far(int64_t n, const float *x, float *m)
 {
     float part[STRIP], s = 0;
-    *m = max(n, x);
+    *m = simd_max(n, x);
     for (int64_t i = 0; i < n; i += STRIP)
         s += exp_sum(n - i < STRIP ? n - i : STRIP, x + i, *m, part);
     return logf(s);
@@ -85,7 +85,7 @@ static float sum_powers(int64_t n, const float *x, float k, strip_state *seen)
 static float log_sum(int64_t n, const float *x, float *m)
 {
     const float near = 0x1p20f, room = 100; /* 2^room and a sum of such powers are floats */
-    const float first = max(n < STRIP ? n : STRIP, x);
+    const float first = simd_max(n < STRIP ? n : STRIP, x);
     if (!(fabsf(first) < near)) return log_sum_far(n, x, m);
     const float k = rintf(first * LOG2E);
     strip_state seen = {vset(first), {0}};
@@ -122,9 +122,9 @@ static void softmax_rows(int64_t rows, int64_t n, const float *s, float *a, floa
         if (n <= LANES) {
             total = softmax_short(n, s, a, &top);
         } else {
-            top = max(n, s);
+            top = simd_max(n, s);
             total = exp_sum(n, s, top, a);
-            scale(n, 1 / total, a);
+            simd_scale(n, 1 / total, a);
         }
         if (lse) lse[r] = top + logf(total);
     }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Whether a byte is inside a UTF-8 letter, where a text must not be cut. */
-static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+static bool continues_letter(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 enum { LETTER = 3 }; /* bytes of a letter that follow its first, at most */
 
@@ -16,8 +16,8 @@ const char *dra_brief(const char *text, char room[DRA_BRIEF])
     size_t       head = n, tail = n;
     if (n >= DRA_BRIEF) {
         head = half, tail = n - half;
-        while (head > half - LETTER && continues(text[head])) head--;
-        while (tail < n - half + LETTER && continues(text[tail])) tail++;
+        while (head > half - LETTER && continues_letter(text[head])) head--;
+        while (tail < n - half + LETTER && continues_letter(text[tail])) tail++;
     }
     snprintf(room, DRA_BRIEF, "%.*s%s%s", (int)head, text, head < n ? "..." : "", text + tail);
     dra_make_shown(room);

@@ -21,28 +21,39 @@ static dra_status read_object(reading *r, const dra_field *table, const json_t *
 
 /* ---- errors: "config.json: mixer.gamma.init is 3, expected ..." ------------------------------ */
 
-static dra_status fail(const reading *r, const char *name, const char *text)
+static dra_status fail_field(const reading *r, const char *name, const char *text)
 {
     return dra_fail(r->err, DRA_ERR_VALUE, "%.120s: %s%s%.60s %s", r->place, r->path,
                     r->path[0] ? "." : "", name, text);
 }
 
-static dra_status expected(const reading *r, const char *name, const json_t *v, const char *what)
+static dra_status expect_value(const reading *r, const char *name, const json_t *v,
+                               const char *what)
 {
-    char  text[300];
+    char  text[400];
     char *is = dra_json_words(v, JSON_ENCODE_ANY | JSON_COMPACT);
     snprintf(text, sizeof text, "is %.40s%s, expected %s", is ? is : "?",
              is && strlen(is) > 40 ? "..." : "", what);
     free(is);
-    return fail(r, name, text);
+    return fail_field(r, name, text);
+}
+
+/* Field i of what a program has brought to the struct at `base`; false: there is none. */
+static bool own_field(const dra_field *f, const char *base, size_t i, dra_field *out)
+{
+    const void *own = *(const void *const *)(const void *)(base + f->given);
+    return own && f->row(own, i, out);
 }
 
 /* Names of this table, and of those whose keys stand in it. */
-static void try_names(dra_guess *guess, const dra_field *table)
+static void try_names(dra_guess *guess, const dra_field *table, const char *base)
 {
+    dra_field own;
     for (const dra_field *f = table; f->name; f++)
         if (f->kind == DRA_FIELD_INLINE)
-            try_names(guess, f->fields);
+            try_names(guess, f->fields, base + f->offset);
+        else if (f->kind == DRA_FIELD_OWN)
+            for (size_t i = 0; own_field(f, base, i, &own); i++) dra_guess_try(guess, own.name);
         else
             dra_guess_try(guess, f->name);
 }
@@ -62,30 +73,53 @@ static bool find_below(const dra_field *table, const char *name, char dotted[PAT
     return false;
 }
 
-static dra_status unknown(const reading *r, const dra_field *table, const char *name)
+static dra_status refuse_key(const reading *r, const dra_field *table, const char *name,
+                             const char *base)
 {
     char      text[200] = "is not a key";
     dra_guess guess = {.typed = name};
     char      nested[PATH_TEXT];
-    try_names(&guess, table);
+    try_names(&guess, table, base);
     const bool meant = guess.best && guess.wrong <= DRA_GUESS_MEANT;
     if (!meant && !r->path[0] && find_below(table, name, nested)) guess.best = nested;
     if (guess.best) snprintf(text, sizeof text, "is not a key; did you mean %s?", guess.best);
-    return fail(r, name, text);
+    return fail_field(r, name, text);
 }
 
 /* ---- one field ------------------------------------------------------------------------------- */
 
+bool dra_field_zero_is_unset(const dra_field *f)
+{
+    static const char *const same[] = {"0", "none", "never", "required"};
+    if (f->zero || f->given || !f->unset) return false;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (strcmp(f->unset, same[i]) == 0) return false;
+    return true;
+}
+
+/* A 0 must not silently become another number. */
+static dra_status refuse_zero(const reading *r, const dra_field *f)
+{
+    char text[200];
+    snprintf(text, sizeof text, "is 0, which stands for the default (%.100s); leave it out",
+             f->unset);
+    return fail_field(r, f->name, text);
+}
+
 static dra_status read_number(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
 {
-    char       range[80];
-    const bool whole = f->kind == DRA_FIELD_INT, ranged = f->min < f->max;
-    snprintf(range, sizeof range, ranged ? "%s from %.10g to %.10g" : "%s",
-             whole ? "a whole number" : "a number", f->min, f->max);
-    if (whole ? !json_is_integer(v) : !json_is_number(v)) return expected(r, f->name, v, range);
+    char         range[80];
+    const bool   whole = f->kind == DRA_FIELD_INT, ranged = f->min < f->max;
+    const bool   above = f->min == 0 && dra_field_zero_is_unset(f);
+    const char  *from = above && !whole ? "above" : "from";
+    const double least = above && whole ? 1 : f->min;
+    snprintf(range, sizeof range, ranged ? "%s %s %.10g to %.10g" : "%s",
+             whole ? "a whole number" : "a number", from, least, f->max);
+    if (whole ? !json_is_integer(v) : !json_is_number(v)) return expect_value(r, f->name, v, range);
     const double x = json_number_value(v);
     const bool   zero = f->zero && x == 0;
-    if (ranged && !(x >= f->min && x <= f->max)) return expected(r, f->name, v, range);
+    if (ranged && !(x >= f->min && x <= f->max)) return expect_value(r, f->name, v, range);
+    if (x == 0 && dra_field_zero_is_unset(f)) return refuse_zero(r, f);
     if (whole)
         *(int64_t *)(void *)to = zero ? -1 : json_integer_value(v);
     else
@@ -111,14 +145,15 @@ static dra_status read_own(reading *r, const dra_field *f, const json_t *v, char
         return DRA_OK;
     }
     snprintf(text, sizeof text, "is %.60s, which only the program that made it has", name);
-    return fail(r, f->name, text);
+    return fail_field(r, f->name, text);
 }
 
 static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
 {
-    char             text[200];
+    char             text[260];
     size_t           at = 0;
     const char      *word = json_string_value(v);
+    dra_guess        guess = {.typed = word ? word : ""};
     bool             own;
     const dra_status st = read_own(r, f, v, base, &own);
     if (own) return st;
@@ -134,13 +169,16 @@ static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, c
         const int n = snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "one of ",
                                f->choices[i]);
         if (n > 0 && at + (size_t)n < sizeof text) at += (size_t)n;
+        dra_guess_try(&guess, f->choices[i]);
     }
-    return expected(r, f->name, v, text);
+    if (f->also) dra_guess_try(&guess, f->also);
+    if (guess.best) snprintf(text + at, sizeof text - at, "; did you mean %s?", guess.best);
+    return expect_value(r, f->name, v, text);
 }
 
 static dra_status read_flag(reading *r, const dra_field *f, const json_t *v, char *to)
 {
-    if (!json_is_boolean(v)) return expected(r, f->name, v, "true or false");
+    if (!json_is_boolean(v)) return expect_value(r, f->name, v, "true or false");
     if (f->kind == DRA_FIELD_BOOL)
         *(bool *)to = json_is_true(v);
     else
@@ -152,7 +190,7 @@ static dra_status read_pair(reading *r, const dra_field *f, const json_t *v, cha
 {
     const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
     if (json_array_size(v) != 2 || !json_is_number(a) || !json_is_number(b))
-        return expected(r, f->name, v, "a list of two numbers");
+        return expect_value(r, f->name, v, "a list of two numbers");
     ((double *)(void *)to)[0] = json_number_value(a);
     ((double *)(void *)to)[1] = json_number_value(b);
     if (f->given) *(bool *)(base + f->given) = true;
@@ -176,7 +214,7 @@ static dra_status read_numbers(reading *r, const dra_field *f, const json_t *v, 
         if (fits && whole) ((int64_t *)(void *)to)[i] = json_integer_value(x);
         if (fits && !whole) ((double *)(void *)to)[i] = number;
     }
-    if (!fits) return expected(r, f->name, v, what);
+    if (!fits) return expect_value(r, f->name, v, what);
     *(int *)(void *)(base + f->given) = (int)n;
     return DRA_OK;
 }
@@ -188,17 +226,17 @@ static dra_status read_text(reading *r, const dra_field *f, const json_t *v, cha
     snprintf(what, sizeof what, "a text of at most %d of the letters %s", f->most - 1,
              f->choices[0]);
     if (!text || strlen(text) >= (size_t)f->most || strspn(text, f->choices[0]) != strlen(text))
-        return expected(r, f->name, v, what);
+        return expect_value(r, f->name, v, what);
     memcpy(to, text, strlen(text) + 1);
     return DRA_OK;
 }
 
 /* Reads the object under `name`, below the present path. */
-static dra_status descend(reading *r, const char *name, const dra_field *table, const json_t *v,
-                          char *to)
+static dra_status descend_into(reading *r, const char *name, const dra_field *table,
+                               const json_t *v, char *to)
 {
     const size_t at = strlen(r->path);
-    if (!json_is_object(v)) return expected(r, name, v, "an object");
+    if (!json_is_object(v)) return expect_value(r, name, v, "an object");
     snprintf(r->path + at, sizeof r->path - at, "%s%.40s", at ? "." : "", name);
     const dra_status st = read_object(r, table, v, to);
     r->path[at] = '\0';
@@ -224,12 +262,12 @@ static dra_status read_list(reading *r, const dra_field *f, const json_t *v, cha
     if (json_is_array(v)) {
         const size_t n = json_array_size(v);
         snprintf(what, sizeof what, "an object or a list of 1 to %d", f->most);
-        if (n < 1 || n > (size_t)f->most) return expected(r, f->name, v, what);
+        if (n < 1 || n > (size_t)f->most) return expect_value(r, f->name, v, what);
         memset(to, 0, f->size * n);
         *count = (int)n;
         for (size_t i = 0; i < n && st == DRA_OK; i++) {
             snprintf(name, sizeof name, "%.40s.%zu", f->name, i);
-            st = descend(r, name, f->fields, json_array_get(v, i), to + i * f->size);
+            st = descend_into(r, name, f->fields, json_array_get(v, i), to + i * f->size);
         }
         return st;
     }
@@ -238,11 +276,11 @@ static dra_status read_list(reading *r, const dra_field *f, const json_t *v, cha
         const int i = number_of(key, have);
         if (i < 0) break;
         snprintf(name, sizeof name, "%.40s.%d", f->name, i);
-        return descend(r, name, f->fields, item, to + (size_t)i * f->size);
+        return descend_into(r, name, f->fields, item, to + (size_t)i * f->size);
     }
     *count = have;
     for (int i = 0; i < have && st == DRA_OK; i++)
-        st = descend(r, f->name, f->fields, v, to + (size_t)i * f->size);
+        st = descend_into(r, f->name, f->fields, v, to + (size_t)i * f->size);
     return st;
 }
 
@@ -257,8 +295,9 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_CHOICE:
     case DRA_FIELD_NAME: return read_choice(r, f, v, to, base);
     case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
-    case DRA_FIELD_INLINE: break; /* is never found */
-    case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
+    case DRA_FIELD_INLINE:
+    case DRA_FIELD_OWN: break; /* are never found */
+    case DRA_FIELD_OBJECT: return descend_into(r, f->name, f->fields, v, to);
     case DRA_FIELD_LIST: return read_list(r, f, v, to, base);
     case DRA_FIELD_INTS:
     case DRA_FIELD_REALS: return read_numbers(r, f, v, to, base);
@@ -267,31 +306,58 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     return DRA_OK;
 }
 
-/* The field with this key; what it is an offset from becomes `base`. NULL: there is none. */
-static const dra_field *find(const dra_field *table, const char *key, char **base)
+/* The field with this key; what it is an offset from becomes `base`. One of a program's own is told
+ * in `own`. NULL: there is none. */
+static const dra_field *find_field(const dra_field *table, const char *key, char **base,
+                                   dra_field *own)
 {
     for (const dra_field *f = table; f->name; f++) {
-        char *inner = *base + f->offset;
-        if (f->kind == DRA_FIELD_INLINE) {
-            const dra_field *found = find(f->fields, key, &inner);
-            if (!found) continue;
+        char            *inner = *base + f->offset;
+        const dra_field *found = NULL;
+        if (f->kind == DRA_FIELD_INLINE) found = find_field(f->fields, key, &inner, own);
+        for (size_t i = 0; f->kind == DRA_FIELD_OWN && !found && own_field(f, *base, i, own); i++)
+            if (strcmp(own->name, key) == 0) found = own;
+        if (found) {
             *base = inner;
             return found;
         }
-        if (strcmp(f->name, key) == 0) return f;
+        if (*key && strcmp(f->name, key) == 0) return f;
     }
     return NULL;
+}
+
+/* What a program brings is read before its fields are, wherever its key stands; with another one,
+ * the fields of the one before are forgotten. */
+static dra_status read_brought(reading *r, const dra_field *table, const json_t *object, char *to)
+{
+    const dra_field *own = NULL, *name = NULL;
+    dra_status       st = DRA_OK;
+    for (const dra_field *f = table; f->name && st == DRA_OK; f++) {
+        if (f->kind == DRA_FIELD_INLINE) st = read_brought(r, f->fields, object, to + f->offset);
+        if (f->kind == DRA_FIELD_OWN) own = f;
+    }
+    for (const dra_field *f = table; own && f->name; f++)
+        if (f->kind == DRA_FIELD_NAME && f->given == own->given) name = f;
+    const json_t *v = name ? json_object_get(object, name->name) : NULL;
+    if (!v || st != DRA_OK) return st;
+    const void *before = *(const void **)(void *)(to + own->given);
+    st = read_choice(r, name, v, to + name->offset, to);
+    if (*(const void **)(void *)(to + own->given) != before) memset(to + own->offset, 0, own->size);
+    return st;
 }
 
 static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to)
 {
     const char *key;
     json_t     *v;
+    dra_field   own;
+    dra_status  st = read_brought(r, table, object, to);
+    if (st != DRA_OK) return st;
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
         char            *base = to;
-        const dra_field *f = find(table, key, &base);
-        const dra_status st = f ? read_field(r, f, v, base) : unknown(r, table, key);
+        const dra_field *f = find_field(table, key, &base, &own);
+        st = f ? read_field(r, f, v, base) : refuse_key(r, table, key, to);
         if (st != DRA_OK) return st;
     }
     return DRA_OK;
@@ -315,7 +381,7 @@ dra_status dra_fields_read_own(const dra_field *table, const char *place, const 
 /* ---- one field by name ----------------------------------------------------------------------- */
 
 /* {"gamma": {"range": value}} of "gamma.range". */
-static json_t *nest(dra_json *j, const char *name, json_t *value)
+static json_t *nest_value(dra_json *j, const char *name, json_t *value)
 {
     char   key[PATH_TEXT];
     size_t end = strlen(name);
@@ -334,6 +400,12 @@ static json_t *nest(dra_json *j, const char *name, json_t *value)
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err)
 {
+    return dra_fields_set_own(table, to, NULL, name, text, err);
+}
+
+dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own, const char *name,
+                              const char *text, dra_error *err)
+{
     dra_json     j = {0};
     json_error_t found;
     json_t      *value;
@@ -341,9 +413,9 @@ dra_status dra_fields_set(const dra_field *table, void *to, const char *name, co
                                     &value, &found);
     if (st == DRA_ERR_FORMAT) value = dra_json_text(&j, text);
     if (j.no_text) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
-    json_t *object = nest(&j, name, value);
+    json_t *object = nest_value(&j, name, value);
     st = dra_json_check(&j, name, err);
-    if (st == DRA_OK) st = dra_fields_read(table, "setting", object, to, err);
+    if (st == DRA_OK) st = dra_fields_read_own(table, "setting", object, own, to, err);
     json_decref(object);
     return st;
 }
@@ -412,7 +484,8 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     case DRA_FIELD_PAIR:
         if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
         return write_pair(j, pair);
-    case DRA_FIELD_INLINE: break; /* is no key */
+    case DRA_FIELD_INLINE:
+    case DRA_FIELD_OWN: break; /* are no keys */
     case DRA_FIELD_OBJECT: {
         json_t *object = dra_fields_write(j, f->fields, from);
         if (json_object_size(object) > 0) return object;
@@ -431,16 +504,23 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     return NULL;
 }
 
+static void write_key(dra_json *j, json_t *object, const dra_field *f, const char *from)
+{
+    json_t *v = write_field(j, f, from);
+    if (v) dra_json_set(j, object, f->name, v);
+}
+
 static void write_into(dra_json *j, json_t *object, const dra_field *table, const char *from)
 {
-    for (const dra_field *f = table; f->name; f++) {
-        if (f->kind == DRA_FIELD_INLINE) {
+    dra_field own;
+    for (const dra_field *f = table; f->name; f++)
+        if (f->kind == DRA_FIELD_INLINE)
             write_into(j, object, f->fields, from + f->offset);
-            continue;
-        }
-        json_t *v = write_field(j, f, from);
-        if (v) dra_json_set(j, object, f->name, v);
-    }
+        else if (f->kind == DRA_FIELD_OWN)
+            for (size_t i = 0; own_field(f, from, i, &own); i++)
+                write_key(j, object, &own, from + f->offset);
+        else
+            write_key(j, object, f, from);
 }
 
 json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
@@ -453,14 +533,15 @@ json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* `i` counts down to 0 at the field that is looked for; `name` holds the path above the table. */
-static const dra_field *walk(const dra_field *table, size_t *i, char *name, size_t size)
+static const dra_field *next_field(const dra_field *table, size_t *i, char *name, size_t size)
 {
     const size_t above = strlen(name);
     for (const dra_field *f = table; f->name; f++) {
         snprintf(name + above, size - above, "%s%s", above && *f->name ? "." : "", f->name);
-        const dra_field *found = f->fields && !f->about ? walk(f->fields, i, name, size) : NULL;
+        const dra_field *found = f->fields && !f->about ? next_field(f->fields, i, name, size)
+                                                        : NULL;
         if (found) return found;
-        if ((!f->fields || f->about) && (*i)-- == 0) return f;
+        if ((!f->fields || f->about) && f->kind != DRA_FIELD_OWN && (*i)-- == 0) return f;
         name[above] = '\0';
     }
     return NULL;
@@ -470,7 +551,7 @@ bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
                    const dra_field **field)
 {
     name[0] = '\0';
-    *field = walk(table, &i, name, size);
+    *field = next_field(table, &i, name, size);
     return *field != NULL;
 }
 
@@ -487,6 +568,7 @@ static size_t size_of(const dra_field *f)
     case DRA_FIELD_INTS: return sizeof(int64_t) * (size_t)f->most;
     case DRA_FIELD_REALS: return sizeof(double) * (size_t)f->most;
     case DRA_FIELD_TEXT: return (size_t)f->most;
+    case DRA_FIELD_OWN: return f->size;
     case DRA_FIELD_OBJECT:
     case DRA_FIELD_INLINE:
     case DRA_FIELD_LIST: return 0;
@@ -494,6 +576,18 @@ static size_t size_of(const dra_field *f)
     case DRA_FIELD_REAL: break;
     }
     return sizeof(int64_t);
+}
+
+/* Of what stands at `given` and goes with the field; that of OWN is its name's. */
+static size_t size_of_given(const dra_field *f)
+{
+    switch (f->given ? f->kind : DRA_FIELD_OWN) {
+    case DRA_FIELD_OWN: return 0;
+    case DRA_FIELD_NAME: return sizeof(const void *);
+    case DRA_FIELD_INTS:
+    case DRA_FIELD_REALS: return sizeof(int);
+    default: return sizeof(bool);
+    }
 }
 
 static void take_bytes(char *to, const char *from, size_t n)
@@ -506,57 +600,72 @@ static void take_bytes(char *to, const char *from, size_t n)
 
 static void copy_field(const dra_field *f, char *to, const char *from)
 {
-    const bool counts = f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS;
     take_bytes(to + f->offset, from ? from + f->offset : NULL, size_of(f));
-    if (f->given)
-        take_bytes(to + f->given, from ? from + f->given : NULL,
-                   counts ? sizeof(int) : sizeof(bool));
+    take_bytes(to + f->given, from ? from + f->given : NULL, size_of_given(f));
 }
 
-static bool differs(const dra_field *f, const char *in)
+static bool has_bytes(const char *at, size_t n)
 {
-    const char  *at = in + f->offset;
-    const size_t n = size_of(f);
-    bool         any = f->given && in[f->given];
-    for (size_t i = 0; i < n && !any; i++) any = at[i] != 0;
-    return any;
+    for (size_t i = 0; i < n; i++)
+        if (at[i]) return true;
+    return false;
 }
 
-/* Copies where there is `to`. Whether one of the fields differs from its default in `from`. */
-static bool visit(const dra_field *table, const char *name, char *to, const char *from)
+static bool differs_from(const dra_field *f, const char *in)
 {
-    char         part[PATH_TEXT];
-    const size_t n = strcspn(name, ".");
-    snprintf(part, sizeof part, "%.*s", (int)n, name);
-    const char      *where = to ? to : from;
-    char            *base = (char *)(uintptr_t)where;
-    const dra_field *f = find(table, part, &base);
-    bool             any = false;
-    if (!f) return false;
-    const ptrdiff_t in = base - where; /* of what stands in line */
-    char           *own = to ? to + in : NULL;
-    const char     *other = from ? from + in : NULL;
+    return has_bytes(in + f->offset, size_of(f)) || has_bytes(in + f->given, size_of_given(f));
+}
+
+static bool visit_fields(const dra_field *table, const char *name, char *to, const char *from);
+
+/* One of them; of a struct the field that `below` names in it, or all of them where that is "". */
+static bool visit_field(const dra_field *f, const char *below, char *own, const char *other)
+{
+    bool any = false;
     if (!f->fields) {
         if (own) copy_field(f, own, other);
-        return other && differs(f, other);
+        return other && differs_from(f, other);
     }
     const char *counted = own ? own : other;
     const int   count = f->kind == DRA_FIELD_LIST ? *(const int *)(const void *)(counted + f->given)
                                                   : 1;
     for (int i = 0; i < count; i++) {
         const size_t at = f->offset + (size_t)i * f->size;
-        any |= visit(f->fields, name + n + (name[n] == '.'), own ? own + at : NULL,
-                     other ? other + at : NULL);
+        any |= visit_fields(f->fields, below, own ? own + at : NULL, other ? other + at : NULL);
     }
     return any;
 }
 
+static bool visit_all_fields(const dra_field *table, char *to, const char *from)
+{
+    bool any = false;
+    for (const dra_field *f = table; f->name; f++) any |= visit_field(f, "", to, from);
+    return any;
+}
+
+/* Copies where there is `to`. Whether one of the fields differs from its default in `from`. */
+static bool visit_fields(const dra_field *table, const char *name, char *to, const char *from)
+{
+    char         part[PATH_TEXT];
+    const size_t n = strcspn(name, ".");
+    if (!n) return visit_all_fields(table, to, from);
+    snprintf(part, sizeof part, "%.*s", (int)n, name);
+    dra_field        brought;
+    const char      *where = to ? to : from;
+    char            *base = (char *)(uintptr_t)where;
+    const dra_field *f = find_field(table, part, &base, &brought);
+    if (!f) return false;
+    const ptrdiff_t in = base - where; /* of what stands in line */
+    return visit_field(f, name + n + (name[n] == '.'), to ? to + in : NULL,
+                       from ? from + in : NULL);
+}
+
 bool dra_fields_has(const dra_field *table, const char *name, const void *in)
 {
-    return visit(table, name, NULL, in);
+    return visit_fields(table, name, NULL, in);
 }
 
 void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from)
 {
-    visit(table, name, to, from);
+    visit_fields(table, name, to, from);
 }

@@ -2,7 +2,7 @@
  * name, writes the struct, and knows the names to suggest when one is wrong. Zero is the default of
  * every field: a key that is not there leaves its field alone, and a field that is zero is not
  * written. Where a 0 says something else than the default, the struct has a number below 0 for it,
- * see `zero`. */
+ * see `zero`, or the 0 is refused, see `unset`. */
 #ifndef DRA_SRC_FILE_FIELDS_H
 #define DRA_SRC_FILE_FIELDS_H
 
@@ -19,11 +19,18 @@ typedef enum dra_field_kind {
     DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
     DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
     DRA_FIELD_INLINE, /* the same, whose keys stand among those of this table; its name is "" */
-    DRA_FIELD_LIST,   /* `most` such structs; one, or a list of them; an int at `given` counts */
-    DRA_FIELD_INTS,   /* int64_t[most]; an int at `given` counts them             */
-    DRA_FIELD_REALS,  /* double[most]; the same                                   */
-    DRA_FIELD_TEXT    /* char[most]: letters out of choices[0]                    */
+    DRA_FIELD_OWN, /* `size` bytes, whose keys stand among these, too: fields of what is at `given`,
+                         a dra_field_own, told by `row`; its name is "" */
+    DRA_FIELD_LIST,  /* `most` such structs; one, or a list of them; an int at `given` counts */
+    DRA_FIELD_INTS,  /* int64_t[most]; an int at `given` counts them             */
+    DRA_FIELD_REALS, /* double[most]; the same                                   */
+    DRA_FIELD_TEXT   /* char[most]: letters out of choices[0]                    */
 } dra_field_kind;
+
+/* Choices: the names of an enum's first `count` values, in its order. */
+#define DRA_CHOICES(list, count, ...)                                                              \
+    static const char *const list[] = {__VA_ARGS__, NULL};                                         \
+    _Static_assert(sizeof(list) / sizeof *(list) == (size_t)(count) + 1, #list ": " #count)
 
 typedef struct dra_field {
     const char             *name;
@@ -37,8 +44,12 @@ typedef struct dra_field {
     int                     most;
     const char             *also; /* another word for the first choice; NULL: there is none */
     bool                    zero; /* 0 is a number to ask for; the struct keeps it as -1 */
-    const char *unset; /* what it is where the key is not there; NULL: the first choice */
+    const char *unset; /* what it is where the key is not there; NULL: the first choice, or 0.
+                        * A number cannot be given as 0 where this is another one, that is anything
+                        * but 0, "none", "never" and "required" */
     const char *about; /* what it is, for users; of a struct: its keys are told there */
+    /* Field i of what a program brings, by its offset in the bytes; false: beyond the last. */
+    bool (*row)(const void *own, size_t i, struct dra_field *out);
 } dra_field;
 
 /* What a program brings besides `choices`: structs that begin with their name, a const char *; NULL
@@ -54,6 +65,10 @@ dra_status dra_fields_read_own(const dra_field *table, const char *place, const 
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err);
+dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own, const char *name,
+                              const char *text, dra_error *err);
+/* Whether a 0 of this number is refused: it would be read as the default, another number. */
+bool dra_field_zero_is_unset(const dra_field *f);
 /* Visits the fields in their order, with their dotted names, those of an object that says nothing
  * about itself in its place. false: beyond the last. */
 bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
@@ -63,6 +78,13 @@ bool dra_fields_has(const dra_field *table, const char *name, const void *in);
 /* Copies that field to another struct of the table, with lists of the same length; from NULL: puts
  * it back to its default. */
 void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from);
+/* The first key that is not its default; NULL: there is none. */
+const char *dra_fields_said(const dra_field *table, const void *in);
+/* Whether numbers are in their ranges, and choices among those that there are, in a struct that a
+ * program has filled, of a table without objects; `what` begins an error. */
+dra_status dra_fields_check(const dra_field *table, const char *what, const void *in,
+                            dra_error *err);
+dra_status dra_field_check(const dra_field *f, const char *what, const void *in, dra_error *err);
 /* The struct as a new JSON object, for json_decref(); the maker knows whether it is whole. */
 json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from);
 

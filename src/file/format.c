@@ -35,8 +35,10 @@ static const struct {
     const char *name;
     dra_dtype   dtype;
 } quantised[] = {
-    {"Q4_0", DRA_Q4_0}, {"Q4_1", DRA_Q4_1}, {"Q5_0", DRA_Q5_0}, {"Q5_1", DRA_Q5_1},
-    {"Q8_0", DRA_Q8_0}, {"Q4_K", DRA_Q4_K}, {"Q5_K", DRA_Q5_K}, {"Q6_K", DRA_Q6_K},
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    {#NAME, DRA_##NAME},
+#include "base/quant.def"
+#undef DRA_QUANT
 };
 
 dra_dtype dra_file_quantised_find(const char *name)

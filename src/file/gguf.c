@@ -12,9 +12,18 @@
 enum { AXES = 4, NAME_MOST = 63, TEXT_MOST = 1 << 30, PAIR_LEAST = 13, TENSOR_LEAST = 25 };
 
 const dra_gguf_type dra_gguf_types[] = {
-    {0, DRA_F32},  {1, DRA_F16},  {2, DRA_Q4_0},  {3, DRA_Q4_1},       {6, DRA_Q5_0},
-    {7, DRA_Q5_1}, {8, DRA_Q8_0}, {12, DRA_Q4_K}, {13, DRA_Q5_K},      {14, DRA_Q6_K},
-    {26, DRA_I32}, {28, DRA_F64}, {30, DRA_BF16}, {0, DRA_DTYPE_COUNT}};
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    {ggml, DRA_##NAME},
+#include "base/quant.def"
+#undef DRA_QUANT
+    {0, DRA_F32}, {1, DRA_F16}, {26, DRA_I32}, {28, DRA_F64}, {30, DRA_BF16}, {0, DRA_DTYPE_COUNT}};
+
+/* "Q4_0, .., " */
+static const char quants[] =
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv) #NAME ", "
+#include "base/quant.def"
+    ;
+#undef DRA_QUANT
 
 typedef struct reader {
     const char          *path;
@@ -25,8 +34,8 @@ typedef struct reader {
     dra_error           *err;
 } reader;
 
-static dra_status fail(const reader *r, const char *what, unsigned long long found,
-                       const char *expected)
+static dra_status fail_reading(const reader *r, const char *what, unsigned long long found,
+                               const char *expected)
 {
     return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "byte %zu: %s is %llu, expected %s", r->at,
                        what, found, expected);
@@ -44,16 +53,17 @@ bool dra_gguf_is(const unsigned char *file, size_t bytes)
 
 /* ---- numbers and texts ----------------------------------------------------------------------- */
 
-static dra_status take(reader *r, size_t n, void *to)
+static dra_status take_bytes(reader *r, size_t n, void *to)
 {
-    if (r->bytes - r->at < n) return fail(r, "what is left", r->bytes - r->at, "more of a header");
+    if (r->bytes - r->at < n)
+        return fail_reading(r, "what is left", r->bytes - r->at, "more of a header");
     memcpy(to, r->file + r->at, n);
     r->at += n;
     return DRA_OK;
 }
 
-static dra_status take_u32(reader *r, uint32_t *to) { return take(r, sizeof *to, to); }
-static dra_status take_u64(reader *r, uint64_t *to) { return take(r, sizeof *to, to); }
+static dra_status take_u32(reader *r, uint32_t *to) { return take_bytes(r, sizeof *to, to); }
+static dra_status take_u64(reader *r, uint64_t *to) { return take_bytes(r, sizeof *to, to); }
 
 /* *text points into the file and has no 0 at its end. */
 static dra_status take_text(reader *r, const char **text, size_t *bytes)
@@ -62,7 +72,7 @@ static dra_status take_text(reader *r, const char **text, size_t *bytes)
     dra_status st = take_u64(r, &n);
     if (st != DRA_OK) return st;
     if (n > TEXT_MOST || n > r->bytes - r->at)
-        return fail(r, "the length of a text", n, "one that is in the file");
+        return fail_reading(r, "the length of a text", n, "one that is in the file");
     *text = (const char *)r->file + r->at;
     *bytes = (size_t)n;
     r->at += (size_t)n;
@@ -76,14 +86,14 @@ static dra_status take_name(reader *r, char **out)
     size_t      n = 0;
     dra_status  st = take_text(r, &text, &n);
     if (st != DRA_OK) return st;
-    if (n < 1 || n > 65535) return fail(r, "the length of a name", n, "1 to 65535");
+    if (n < 1 || n > 65535) return fail_reading(r, "the length of a name", n, "1 to 65535");
     *out = dra_arena_alloc(&r->out->header.arena, n + 1);
     if (!*out) return no_memory(r);
     memcpy(*out, text, n);
     (*out)[n] = 0;
     return dra_name_fits(*out, n)
                ? DRA_OK
-               : fail(r, "a letter of a name", 0, "UTF-8 without control characters");
+               : fail_reading(r, "a letter of a name", 0, "UTF-8 without control characters");
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -94,7 +104,7 @@ static const size_t sizes[DRA_GGUF_TYPES] = {
     [DRA_GGUF_U64] = 8, [DRA_GGUF_I64] = 8, [DRA_GGUF_F64] = 8};
 
 /* A float as the shortest decimal that is the same float: 1e-5 stays 1e-5. */
-static double shortest(float x)
+static double shorten_float(float x)
 {
     char text[32];
     snprintf(text, sizeof text, "%.7g", (double)x);
@@ -102,7 +112,7 @@ static double shortest(float x)
     return (float)y == x ? y : (double)x;
 }
 
-static json_t *number(reader *r, uint32_t type, const unsigned char *raw)
+static json_t *make_number(reader *r, uint32_t type, const unsigned char *raw)
 {
     union {
         uint8_t  u8;
@@ -124,7 +134,7 @@ static json_t *number(reader *r, uint32_t type, const unsigned char *raw)
     case DRA_GGUF_I16: return dra_json_int(&r->json, x.i16);
     case DRA_GGUF_U32: return dra_json_int(&r->json, x.u32);
     case DRA_GGUF_I32: return dra_json_int(&r->json, x.i32);
-    case DRA_GGUF_F32: return dra_json_real(&r->json, shortest(x.f32));
+    case DRA_GGUF_F32: return dra_json_real(&r->json, shorten_float(x.f32));
     case DRA_GGUF_BOOL: return dra_json_bool(x.u8 != 0);
     case DRA_GGUF_I64: return dra_json_int(&r->json, x.i64);
     case DRA_GGUF_F64: return dra_json_real(&r->json, x.f64);
@@ -140,17 +150,19 @@ static dra_status read_value(reader *r, uint32_t type, json_t **out)
     dra_status    st;
     if (type == DRA_GGUF_TEXT) {
         st = take_text(r, &text, &n);
-        if (st == DRA_OK && memchr(text, 0, n)) return fail(r, "a letter of a text", 0, "none");
+        if (st == DRA_OK && memchr(text, 0, n))
+            return fail_reading(r, "a letter of a text", 0, "none");
         if (st == DRA_OK && !(*out = dra_json_text_of(&r->json, text, n)))
-            return r->json.no_text ? fail(r, "a text before", n, "bytes of UTF-8") : no_memory(r);
+            return r->json.no_text ? fail_reading(r, "a text before", n, "bytes of UTF-8")
+                                   : no_memory(r);
         return st;
     }
     if (type >= DRA_GGUF_TYPES || type == DRA_GGUF_LIST)
-        return fail(r, "the type of a value", type, "0 to 12, and no list in a list");
-    st = take(r, sizes[type], raw);
+        return fail_reading(r, "the type of a value", type, "0 to 12, and no list in a list");
+    st = take_bytes(r, sizes[type], raw);
     if (st == DRA_OK && type == DRA_GGUF_BOOL && raw[0] > 1)
-        return fail(r, "a bool before", raw[0], "0 or 1");
-    if (st == DRA_OK) *out = number(r, type, raw);
+        return fail_reading(r, "a bool before", raw[0], "0 or 1");
+    if (st == DRA_OK) *out = make_number(r, type, raw);
     return st == DRA_OK && !*out ? no_memory(r) : st;
 }
 
@@ -163,10 +175,10 @@ static dra_status read_list(reader *r, bool wanted, json_t **out)
     if (st == DRA_OK) st = take_u64(r, &n);
     if (st != DRA_OK) return st;
     if (type >= DRA_GGUF_TYPES || type == DRA_GGUF_LIST)
-        return fail(r, "the type of a list", type, "0 to 12, but not 9");
+        return fail_reading(r, "the type of a list", type, "0 to 12, but not 9");
     const size_t least = type == DRA_GGUF_TEXT ? 8 : sizes[type];
     if (n > (r->bytes - r->at) / least)
-        return fail(r, "the length of a list", n, "one that is in the file");
+        return fail_reading(r, "the length of a list", n, "one that is in the file");
     *out = dra_json_array(&r->json);
     if (!*out) return no_memory(r);
     if (!wanted && type != DRA_GGUF_TEXT) r->at += (size_t)n * least, n = 0;
@@ -215,12 +227,13 @@ static dra_status read_shape(reader *r, dra_shape *shape)
     uint32_t   axes = 0;
     dra_status st = take_u32(r, &axes);
     if (st == DRA_OK && (axes < 1 || axes > AXES))
-        return fail(r, "the number of axes", axes, "1 to 4");
+        return fail_reading(r, "the number of axes", axes, "1 to 4");
     shape->rank = (int32_t)axes;
     for (uint32_t i = 0; i < axes && st == DRA_OK; i++) { /* stored fastest first */
         uint64_t n = 0;
         st = take_u64(r, &n);
-        if (st == DRA_OK && (n < 1 || n > INT64_MAX)) return fail(r, "a size", n, "1 or more");
+        if (st == DRA_OK && (n < 1 || n > INT64_MAX))
+            return fail_reading(r, "a size", n, "1 or more");
         shape->dim[axes - 1 - i] = (int64_t)n;
     }
     return st;
@@ -234,7 +247,7 @@ static dra_status read_tensor(reader *r, dra_tensor_info *t)
     uint64_t   offset = 0;
     dra_status st = take_name(r, &name);
     if (st == DRA_OK && strlen(name) > NAME_MOST)
-        return fail(r, "the length of a tensor's name", strlen(name), "1 to 63");
+        return fail_reading(r, "the length of a tensor's name", strlen(name), "1 to 63");
     if (st == DRA_OK) st = read_shape(r, &t->shape);
     if (st == DRA_OK) st = take_u32(r, &number);
     if (st == DRA_OK) st = take_u64(r, &offset);
@@ -243,9 +256,9 @@ static dra_status read_tensor(reader *r, dra_tensor_info *t)
     t->dtype = dtype_of(number);
     if (t->dtype == DRA_DTYPE_COUNT)
         return dra_fail_at(r->err, DRA_ERR_DTYPE, r->path,
-                           "tensor '%s': its type is ggml's number %u, expected F32, F16, BF16, "
-                           "F64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K",
-                           dra_brief(name, brief), number);
+                           "tensor '%s': its type is ggml's number %u, expected %sF32, F16, "
+                           "BF16 or F64",
+                           dra_brief(name, brief), number, quants);
     t->dtype_name = dra_file_dtype_name(t->dtype);
     if (!dra_type_bytes(t->dtype, &t->shape, &t->bytes))
         return dra_fail_at(r->err, DRA_ERR_SHAPE, r->path,
@@ -299,7 +312,8 @@ static dra_status read_tensors(reader *r, uint64_t n)
     const int64_t alignment = said ? (int64_t)json_integer_value(said) : DRA_GGUF_ALIGNMENT;
     dra_status    st = DRA_OK;
     if (alignment < 1 || alignment > 1 << 20 || (alignment & (alignment - 1)))
-        return fail(r, DRA_GGUF_ALIGNMENT_KEY, (unsigned long long)alignment, "a power of two");
+        return fail_reading(r, DRA_GGUF_ALIGNMENT_KEY, (unsigned long long)alignment,
+                            "a power of two");
     h->tensor = dra_arena_alloc(&h->arena, (size_t)n * sizeof *h->tensor + 1);
     h->by_name = dra_arena_alloc(&h->arena, (size_t)n * sizeof(void *) + 1);
     if (!h->tensor || !h->by_name) return no_memory(r);
@@ -319,15 +333,16 @@ static dra_status read_file(reader *r)
     dra_status st = take_u32(r, &magic);
     if (st == DRA_OK) st = take_u32(r, &version);
     if (st == DRA_OK && (magic != DRA_GGUF_MAGIC || version < 2 || version > DRA_GGUF_VERSION))
-        return fail(r, "the version of GGUF", version,
-                    version == 0x03000000 ? "3 in little-endian order" : "2 or 3");
+        return fail_reading(r, "the version of GGUF", version,
+                            version == 0x03000000 ? "3 in little-endian order" : "2 or 3");
     if (st == DRA_OK) st = take_u64(r, &tensors);
     if (st == DRA_OK) st = take_u64(r, &pairs);
     if (st != DRA_OK) return st;
     if (pairs > r->bytes / PAIR_LEAST)
-        return fail(r, "the number of pairs", pairs, "no more than the file has room for");
+        return fail_reading(r, "the number of pairs", pairs, "no more than the file has room for");
     if (tensors > r->bytes / TENSOR_LEAST)
-        return fail(r, "the number of tensors", tensors, "no more than the file has room for");
+        return fail_reading(r, "the number of tensors", tensors,
+                            "no more than the file has room for");
     r->out->pairs = dra_json_object(&r->json);
     if (!r->out->pairs) return no_memory(r);
     for (uint64_t i = 0; i < pairs && st == DRA_OK; i++) st = read_pair(r);

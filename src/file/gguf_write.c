@@ -12,25 +12,25 @@ typedef struct writer {
 } writer;
 
 /* A writer keeps its first error, which the commit tells. */
-static void put(writer *w, const void *data, size_t n)
+static void put_bytes(writer *w, const void *data, size_t n)
 {
     dra_file_writer_write(w->file, data, n, w->err);
     w->at += n;
 }
 
-static void put_u32(writer *w, uint32_t x) { put(w, &x, sizeof x); }
-static void put_u64(writer *w, uint64_t x) { put(w, &x, sizeof x); }
+static void put_u32(writer *w, uint32_t x) { put_bytes(w, &x, sizeof x); }
+static void put_u64(writer *w, uint64_t x) { put_bytes(w, &x, sizeof x); }
 
 static void put_text(writer *w, const char *text)
 {
     put_u64(w, strlen(text));
-    put(w, text, strlen(text));
+    put_bytes(w, text, strlen(text));
 }
 
 static void put_padding(writer *w)
 {
     static const char zeros[DRA_GGUF_ALIGNMENT] = {0};
-    put(w, zeros, (DRA_GGUF_ALIGNMENT - w->at % DRA_GGUF_ALIGNMENT) % DRA_GGUF_ALIGNMENT);
+    put_bytes(w, zeros, (DRA_GGUF_ALIGNMENT - w->at % DRA_GGUF_ALIGNMENT) % DRA_GGUF_ALIGNMENT);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -52,9 +52,9 @@ static void put_value(writer *w, const json_t *v)
     if (json_is_string(v))
         put_text(w, json_string_value(v));
     else if (json_is_boolean(v))
-        put(w, &yes, 1);
+        put_bytes(w, &yes, 1);
     else if (json_is_real(v))
-        put(w, &real, sizeof real);
+        put_bytes(w, &real, sizeof real);
     else
         put_u32(w, (uint32_t)json_integer_value(v));
 }
@@ -82,7 +82,7 @@ static size_t bytes_of(const dra_tensor_item *item)
     return bytes;
 }
 
-static size_t padded(size_t bytes)
+static size_t pad_size(size_t bytes)
 {
     return (bytes + DRA_GGUF_ALIGNMENT - 1) / DRA_GGUF_ALIGNMENT * DRA_GGUF_ALIGNMENT;
 }
@@ -109,7 +109,7 @@ static dra_status put_data(writer *w, const dra_tensor_item *item)
     const void *data = item->make ? item->make(item->user, &why) : item->data;
     if (!data && bytes_of(item))
         return dra_fail(w->err, why.code ? why.code : DRA_ERR_MEMORY, "%s", why.text);
-    put(w, data, bytes_of(item));
+    put_bytes(w, data, bytes_of(item));
     put_padding(w);
     return DRA_OK;
 }
@@ -129,7 +129,7 @@ static dra_status put_all(writer *w, json_t *pairs, const dra_tensor_item *items
     json_object_foreach(pairs, key, value) put_pair(w, key, value);
     for (size_t i = 0; i < n; i++) {
         put_tensor(w, &items[i], offset);
-        offset += padded(bytes_of(&items[i]));
+        offset += pad_size(bytes_of(&items[i]));
     }
     put_padding(w);
     for (size_t i = 0; i < n && st == DRA_OK; i++) st = put_data(w, &items[i]);

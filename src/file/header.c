@@ -25,9 +25,10 @@ typedef struct reader {
     dra_error           *err;
 } reader;
 
-static dra_status bad(const reader *r, const char *name, const char *format, ...) DRA_PRINTF(3, 4);
+static dra_status refuse_tensor(const reader *r, const char *name, const char *format, ...)
+    DRA_PRINTF(3, 4);
 
-static dra_status bad(const reader *r, const char *name, const char *format, ...)
+static dra_status refuse_tensor(const reader *r, const char *name, const char *format, ...)
 {
     char    room[DRA_BRIEF], text[DRA_ERROR_TEXT];
     va_list args;
@@ -48,13 +49,14 @@ static dra_status no_memory(const reader *r)
 static dra_status read_shape(const reader *r, const char *name, const json_t *list, dra_shape *s)
 {
     const size_t rank = json_array_size(list);
-    if (!json_is_array(list)) return bad(r, name, "shape is not a list");
+    if (!json_is_array(list)) return refuse_tensor(r, name, "shape is not a list");
     if (rank > DRA_MAX_RANK)
-        return bad(r, name, "has %zu axes, expected at most %d", rank, DRA_MAX_RANK);
+        return refuse_tensor(r, name, "has %zu axes, expected at most %d", rank, DRA_MAX_RANK);
     s->rank = (int32_t)rank;
     for (size_t i = 0; i < rank; i++) {
         const json_t *size = json_array_get(list, i);
-        if (!json_is_integer(size)) return bad(r, name, "axis %zu is not a natural number", i);
+        if (!json_is_integer(size))
+            return refuse_tensor(r, name, "axis %zu is not a natural number", i);
         s->dim[i] = json_integer_value(size);
     }
     return DRA_OK;
@@ -64,22 +66,24 @@ static dra_status read_place(const reader *r, const json_t *list, size_t bits, d
 {
     const json_t *first = json_array_get(list, 0), *second = json_array_get(list, 1);
     if (json_array_size(list) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return bad(r, t->name, "data_offsets are not two natural numbers");
+        return refuse_tensor(r, t->name, "data_offsets are not two natural numbers");
     const size_t begin = (size_t)json_integer_value(first);
     const size_t end = (size_t)json_integer_value(second);
     char         shape[160];
     size_t       wanted;
     dra_shape_text(&t->shape, shape, sizeof shape);
     if (!dra_bits_of(&t->shape, bits, &wanted))
-        return bad(r, t->name, "shape %s is too large", shape);
+        return refuse_tensor(r, t->name, "shape %s is too large", shape);
     if (wanted % 8 != 0)
-        return bad(r, t->name, "%s %s does not fill whole bytes", t->dtype_name, shape);
-    if (begin > end) return bad(r, t->name, "data ends at %zu, before its begin %zu", end, begin);
+        return refuse_tensor(r, t->name, "%s %s does not fill whole bytes", t->dtype_name, shape);
+    if (begin > end)
+        return refuse_tensor(r, t->name, "data ends at %zu, before its begin %zu", end, begin);
     if (end > r->bytes)
-        return bad(r, t->name, "data ends at %zu, the file has %zu bytes of data", end, r->bytes);
+        return refuse_tensor(r, t->name, "data ends at %zu, the file has %zu bytes of data", end,
+                             r->bytes);
     if (end - begin != wanted / 8)
-        return bad(r, t->name, "has %zu bytes, expected %zu for %s %s", end - begin, wanted / 8,
-                   t->dtype_name, shape);
+        return refuse_tensor(r, t->name, "has %zu bytes, expected %zu for %s %s", end - begin,
+                             wanted / 8, t->dtype_name, shape);
     t->data = r->data + begin;
     t->bytes = end - begin;
     return DRA_OK;
@@ -91,14 +95,16 @@ static dra_status read_tensor(const reader *r, const char *name, const json_t *f
     char          room[DRA_BRIEF];
     const json_t *dtype = json_object_get(from, "dtype"), *shape = json_object_get(from, "shape");
     const json_t *place = json_object_get(from, "data_offsets");
-    if (dra_name_has_control(name)) return bad(r, name, "its name has a control character");
-    if (!json_is_object(from)) return bad(r, name, "is not an object");
+    if (dra_name_has_control(name))
+        return refuse_tensor(r, name, "its name has a control character");
+    if (!json_is_object(from)) return refuse_tensor(r, name, "is not an object");
     if (!dtype || !shape || !place || json_object_size(from) != 3)
-        return bad(r, name, "expected exactly dtype, shape and data_offsets");
-    if (!json_is_string(dtype)) return bad(r, name, "dtype is not a text");
+        return refuse_tensor(r, name, "expected exactly dtype, shape and data_offsets");
+    if (!json_is_string(dtype)) return refuse_tensor(r, name, "dtype is not a text");
     const dra_file_dtype *type = dra_file_dtype_find(json_string_value(dtype));
     if (!type)
-        return bad(r, name, "dtype '%s' is unknown", dra_brief(json_string_value(dtype), room));
+        return refuse_tensor(r, name, "dtype '%s' is unknown",
+                             dra_brief(json_string_value(dtype), room));
     *t = (dra_tensor_info){.name = dra_arena_text(&r->out->arena, name),
                            .dtype_name = type->name,
                            .dtype = type->dtype};
@@ -142,13 +148,14 @@ static dra_status name_quantised(const reader *r, const dra_metadata_item *item)
     for (size_t i = 0; i < r->out->count; i++)
         if (strcmp(r->out->tensor[i].name, name) == 0) t = &r->out->tensor[i];
     if (!t || dtype == DRA_DTYPE_COUNT)
-        return bad(r, name, "is quantised as '%s', %s", dra_brief(item->value, room),
-                   t ? "which is unknown" : "but there is no such tensor");
+        return refuse_tensor(r, name, "is quantised as '%s', %s", dra_brief(item->value, room),
+                             t ? "which is unknown" : "but there is no such tensor");
     const dra_dtype_info *info = dra_dtype_get(dtype);
     int64_t              *last = &t->shape.dim[t->shape.rank ? t->shape.rank - 1 : 0];
     if (strcmp(t->dtype_name, "U8") != 0 || !t->shape.rank || *last % (int64_t)info->block_bytes)
-        return bad(r, name, "%s, expected U8 with a multiple of %zu bytes along its last axis: %s",
-                   t->dtype_name, info->block_bytes, item->value);
+        return refuse_tensor(r, name,
+                             "%s, expected U8 with a multiple of %zu bytes along its last axis: %s",
+                             t->dtype_name, info->block_bytes, item->value);
     *last = *last / (int64_t)info->block_bytes * (int64_t)info->block_elements;
     t->dtype = dtype;
     t->dtype_name = dra_file_dtype_name(dtype);
@@ -193,8 +200,9 @@ static dra_status check_cover(const reader *r)
     for (size_t i = 0; i < h->count; i++) {
         const size_t begin = (size_t)((const unsigned char *)h->tensor[i].data - r->data);
         if (begin != at)
-            return bad(r, h->tensor[i].name,
-                       "data begins at %zu, expected %zu, where the last ends", begin, at);
+            return refuse_tensor(r, h->tensor[i].name,
+                                 "data begins at %zu, expected %zu, where the last ends", begin,
+                                 at);
         at += h->tensor[i].bytes;
     }
     if (at == r->bytes) return DRA_OK;

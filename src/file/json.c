@@ -69,7 +69,7 @@ static size_t padding_of(size_t longest)
     return letters - strlen("0.");
 }
 
-static size_t give(char *to, size_t room, const char *text, size_t n, size_t *used)
+static size_t give_text(char *to, size_t room, const char *text, size_t n, size_t *used)
 {
     if (n > room) n = room;
     memcpy(to, text, n);
@@ -98,7 +98,7 @@ static size_t read_padded(void *to, size_t room, void *user)
         memcpy(to, ",", 1);
         return p->no_memory ? (size_t)-1 : 1;
     }
-    if (p->at < p->bytes) return give(to, room, p->text + p->at, p->bytes - p->at, &p->at);
+    if (p->at < p->bytes) return give_text(to, room, p->text + p->at, p->bytes - p->at, &p->at);
     if (p->closed) return 0;
     p->closed = true;
     memcpy(to, "]", 1);
@@ -115,8 +115,8 @@ static dra_status status_of(const json_t *value)
 /* What is wrong is said of the text alone, which is parsed again for the wording; only one that
  * nests as deep as jansson goes is right without the array around it. For want of memory, letters
  * may be lost here: a text that was wrong before does not become right by that. */
-static dra_status word(const char *text, size_t bytes, size_t flags, json_t **out,
-                       json_error_t *found)
+static dra_status word_error(const char *text, size_t bytes, size_t flags, json_t **out,
+                             json_error_t *found)
 {
     const bool deep = json_error_code(found) == json_error_stack_overflow;
     errno = 0;
@@ -141,7 +141,7 @@ dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **
     *out = whole && value ? json_incref(value) : NULL;
     json_decref(both);
     if (*out || st == DRA_ERR_MEMORY) return st;
-    return word(text, bytes, flags, out, found);
+    return word_error(text, bytes, flags, out, found);
 }
 
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,

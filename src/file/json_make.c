@@ -8,34 +8,34 @@
 #include "file/fail.h"
 #include "file/format.h"
 
-static json_t *keep(dra_json *j, json_t *value)
+static json_t *keep_value(dra_json *j, json_t *value)
 {
     if (!value) j->failed = true;
     return value;
 }
 
-json_t *dra_json_object(dra_json *j) { return keep(j, json_object()); }
-json_t *dra_json_array(dra_json *j) { return keep(j, json_array()); }
-json_t *dra_json_int(dra_json *j, int64_t x) { return keep(j, json_integer((json_int_t)x)); }
+json_t *dra_json_object(dra_json *j) { return keep_value(j, json_object()); }
+json_t *dra_json_array(dra_json *j) { return keep_value(j, json_array()); }
+json_t *dra_json_int(dra_json *j, int64_t x) { return keep_value(j, json_integer((json_int_t)x)); }
 json_t *dra_json_bool(bool x) { return json_boolean(x); }
 
 json_t *dra_json_real(dra_json *j, double x)
 {
-    if (isfinite(x)) return keep(j, json_real(x));
+    if (isfinite(x)) return keep_value(j, json_real(x));
     j->not_finite++;
     return json_null();
 }
 
 json_t *dra_json_text(dra_json *j, const char *text)
 {
-    json_t *value = keep(j, text ? json_string(text) : NULL);
+    json_t *value = keep_value(j, text ? json_string(text) : NULL);
     if (!value && text && !dra_is_utf8(text)) j->no_text = true;
     return value;
 }
 
 json_t *dra_json_text_of(dra_json *j, const char *text, size_t bytes)
 {
-    return keep(j, json_stringn(text, bytes));
+    return keep_value(j, json_stringn(text, bytes));
 }
 
 json_t *dra_json_whole(const dra_json *j, json_t *value)
@@ -104,7 +104,7 @@ json_t *dra_json_copy(dra_json *j, const json_t *value)
         json_array_foreach((json_t *)(uintptr_t)value, i, each)
             dra_json_append(j, copy, dra_json_copy(j, each));
     } else {
-        copy = keep(j, value ? json_deep_copy(value) : NULL);
+        copy = keep_value(j, value ? json_deep_copy(value) : NULL);
     }
     return copy;
 }

@@ -32,7 +32,7 @@ static void skip_spaces(cursor *c)
 }
 
 /* Takes `text` where it comes next. */
-static bool take(cursor *c, const char *text)
+static bool take_word(cursor *c, const char *text)
 {
     const size_t n = strlen(text);
     skip_spaces(c);
@@ -71,11 +71,11 @@ static bool take_size(cursor *c, int64_t *out)
 static bool take_shape(cursor *c, dra_shape *s)
 {
     *s = (dra_shape){0};
-    if (!take(c, "(")) return false;
-    while (!take(c, ")")) {
+    if (!take_word(c, "(")) return false;
+    while (!take_word(c, ")")) {
         if (s->rank == DRA_MAX_RANK || !take_size(c, &s->dim[s->rank])) return false;
         s->rank++;
-        if (!take(c, ",")) return s->rank > 1 && take(c, ")");
+        if (!take_word(c, ",")) return s->rank > 1 && take_word(c, ")");
     }
     return true;
 }
@@ -85,21 +85,21 @@ static bool take_header(cursor *c, header *h)
 {
     bool descr = false, order = false, shape = false;
     char key[DESCR_MOST];
-    if (!take(c, "{")) return false;
-    while (!take(c, "}")) {
-        if (!take_text(c, key, sizeof key) || !take(c, ":")) return false;
+    if (!take_word(c, "{")) return false;
+    while (!take_word(c, "}")) {
+        if (!take_text(c, key, sizeof key) || !take_word(c, ":")) return false;
         if (!descr && strcmp(key, "descr") == 0) {
             if (!(descr = take_text(c, h->descr, sizeof h->descr))) return false;
         } else if (!order && strcmp(key, "fortran_order") == 0) {
-            h->fortran = take(c, "True");
-            if (!(order = h->fortran || take(c, "False"))) return false;
+            h->fortran = take_word(c, "True");
+            if (!(order = h->fortran || take_word(c, "False"))) return false;
         } else if (!shape && strcmp(key, "shape") == 0) {
             if (!(shape = take_shape(c, &h->shape))) return false;
         } else {
             return false;
         }
-        if (!take(c, ",")) {
-            if (!take(c, "}")) return false;
+        if (!take_word(c, ",")) {
+            if (!take_word(c, "}")) return false;
             break;
         }
     }
@@ -125,7 +125,7 @@ static dra_status find_header(const char *path, const unsigned char *file, size_
                               cursor *out, dra_error *err)
 {
     if (bytes < VERSION + 2 || memcmp(file, "\x93NUMPY", MAGIC) != 0)
-        return dra_fail_at(err, DRA_ERR_FORMAT, path, "is no array of NumPy (.npy)");
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "is not an array of NumPy (.npy)");
     const int major = file[MAGIC], minor = file[MAGIC + 1];
     if (major < 1 || major > 2 || minor != 0)
         return dra_fail_at(err, DRA_ERR_FORMAT, path,

@@ -23,7 +23,7 @@ typedef struct machine {
     bool              done;
 } machine;
 
-static void bad(machine *m, const char *what)
+static void refuse_pickle(machine *m, const char *what)
 {
     if (m->status == DRA_OK)
         m->status = dra_fail_at(m->err, DRA_ERR_FORMAT, m->p->path, "byte %zu: %s", m->at, what);
@@ -37,10 +37,10 @@ static void no_memory(machine *m)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static const unsigned char *take(machine *m, uint64_t n)
+static const unsigned char *take_bytes(machine *m, uint64_t n)
 {
     if (n > m->p->to - m->at) {
-        bad(m, "the pickle is cut short");
+        refuse_pickle(m, "the pickle is cut short");
         return NULL;
     }
     m->at += (size_t)n;
@@ -49,7 +49,7 @@ static const unsigned char *take(machine *m, uint64_t n)
 
 static uint64_t take_number(machine *m, int bytes)
 {
-    const unsigned char *at = take(m, (uint64_t)bytes);
+    const unsigned char *at = take_bytes(m, (uint64_t)bytes);
     uint64_t             n = 0;
     for (int i = 0; at && i < bytes; i++) n |= (uint64_t)at[i] << 8 * i;
     return n;
@@ -68,7 +68,7 @@ static const char *take_line(machine *m, size_t *length)
     const unsigned char *at = m->p->file + m->at;
     const unsigned char *end = m->p->to > m->at ? memchr(at, '\n', m->p->to - m->at) : NULL;
     if (!end) {
-        bad(m, "the pickle is cut short");
+        refuse_pickle(m, "the pickle is cut short");
         return NULL;
     }
     *length = (size_t)(end - at);
@@ -78,25 +78,25 @@ static const char *take_line(machine *m, size_t *length)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static void push(machine *m, value *v)
+static void push_value(machine *m, value *v)
 {
     if (m->status != DRA_OK) return;
     if (m->depth == STACK_MOST)
-        bad(m, "more than 4096 things on the pickle's stack");
+        refuse_pickle(m, "more than 4096 things on the pickle's stack");
     else
         m->stack[m->depth++] = v;
 }
 
 /* A new value on the stack; NULL on failure. */
-static value *make(machine *m, dra_pickle_kind kind)
+static value *make_value(machine *m, dra_pickle_kind kind)
 {
     value *v = NULL;
     if (m->made++ == MADE_MOST)
-        bad(m, "more than 1048576 things in the pickle");
+        refuse_pickle(m, "more than 1048576 things in the pickle");
     else if (!(v = dra_arena_alloc(m->p->arena, sizeof *v)))
         no_memory(m);
     if (v) v->kind = kind;
-    if (v) push(m, v);
+    if (v) push_value(m, v);
     return m->status == DRA_OK ? v : NULL;
 }
 
@@ -110,7 +110,7 @@ static value **take_off(machine *m, int *n)
            m->stack[m->depth - 1 - (size_t)k]->kind != DRA_PICKLE_MARK)
         k++;
     if (marked ? (size_t)k == m->depth : k != *n) {
-        bad(m, "the pickle pops more than is on its stack");
+        refuse_pickle(m, "the pickle pops more than is on its stack");
         return NULL;
     }
     m->depth -= (size_t)k + marked;
@@ -120,22 +120,22 @@ static value **take_off(machine *m, int *n)
 
 /* ---- opcodes --------------------------------------------------------------------------------- */
 
-static void protocol(machine *m, int unused)
+static void read_protocol(machine *m, int unused)
 {
-    if (take_number(m, 1) != PROTOCOL) bad(m, "a pickle of another protocol, expected 2");
+    if (take_number(m, 1) != PROTOCOL) refuse_pickle(m, "a pickle of another protocol, expected 2");
 }
 
-static void make_empty(machine *m, int kind) { make(m, (dra_pickle_kind)kind); }
+static void make_empty(machine *m, int kind) { make_value(m, (dra_pickle_kind)kind); }
 
 static void make_bool(machine *m, int is)
 {
-    value *v = make(m, DRA_PICKLE_BOOL);
+    value *v = make_value(m, DRA_PICKLE_BOOL);
     if (v) v->number = is;
 }
 
 static void make_number(machine *m, int64_t n)
 {
-    value *v = make(m, DRA_PICKLE_INT);
+    value *v = make_value(m, DRA_PICKLE_INT);
     if (v) v->number = n;
 }
 
@@ -147,7 +147,7 @@ static void make_long(machine *m, int unused)
 {
     const uint64_t bytes = take_number(m, 1);
     if (bytes > 8)
-        bad(m, "a number of more than 8 bytes");
+        refuse_pickle(m, "a number of more than 8 bytes");
     else
         make_int(m, (int)bytes);
 }
@@ -155,8 +155,8 @@ static void make_long(machine *m, int unused)
 /* A double whose highest byte comes first. */
 static void make_real(machine *m, int bytes)
 {
-    const unsigned char *at = take(m, (uint64_t)bytes);
-    value               *v = at ? make(m, DRA_PICKLE_REAL) : NULL;
+    const unsigned char *at = take_bytes(m, (uint64_t)bytes);
+    value               *v = at ? make_value(m, DRA_PICKLE_REAL) : NULL;
     uint64_t             bits = 0;
     for (int i = 0; v && i < bytes; i++) bits = bits << 8 | at[i];
     if (v) memcpy(&v->real, &bits, sizeof v->real);
@@ -165,8 +165,8 @@ static void make_real(machine *m, int bytes)
 static void make_text(machine *m, int bytes)
 {
     const uint64_t       n = take_number(m, bytes);
-    const unsigned char *at = take(m, n);
-    value               *v = at ? make(m, DRA_PICKLE_TEXT) : NULL;
+    const unsigned char *at = take_bytes(m, n);
+    value               *v = at ? make_value(m, DRA_PICKLE_TEXT) : NULL;
     if (!v) return;
     v->text = (const char *)at;
     v->count = (size_t)n;
@@ -190,7 +190,7 @@ static void make_global(machine *m, int unused)
                                 dra_brief(text, room));
         return;
     }
-    value *v = make(m, DRA_PICKLE_GLOBAL);
+    value *v = make_value(m, DRA_PICKLE_GLOBAL);
     if (v) v->text = *known;
 }
 
@@ -199,7 +199,7 @@ static void make_tuple(machine *m, int n)
     value **items = take_off(m, &n);
     if (!items) return;
     value **copy = dra_arena_copy(m->p->arena, items, (size_t)n * sizeof(value *));
-    value  *v = copy ? make(m, DRA_PICKLE_TUPLE) : NULL;
+    value  *v = copy ? make_value(m, DRA_PICKLE_TUPLE) : NULL;
     if (!copy) no_memory(m);
     if (!v) return;
     v->item = copy;
@@ -207,7 +207,7 @@ static void make_tuple(machine *m, int n)
 }
 
 /* Room for `room` things in place of the `held` at `from`; NULL on failure. */
-static value **grow(machine *m, value **from, size_t held, size_t room)
+static value **grow_list(machine *m, value **from, size_t held, size_t room)
 {
     value **more = dra_arena_alloc(m->p->arena, room * sizeof(value *));
     if (!more) no_memory(m);
@@ -216,18 +216,18 @@ static value **grow(machine *m, value **from, size_t held, size_t room)
 }
 
 /* What is on top goes into the list or dict below it. */
-static void extend(machine *m, dra_pickle_kind kind, int n)
+static void extend_container(machine *m, dra_pickle_kind kind, int n)
 {
     value **items = take_off(m, &n);
     value  *to = items && m->depth ? m->stack[m->depth - 1] : NULL;
     if (!items) return;
     if (!to || to->kind != kind || (kind == DRA_PICKLE_DICT && n % 2)) {
-        bad(m, "the pickle adds items to what is no list or dict");
+        refuse_pickle(m, "the pickle adds items to something that is not a list or dict");
         return;
     }
     if (to->room - to->count < (size_t)n) {
         const size_t room = 2 * to->count + (size_t)n;
-        value      **more = grow(m, to->item, to->count, room);
+        value      **more = grow_list(m, to->item, to->count, room);
         if (!more) return;
         to->item = more;
         to->room = room;
@@ -236,22 +236,22 @@ static void extend(machine *m, dra_pickle_kind kind, int n)
     to->count += (size_t)n;
 }
 
-static void append(machine *m, int n) { extend(m, DRA_PICKLE_LIST, n); }
+static void append_items(machine *m, int n) { extend_container(m, DRA_PICKLE_LIST, n); }
 
-static void set_items(machine *m, int n) { extend(m, DRA_PICKLE_DICT, n); }
+static void set_items(machine *m, int n) { extend_container(m, DRA_PICKLE_DICT, n); }
 
 /* A call of OrderedDict is a new dict; any other is noted with its arguments. */
-static void call(machine *m, int n)
+static void call_global(machine *m, int n)
 {
     value      **items = take_off(m, &n);
     const value *what = items ? items[0] : NULL, *with = items ? items[1] : NULL;
     if (!items) return;
     if (what->kind != DRA_PICKLE_GLOBAL || with->kind != DRA_PICKLE_TUPLE) {
-        bad(m, "the pickle calls what is not a global");
+        refuse_pickle(m, "the pickle calls what is not a global");
         return;
     }
     const bool dict = strcmp(what->text, "collections.OrderedDict") == 0 && with->count == 0;
-    value     *v = make(m, dict ? DRA_PICKLE_DICT : DRA_PICKLE_CALL);
+    value     *v = make_value(m, dict ? DRA_PICKLE_DICT : DRA_PICKLE_CALL);
     if (!v || dict) return;
     v->text = what->text;
     v->item = with->item;
@@ -259,18 +259,19 @@ static void call(machine *m, int n)
 }
 
 /* Attributes of an object, such as the _metadata of a state dict, mean nothing here. */
-static void build(machine *m, int n)
+static void build_object(machine *m, int n)
 {
     value **items = take_off(m, &n);
-    if (items) push(m, items[0]);
+    if (items) push_value(m, items[0]);
 }
 
 static void make_stored(machine *m, int n)
 {
     value      **items = take_off(m, &n);
     const value *id = items ? items[0] : NULL;
-    if (id && id->kind != DRA_PICKLE_TUPLE) bad(m, "a persistent id of the pickle is no tuple");
-    value *v = id ? make(m, DRA_PICKLE_STORED) : NULL;
+    if (id && id->kind != DRA_PICKLE_TUPLE)
+        refuse_pickle(m, "a persistent id of the pickle is not a tuple");
+    value *v = id ? make_value(m, DRA_PICKLE_STORED) : NULL;
     if (!v) return;
     v->item = id->item;
     v->count = id->count;
@@ -284,12 +285,12 @@ static void put_memo(machine *m, int bytes)
     if (!items) return;
     m->depth++; /* it stays */
     if (i >= MADE_MOST) {
-        bad(m, "more than 1048576 things in the pickle's memo");
+        refuse_pickle(m, "more than 1048576 things in the pickle's memo");
         return;
     }
     if (i >= m->memo_room) {
         const size_t room = 2 * (size_t)i + 64;
-        value      **more = grow(m, m->memo, m->memo_room, room);
+        value      **more = grow_list(m, m->memo, m->memo_room, room);
         if (!more) return;
         m->memo = more;
         m->memo_room = room;
@@ -301,16 +302,16 @@ static void get_memo(machine *m, int bytes)
 {
     const uint64_t i = take_number(m, bytes);
     if (i >= m->memo_room || !m->memo[i])
-        bad(m, "the pickle reads an empty place of its memo");
+        refuse_pickle(m, "the pickle reads an empty place of its memo");
     else
-        push(m, m->memo[i]);
+        push_value(m, m->memo[i]);
 }
 
-static void stop(machine *m, int unused)
+static void stop_machine(machine *m, int unused)
 {
     m->done = true;
     if (m->depth != 1 || m->stack[0]->kind == DRA_PICKLE_MARK)
-        bad(m, "the pickle ends with more or less than one value");
+        refuse_pickle(m, "the pickle ends with more or less than one value");
 }
 
 typedef struct opcode {
@@ -319,7 +320,7 @@ typedef struct opcode {
 } opcode;
 
 static const opcode opcodes[256] = {
-    [0x80] = {protocol},
+    [0x80] = {read_protocol},
     ['('] = {make_empty, DRA_PICKLE_MARK},
     ['N'] = {make_empty, DRA_PICKLE_NONE},
     ['}'] = {make_empty, DRA_PICKLE_DICT},
@@ -338,23 +339,23 @@ static const opcode opcodes[256] = {
     [0x86] = {make_tuple, 2},
     [0x87] = {make_tuple, 3},
     ['t'] = {make_tuple, TO_MARK},
-    ['a'] = {append, 1},
-    ['e'] = {append, TO_MARK},
+    ['a'] = {append_items, 1},
+    ['e'] = {append_items, TO_MARK},
     ['s'] = {set_items, 2},
     ['u'] = {set_items, TO_MARK},
-    ['R'] = {call, 2},
-    ['b'] = {build, 2},
+    ['R'] = {call_global, 2},
+    ['b'] = {build_object, 2},
     ['Q'] = {make_stored, 1},
     ['q'] = {put_memo, 1},
     ['r'] = {put_memo, 4},
     ['h'] = {get_memo, 1},
     ['j'] = {get_memo, 4},
-    ['.'] = {stop},
+    ['.'] = {stop_machine},
 };
 
-static void step(machine *m)
+static void run_opcode(machine *m)
 {
-    const unsigned char *code = take(m, 1);
+    const unsigned char *code = take_bytes(m, 1);
     char                 what[64];
     if (!code) return;
     if (opcodes[*code].run) {
@@ -362,14 +363,14 @@ static void step(machine *m)
         return;
     }
     snprintf(what, sizeof what, "opcode 0x%02x is not part of a state dict's pickle", *code);
-    bad(m, what);
+    refuse_pickle(m, what);
 }
 
 dra_status dra_pickle_read(const dra_pickle *p, const dra_pickled **out, size_t *end,
                            dra_error *err)
 {
     machine m = {.p = p, .err = err, .at = p->from};
-    while (m.status == DRA_OK && !m.done) step(&m);
+    while (m.status == DRA_OK && !m.done) run_opcode(&m);
     *out = m.status == DRA_OK ? m.stack[0] : NULL;
     *end = m.at;
     return m.status;
@@ -380,6 +381,7 @@ const char *dra_pickle_name(dra_pickle_kind kind)
     static const char *const names[] = {"a mark", "nothing",  "a bool",  "a number",
                                         "a real", "a text",   "a tuple", "a list",
                                         "a dict", "a global", "a call",  "a storage"};
+    _Static_assert(sizeof names / sizeof *names == DRA_PICKLE_COUNT, "a name for each");
     return names[kind];
 }
 

@@ -19,7 +19,8 @@ typedef enum dra_pickle_kind {
     DRA_PICKLE_DICT,   /* items: a key, its value, the next key, ... */
     DRA_PICKLE_GLOBAL, /* text: "module.name" */
     DRA_PICKLE_CALL,   /* text: of what; items: arguments */
-    DRA_PICKLE_STORED  /* items: what names a thing outside the pickle */
+    DRA_PICKLE_STORED, /* items: what names a thing outside the pickle */
+    DRA_PICKLE_COUNT
 } dra_pickle_kind;
 
 typedef struct dra_pickled {

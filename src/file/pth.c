@@ -77,7 +77,7 @@ static dra_status no_memory(const reader *r)
     return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "out of memory for its tensors");
 }
 
-static dra_status bad(const reader *r, const char *name, const char *what)
+static dra_status refuse_tensor(const reader *r, const char *name, const char *what)
 {
     char room[DRA_BRIEF];
     return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "tensor '%s': %s", dra_brief(name, room),
@@ -111,9 +111,10 @@ static dra_status read_storage(reader *r, const dra_pickled *s, view *v)
     if (s->kind != DRA_PICKLE_STORED || s->count < 5 || !dra_pickle_says(s->item[0], "storage") ||
         s->item[1]->kind != DRA_PICKLE_GLOBAL || s->item[2]->kind != DRA_PICKLE_TEXT ||
         !is_natural(s->item[4]) || (s->count > 5 && s->item[5]->kind != DRA_PICKLE_NONE))
-        return bad(r, v->name, "its storage is none of torch.save's");
+        return refuse_tensor(r, v->name, "its storage is none of torch.save's");
     while (i < sizeof dtypes / sizeof *dtypes && globals[i] != s->item[1]->text) i++;
-    if (i == sizeof dtypes / sizeof *dtypes) return bad(r, v->name, "its storage has no dtype");
+    if (i == sizeof dtypes / sizeof *dtypes)
+        return refuse_tensor(r, v->name, "its storage has no dtype");
     v->type = dra_file_dtype_find(dtypes[i]);
     v->held = (size_t)s->item[4]->number;
     v->key = copy_text(&r->scratch, s->item[2]);
@@ -125,11 +126,11 @@ static dra_status read_sizes(const reader *r, const dra_pickled *sizes, const dr
 {
     if (sizes->kind != DRA_PICKLE_TUPLE || strides->kind != DRA_PICKLE_TUPLE ||
         sizes->count != strides->count || sizes->count > DRA_MAX_RANK)
-        return bad(r, v->name, "expected sizes and strides of at most 6 axes");
+        return refuse_tensor(r, v->name, "expected sizes and strides of at most 6 axes");
     v->shape.rank = (int32_t)sizes->count;
     for (size_t i = 0; i < sizes->count; i++) {
         if (!is_natural(sizes->item[i]) || !is_natural(strides->item[i]))
-            return bad(r, v->name, "a size or stride is no natural number");
+            return refuse_tensor(r, v->name, "a size or stride is not a natural number");
         v->shape.dim[i] = sizes->item[i]->number;
         v->stride[i] = strides->item[i]->number;
     }
@@ -153,8 +154,8 @@ static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickle
     char *text = copy_text(&r->out->arena, name);
     if (!text) return no_memory(r);
     if (!dra_name_fits(text, name->count))
-        return bad(r, text,
-                   "its name is not UTF-8 of at most 256 bytes, without control characters");
+        return refuse_tensor(
+            r, text, "its name is not UTF-8 of at most 256 bytes, without control characters");
     v->name = text = skip_compiled(text);
     if (t->kind == DRA_PICKLE_CALL && strcmp(t->text, "torch._utils._rebuild_parameter") == 0 &&
         t->count)
@@ -163,9 +164,10 @@ static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickle
         t->count < 4) {
         snprintf(what, sizeof what, "is %s, expected a tensor%s", dra_pickle_name(t->kind),
                  t->kind == DRA_PICKLE_DICT ? " (save the dict of tensors alone)" : "");
-        return bad(r, text, what);
+        return refuse_tensor(r, text, what);
     }
-    if (!is_natural(t->item[1])) return bad(r, text, "its offset is no natural number");
+    if (!is_natural(t->item[1]))
+        return refuse_tensor(r, text, "its offset is not a natural number");
     v->offset = t->item[1]->number;
     const dra_status st = read_storage(r, t->item[0], v);
     return st == DRA_OK ? read_sizes(r, t->item[2], t->item[3], v) : st;
@@ -251,7 +253,7 @@ static dra_status read_root(reader *r, const dra_pickled *root)
 /* ---- where it is stored ---------------------------------------------------------------------- */
 
 /* One more than the last element that is touched; false when that overflows. */
-static bool reach(const view *v, size_t *end)
+static bool find_end(const view *v, size_t *end)
 {
     *end = (size_t)v->offset + 1;
     for (int32_t i = 0; i < v->shape.rank; i++) {
@@ -274,8 +276,8 @@ static bool is_dense(const view *v)
 
 /* Element by element, the last axis fastest. The stride of an axis of size 1 may be anything: it is
  * added and taken off again, as unsigned numbers can. */
-static void gather(const view *v, size_t count, size_t width, const unsigned char *from,
-                   unsigned char *to)
+static void gather_view(const view *v, size_t count, size_t width, const unsigned char *from,
+                        unsigned char *to)
 {
     size_t at[DRA_MAX_RANK] = {0}, place = 0;
     for (size_t n = 0; n < count; n++, to += width) {
@@ -296,16 +298,16 @@ static dra_status copy_dense(reader *r, const view *v, const unsigned char *from
 {
     const size_t width = v->type->bits / 8;
     if (t->bytes > r->bytes - r->copied)
-        return bad(r, v->name, "is a view of more than is stored; save a copy of it");
+        return refuse_tensor(r, v->name, "is a view of more than is stored; save a copy of it");
     r->copied += t->bytes;
     unsigned char *to = dra_arena_alloc(&r->out->arena, t->bytes);
     if (!to) return no_memory(r);
-    gather(v, t->bytes / width, width, from, to);
+    gather_view(v, t->bytes / width, width, from, to);
     t->data = to;
     return DRA_OK;
 }
 
-static dra_status place(reader *r, const view *v, dra_tensor_info *t)
+static dra_status place_tensor(reader *r, const view *v, dra_tensor_info *t)
 {
     char         name[2 * NAME_MOST + 16];
     const size_t width = v->type->bits / 8;
@@ -315,16 +317,18 @@ static dra_status place(reader *r, const view *v, dra_tensor_info *t)
                            .dtype = v->type->dtype,
                            .shape = v->shape,
                            .data = r->file};
-    if (!dra_bits_of(&v->shape, v->type->bits, &bits)) return bad(r, v->name, "is too large");
+    if (!dra_bits_of(&v->shape, v->type->bits, &bits))
+        return refuse_tensor(r, v->name, "is too large");
     t->bytes = bits / 8;
     if (!t->bytes) return DRA_OK;
     snprintf(name, sizeof name, "%s%s", r->prefix, v->key);
     const dra_zip_entry *s = dra_zip_find(&r->storages, name);
-    if (!s || !s->data) return bad(r, v->name, "its storage is missing");
-    if (v->held > s->bytes / width) return bad(r, v->name, "its storage is cut short");
+    if (!s || !s->data) return refuse_tensor(r, v->name, "its storage is missing");
+    if (v->held > s->bytes / width) return refuse_tensor(r, v->name, "its storage is cut short");
     if (r->old && memcmp(s->data - 8, &(uint64_t){v->held}, 8) != 0)
-        return bad(r, v->name, "its storage has another size");
-    if (!reach(v, &end) || end > v->held) return bad(r, v->name, "reaches beyond its storage");
+        return refuse_tensor(r, v->name, "its storage has another size");
+    if (!find_end(v, &end) || end > v->held)
+        return refuse_tensor(r, v->name, "reaches beyond its storage");
     t->data = s->data + (size_t)v->offset * width;
     return is_dense(v) ? DRA_OK : copy_dense(r, v, t->data, t);
 }
@@ -337,12 +341,12 @@ static dra_status place_all(reader *r)
     h->by_name = dra_arena_alloc(&h->arena, r->count * sizeof *h->by_name);
     if (!h->tensor || !h->by_name) return no_memory(r);
     for (; h->count < r->count && st == DRA_OK; h->count++)
-        st = place(r, &r->views[h->count], &h->tensor[h->count]);
+        st = place_tensor(r, &r->views[h->count], &h->tensor[h->count]);
     if (st != DRA_OK) return st;
     dra_header_sort(h);
     for (size_t i = 1; i < h->count; i++)
         if (strcmp(h->by_name[i - 1]->name, h->by_name[i]->name) == 0)
-            return bad(r, h->by_name[i]->name, "is there twice");
+            return refuse_tensor(r, h->by_name[i]->name, "is there twice");
     return DRA_OK;
 }
 
@@ -393,7 +397,7 @@ static dra_status list_storages(reader *r)
     if (!z->entry) return no_memory(r);
     for (; z->count < r->count; z->count++) {
         const view *v = &r->views[z->count];
-        if (v->held > r->bytes) return bad(r, v->name, "its storage is cut short");
+        if (v->held > r->bytes) return refuse_tensor(r, v->name, "its storage is cut short");
         z->entry[z->count] = (dra_zip_entry){v->key, NULL, v->held * (v->type->bits / 8)};
     }
     dra_zip_sort(z);
@@ -455,7 +459,7 @@ dra_status dra_pth_read(const char *path, const unsigned char *file, size_t byte
     reader r = {.path = path, .file = file, .bytes = bytes, .out = out, .err = err};
     *out = (dra_header){0};
     if (!dra_pth_is(file, bytes))
-        return dra_fail_at(err, DRA_ERR_FORMAT, path, "is no checkpoint of PyTorch");
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "is not a checkpoint of PyTorch");
     r.old = !dra_zip_is(file, bytes);
     dra_status st = r.old ? read_old(&r) : read_archive(&r);
     if (st == DRA_OK) st = place_all(&r);

@@ -20,7 +20,7 @@ typedef struct memory {
 } memory;
 
 /* Room for n more bytes and a zero. */
-static bool reserve(memory *m, size_t n)
+static bool reserve_bytes(memory *m, size_t n)
 {
     if (n < m->room - *m->bytes) return true;
     if (n > SIZE_MAX / 4) return false;
@@ -35,7 +35,7 @@ static bool reserve(memory *m, size_t n)
 static ssize_t write_more(void *cookie, const char *data, size_t n)
 {
     memory *m = cookie;
-    if (m->failed || !reserve(m, n)) {
+    if (m->failed || !reserve_bytes(m, n)) {
         m->failed = true;
         errno = ENOMEM;
         return 0;

@@ -119,7 +119,7 @@ void dra_sweep_numbered(const char *folder, const char *start)
 /* ---- next to a path -------------------------------------------------------------------------- */
 
 /* Length of the folder of a path, with its slash, and of the name that follows. */
-static void split(const char *path, int *folder, int *name)
+static void split_path(const char *path, int *folder, int *name)
 {
     size_t n = strlen(path), slash;
     while (n > 1 && path[n - 1] == '/') n--;
@@ -140,7 +140,7 @@ static void sweep_temporaries(const char *path)
 {
     char folder[PATH_TEXT], start[PATH_TEXT];
     int  m, n;
-    split(path, &m, &n);
+    split_path(path, &m, &n);
     snprintf(folder, sizeof folder, "%.*s", m ? m : 1, m ? path : ".");
     snprintf(start, sizeof start, ".%.*s" MARK, n, path + m);
     for_each(folder, is_left, start, dra_remove);
@@ -149,7 +149,7 @@ static void sweep_temporaries(const char *path)
 bool dra_path_temporary(const char *path, char *temporary, size_t size)
 {
     int m, n;
-    split(path, &m, &n);
+    split_path(path, &m, &n);
     const int length = snprintf(temporary, size, "%.*s.%.*s" MARK "%ld.tmp", m, path, n, path + m,
                                 (long)getpid());
     if (length < 0 || (size_t)length >= size) return false;

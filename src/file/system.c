@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static bool again(bool failed) { return failed && errno == EINTR; }
+static bool try_again(bool failed) { return failed && errno == EINTR; }
 
 int dra_sys_open(const char *path, int flags, mode_t mode)
 {
@@ -21,7 +21,7 @@ int dra_sys_openat(int folder, const char *name, int flags, mode_t mode)
 {
     int fd;
     do fd = openat(folder, name, flags | O_CLOEXEC, mode);
-    while (again(fd < 0));
+    while (try_again(fd < 0));
     return fd;
 }
 
@@ -31,7 +31,7 @@ ssize_t dra_sys_read(int fd, void *data, size_t bytes)
 {
     ssize_t n;
     do n = read(fd, data, bytes);
-    while (again(n < 0));
+    while (try_again(n < 0));
     return n;
 }
 
@@ -39,7 +39,7 @@ ssize_t dra_sys_write(int fd, const void *data, size_t bytes)
 {
     ssize_t n;
     do n = write(fd, data, bytes);
-    while (again(n < 0));
+    while (try_again(n < 0));
     return n;
 }
 
@@ -47,7 +47,7 @@ ssize_t dra_sys_pwrite(int fd, const void *data, size_t bytes, off_t at)
 {
     ssize_t n;
     do n = pwrite(fd, data, bytes, at);
-    while (again(n < 0));
+    while (try_again(n < 0));
     return n;
 }
 
@@ -55,7 +55,7 @@ off_t dra_sys_seek(int fd, off_t by, int from)
 {
     off_t at;
     do at = lseek(fd, by, from);
-    while (again(at < 0));
+    while (try_again(at < 0));
     return at;
 }
 
@@ -84,7 +84,7 @@ void *dra_sys_map(int fd, size_t bytes)
 {
     void *data;
     do data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    while (again(data == MAP_FAILED));
+    while (try_again(data == MAP_FAILED));
     return data;
 }
 
@@ -130,7 +130,7 @@ char *dra_sys_realpath(const char *path)
 {
     char *out;
     do out = realpath(path, NULL);
-    while (again(!out));
+    while (try_again(!out));
     return out;
 }
 
@@ -177,7 +177,7 @@ DIR *dra_sys_opendir(const char *path)
 {
     DIR *d;
     do d = opendir(path);
-    while (again(!d));
+    while (try_again(!d));
     return d;
 }
 
@@ -187,7 +187,7 @@ DIR *dra_sys_opendir_at(int folder, const char *name, int flags)
     DIR      *d = NULL;
     if (fd < 0) return NULL;
     do d = fdopendir(fd);
-    while (again(!d));
+    while (try_again(!d));
     if (!d) close(fd);
     return d;
 }
@@ -198,6 +198,6 @@ struct dirent *dra_sys_readdir(DIR *d)
     do {
         errno = 0;
         e = readdir(d);
-    } while (again(!e) || (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)));
+    } while (try_again(!e) || (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)));
     return e;
 }

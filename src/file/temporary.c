@@ -75,7 +75,7 @@ static bool write_through(dra_temporary *t, const unsigned char *data, size_t by
     return true;
 }
 
-static bool flush(dra_temporary *t)
+static bool flush_temporary(dra_temporary *t)
 {
     const size_t n = t->used;
     t->used = 0;
@@ -84,7 +84,7 @@ static bool flush(dra_temporary *t)
 
 bool dra_temporary_write(dra_temporary *t, const void *data, size_t bytes)
 {
-    if (bytes > BUFFER - t->used && !flush(t)) return false;
+    if (bytes > BUFFER - t->used && !flush_temporary(t)) return false;
     if (bytes > BUFFER) return write_through(t, data, bytes);
     if (bytes) memcpy(t->buffer + t->used, data, bytes);
     t->used += bytes;
@@ -94,7 +94,7 @@ bool dra_temporary_write(dra_temporary *t, const void *data, size_t bytes)
 bool dra_temporary_map(dra_temporary *t, dra_file_map *out)
 {
     *out = (dra_file_map){0};
-    if (!flush(t)) return false;
+    if (!flush_temporary(t)) return false;
     if (t->written == 0) return true;
     void *data = dra_sys_map(t->fd, t->written);
     if (data == MAP_FAILED) return false;
@@ -104,7 +104,7 @@ bool dra_temporary_map(dra_temporary *t, dra_file_map *out)
 
 int dra_temporary_reopen(dra_temporary *t)
 {
-    const int fd = flush(t) ? fcntl(t->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    const int fd = flush_temporary(t) ? fcntl(t->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (fd < 0 || dra_sys_seek(fd, 0, SEEK_SET) == 0) return fd;
     close(fd);
     return -1;

@@ -127,14 +127,14 @@ const char *dra_tensors_metadata(const dra_tensors *t, const char *key)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static bool converts(dra_dtype from, dra_dtype to)
+static bool can_convert(dra_dtype from, dra_dtype to)
 {
     const dra_dtype_info *info = dra_dtype_get(from);
     return info && (from == to || (info->is_float && (to == DRA_F32 || to == DRA_F64)));
 }
 
 /* Every float is exact in double. `from` needs no alignment. */
-static void widen(dra_dtype dtype, size_t n, const unsigned char *from, double *to)
+static void widen_numbers(dra_dtype dtype, size_t n, const unsigned char *from, double *to)
 {
     for (size_t i = 0; i < n && dtype == DRA_F32; i++) {
         float x;
@@ -150,8 +150,8 @@ static void widen(dra_dtype dtype, size_t n, const unsigned char *from, double *
 }
 
 /* To F32 or F64, by blocks that stay in the first cache. */
-static void convert(dra_dtype dtype, const unsigned char *from, size_t first, size_t count,
-                    dra_dtype to, void *out)
+static void convert_numbers(dra_dtype dtype, const unsigned char *from, size_t first, size_t count,
+                            dra_dtype to, void *out)
 {
     enum { BLOCK = 256 };
     double x[BLOCK];
@@ -160,9 +160,9 @@ static void convert(dra_dtype dtype, const unsigned char *from, size_t first, si
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
         if (dra_is_quantised(dtype)) {
             dra_dequantise(dtype, from, (int64_t)(first + at), (int64_t)n, number);
-            widen(DRA_F32, n, (const unsigned char *)number, x);
+            widen_numbers(DRA_F32, n, (const unsigned char *)number, x);
         } else {
-            widen(dtype, n, from + (first + at) * dra_dtype_bytes(dtype), x);
+            widen_numbers(dtype, n, from + (first + at) * dra_dtype_bytes(dtype), x);
         }
         if (to == DRA_F64) memcpy((double *)out + at, x, n * sizeof *x);
         for (size_t i = 0; i < n && to == DRA_F32; i++) ((float *)out)[at + i] = (float)x[i];
@@ -171,13 +171,13 @@ static void convert(dra_dtype dtype, const unsigned char *from, size_t first, si
 
 bool dra_tensor_copy(const dra_tensor_info *t, size_t first, size_t n, dra_dtype dtype, void *to)
 {
-    if (!converts(t->dtype, dtype)) return false;
+    if (!can_convert(t->dtype, dtype)) return false;
     const int64_t        skip = dra_elements_bytes(t->dtype, (int64_t)first);
     const unsigned char *from = t->data;
     if (n && dtype == t->dtype)
         memcpy(to, from + skip, (size_t)dra_elements_bytes(t->dtype, (int64_t)n));
     else if (n)
-        convert(t->dtype, from, first, n, dtype, to);
+        convert_numbers(t->dtype, from, first, n, dtype, to);
     return true;
 }
 
@@ -190,7 +190,7 @@ static dra_status check_read(const dra_tensors *t, const dra_tensor_info *info, 
         return dra_fail_at(err, DRA_ERR_SHAPE, t->path, "tensor '%s': shape %s, expected %s", name,
                            dra_shape_text(&info->shape, found, sizeof found),
                            dra_shape_text(shape, expected, sizeof expected));
-    if (!converts(info->dtype, dtype))
+    if (!can_convert(info->dtype, dtype))
         return dra_fail_at(err, DRA_ERR_DTYPE, t->path, "tensor '%s': dtype %s, expected %s", name,
                            info->dtype_name, dra_file_dtype_name(dtype));
     const size_t wrong = dtype == DRA_BOOL ? dra_bools_wrong(info->data, info->bytes) : info->bytes;

@@ -119,7 +119,7 @@ static dra_status check_utf8(const job *j, const char *text)
 }
 
 /* Puts `value`, which it takes over, under a new key. */
-static dra_status put(job *j, json_t *object, const char *key, json_t *value)
+static dra_status put_member(job *j, json_t *object, const char *key, json_t *value)
 {
     char             room[DRA_BRIEF];
     const dra_status status = check_utf8(j, key);
@@ -133,7 +133,7 @@ static dra_status put(job *j, json_t *object, const char *key, json_t *value)
 }
 
 /* A tensor's member of the header. */
-static json_t *describe(job *j, const dra_tensor_item *item, size_t begin)
+static json_t *describe_tensor(job *j, const dra_tensor_item *item, size_t begin)
 {
     dra_json *make = &j->json;
     json_t   *o = dra_json_object(make), *shape = dra_json_array(make),
@@ -161,7 +161,8 @@ static dra_status put_quantised(job *j, json_t *metadata)
         const int n = snprintf(key, sizeof key, DRA_QUANTISED_KEY "%s", item->name);
         if (n < 0 || (size_t)n >= sizeof key)
             return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "the name of a tensor is too long");
-        status = put(j, metadata, key, dra_json_text(&j->json, dra_file_dtype_name(item->dtype)));
+        status = put_member(j, metadata, key,
+                            dra_json_text(&j->json, dra_file_dtype_name(item->dtype)));
     }
     return status;
 }
@@ -169,14 +170,14 @@ static dra_status put_quantised(job *j, json_t *metadata)
 static dra_status put_metadata(job *j, const dra_metadata_item *items, size_t n, json_t *root)
 {
     json_t    *metadata = dra_json_object(&j->json);
-    dra_status status = put(j, root, DRA_METADATA_KEY, metadata);
+    dra_status status = put_member(j, root, DRA_METADATA_KEY, metadata);
     for (size_t i = 0; i < n && status == DRA_OK; i++) {
         if (!items[i].key || !items[i].value)
             return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
                                "metadata %zu has no key or no value", i);
         status = check_utf8(j, items[i].value);
         if (status == DRA_OK)
-            status = put(j, metadata, items[i].key, dra_json_text(&j->json, items[i].value));
+            status = put_member(j, metadata, items[i].key, dra_json_text(&j->json, items[i].value));
     }
     return status == DRA_OK ? put_quantised(j, metadata) : status;
 }
@@ -191,7 +192,7 @@ static dra_status put_tensors(job *j, json_t *root)
         if (bytes > (size_t)INT64_MAX - at)
             return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path,
                                "its tensors are too large together");
-        status = put(j, root, item->name, describe(j, item, at));
+        status = put_member(j, root, item->name, describe_tensor(j, item, at));
         at += bytes;
     }
     return status;

@@ -37,7 +37,7 @@ const char *dra_packing_name(dra_packing p)
     return p == DRA_PACKED_GZIP ? "gzip" : p == DRA_PACKED_ZSTD ? "zstd" : NULL;
 }
 
-static dra_status put(unpacking *u, size_t bytes, dra_error *err)
+static dra_status put_unpacked(unpacking *u, size_t bytes, dra_error *err)
 {
     if (bytes > u->most - u->done) bytes = u->most - u->done;
     u->done += bytes;
@@ -74,7 +74,7 @@ static dra_status inflate_block(unpacking *u, z_stream *z, bool *ended, dra_erro
     if (how == Z_BUF_ERROR && left == 0) return fail_stream(u, DRA_PACKED_GZIP, NULL, err);
     if (how != Z_OK && how != Z_STREAM_END)
         return fail_stream(u, DRA_PACKED_GZIP, z->msg ? z->msg : "it cannot be read", err);
-    return put(u, BLOCK - z->avail_out, err);
+    return put_unpacked(u, BLOCK - z->avail_out, err);
 }
 
 static dra_status unpack_gzip(unpacking *u, dra_error *err)
@@ -122,7 +122,7 @@ static dra_status unpack_zstd(unpacking *u, dra_error *err)
         else if (left && in.pos == before && in.pos == in.size && out.pos == 0)
             st = fail_stream(u, DRA_PACKED_ZSTD, NULL, err);
         else
-            st = put(u, out.pos, err);
+            st = put_unpacked(u, out.pos, err);
     }
     ZSTD_freeDStream(z);
     return st;

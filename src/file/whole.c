@@ -15,7 +15,7 @@ typedef struct text {
 } text;
 
 /* Doubles the room up to `most`; one byte more is for the 0 at the end. */
-static dra_status grow(text *t, size_t hint, size_t most, const char *path, dra_error *err)
+static dra_status grow_text(text *t, size_t hint, size_t most, const char *path, dra_error *err)
 {
     size_t room = t->room ? t->room : hint / 2;
     room = room < most / 2 ? 2 * room + 1 : most;
@@ -39,7 +39,7 @@ static dra_status read_all(const char *path, int fd, size_t limit, text *t, dra_
     if (hint > limit && sized)
         return dra_fail_at(err, DRA_ERR_FILE, path, "is longer than %zu bytes", limit);
     for (ssize_t n = 1; n != 0;) {
-        if (t->used == t->room) status = grow(t, hint + 1, most, path, err);
+        if (t->used == t->room) status = grow_text(t, hint + 1, most, path, err);
         if (status != DRA_OK) return status;
         n = dra_sys_read(fd, t->data + t->used, t->room - t->used);
         if (n < 0) return dra_fail_system(err, path, "read it", errno);

@@ -20,7 +20,7 @@
 
 enum { NAMES_TO_TRY = 10000 };
 
-static dra_status keep(dra_file_writer *w, const char *what, int number)
+static dra_status keep_error(dra_file_writer *w, const char *what, int number)
 {
     return dra_fail_system(&w->first, w->path, what, number);
 }
@@ -36,7 +36,7 @@ static dra_status no_memory(dra_error *err, const char *path)
 static dra_status open_folder(dra_file_writer *w)
 {
     w->target = dra_sys_realpath(w->path);
-    if (!w->target && errno != ENOENT) return keep(w, "find it", errno);
+    if (!w->target && errno != ENOENT) return keep_error(w, "find it", errno);
     if (!w->target) w->target = strdup(w->path); /* a new file */
     if (!w->target) return no_memory(&w->first, w->path);
     char *slash = strrchr(w->target, '/');
@@ -45,12 +45,12 @@ static dra_status open_folder(dra_file_writer *w)
     const char *folder = slash == w->target ? "/" : slash ? w->target : ".";
     if (slash) *slash = 0;
     w->folder = dra_sys_open(folder, O_RDONLY | O_DIRECTORY, 0);
-    return w->folder < 0 ? keep(w, "open its folder", errno) : DRA_OK;
+    return w->folder < 0 ? keep_error(w, "open its folder", errno) : DRA_OK;
 }
 
 /* A lock says that somebody is writing. It is none where another process took the file for a
  * leftover just before, and removes it. */
-static bool hold(int fd)
+static bool lock_file(int fd)
 {
     struct stat s;
     if (dra_sys_flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
@@ -68,7 +68,7 @@ static dra_status open_temporary(dra_file_writer *w, mode_t mode)
                  i);
         w->fd = dra_sys_openat(w->folder, w->temporary, O_WRONLY | O_CREAT | O_EXCL, mode);
         if (w->fd < 0 && errno != EEXIST) break;
-        if (w->fd < 0 || hold(w->fd)) continue;
+        if (w->fd < 0 || lock_file(w->fd)) continue;
         close(w->fd);
         w->fd = -1;
     }
@@ -76,7 +76,7 @@ static dra_status open_temporary(dra_file_writer *w, mode_t mode)
     const int number = errno;
     free(w->temporary); /* not ours, so not to be removed */
     w->temporary = NULL;
-    return keep(w, "make a temporary file next to it", number);
+    return keep_error(w, "make a temporary file next to it", number);
 }
 
 static dra_status open_both(dra_file_writer *w)
@@ -85,7 +85,7 @@ static dra_status open_both(dra_file_writer *w)
     const dra_status status = open_folder(w);
     if (status != DRA_OK) return status;
     const bool exists = dra_sys_fstatat(w->folder, w->name, &old, 0) == 0;
-    if (!exists && errno != ENOENT) return keep(w, "look at it", errno);
+    if (!exists && errno != ENOENT) return keep_error(w, "look at it", errno);
     if (exists && S_ISDIR(old.st_mode))
         return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "is a folder");
     if (exists && !S_ISREG(old.st_mode))
@@ -135,11 +135,11 @@ static void write_through(dra_file_writer *w, const unsigned char *data, size_t 
         if (n > 0)
             data += n, bytes -= (size_t)n;
         else
-            keep(w, "write it", n == 0 ? EIO : errno);
+            keep_error(w, "write it", n == 0 ? EIO : errno);
     }
 }
 
-static void flush(dra_file_writer *w)
+static void flush_buffer(dra_file_writer *w)
 {
     write_through(w, w->buffer, w->used);
     w->used = 0;
@@ -150,7 +150,7 @@ dra_status dra_file_writer_write(dra_file_writer *w, const void *data, size_t by
     if (!w || (!data && bytes))
         return dra_fail(err, DRA_ERR_VALUE, "file_writer_write: no writer or no data");
     if (w->seals) dra_hash_add(&w->hash, data, bytes);
-    if (bytes > sizeof w->buffer - w->used) flush(w);
+    if (bytes > sizeof w->buffer - w->used) flush_buffer(w);
     if (bytes > sizeof w->buffer) {
         write_through(w, data, bytes);
     } else if (bytes) {
@@ -174,35 +174,35 @@ static void put_seal(dra_file_writer *w)
     dra_seal_text digits;
     snprintf(digits, sizeof digits, "%016" PRIx64, dra_hash_end(&w->hash));
     const ssize_t n = dra_sys_pwrite(w->fd, digits, DRA_SEAL_DIGITS, (off_t)w->seal);
-    if (n != DRA_SEAL_DIGITS) keep(w, "write it", n < 0 ? errno : EIO);
+    if (n != DRA_SEAL_DIGITS) keep_error(w, "write it", n < 0 ? errno : EIO);
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-static dra_status finish(dra_file_writer *w)
+static dra_status finish_file(dra_file_writer *w)
 {
-    flush(w);
+    flush_buffer(w);
     if (w->seals && w->first.code == DRA_OK) put_seal(w);
     if (w->first.code != DRA_OK) return w->first.code;
-    if (dra_sys_fsync(w->fd) != 0) return keep(w, "sync it", errno);
+    if (dra_sys_fsync(w->fd) != 0) return keep_error(w, "sync it", errno);
     /* Closed after that: without its lock another writer would take it for a leftover. */
     if (dra_sys_renameat(w->folder, w->temporary, w->name) != 0)
-        return keep(w, "rename its temporary file", errno);
+        return keep_error(w, "rename its temporary file", errno);
     free(w->temporary);
     w->temporary = NULL;
     const int closed = dra_sys_close(w->fd);
     w->fd = -1;
-    if (closed != 0) return keep(w, "close it (the new file is there)", errno);
+    if (closed != 0) return keep_error(w, "close it (the new file is there)", errno);
     /* Some file systems cannot sync folders and say EINVAL. */
     if (dra_sys_fsync(w->folder) != 0 && errno != EINVAL)
-        return keep(w, "sync its folder (the new file is there)", errno);
+        return keep_error(w, "sync its folder (the new file is there)", errno);
     return DRA_OK;
 }
 
 dra_status dra_file_writer_commit(dra_file_writer *w, dra_error *err)
 {
     if (!w) return dra_fail(err, DRA_ERR_VALUE, "file_writer_commit: no writer");
-    const dra_status status = finish(w);
+    const dra_status status = finish_file(w);
     if (status != DRA_OK && err) *err = w->first;
     dra_file_writer_abort(w); /* nothing is left to remove when all went well */
     return status;

@@ -34,30 +34,30 @@ typedef struct reader {
     dra_error           *err;
 } reader;
 
-static uint64_t number(const unsigned char *at, int bytes)
+static uint64_t read_number(const unsigned char *at, int bytes)
 {
     uint64_t n = 0;
     for (int i = 0; i < bytes; i++) n |= (uint64_t)at[i] << 8 * i;
     return n;
 }
 
-static bool begins(const unsigned char *at, unsigned char a, unsigned char b)
+static bool begins_with(const unsigned char *at, unsigned char a, unsigned char b)
 {
     return at[0] == 'P' && at[1] == 'K' && at[2] == a && at[3] == b;
 }
 
 bool dra_zip_is(const unsigned char *file, size_t bytes)
 {
-    return bytes >= 4 && begins(file, 3, 4);
+    return bytes >= 4 && begins_with(file, 3, 4);
 }
 
 /* Whether n bytes from `place` on are in the file. */
-static bool inside(const reader *r, uint64_t place, uint64_t n)
+static bool is_inside(const reader *r, uint64_t place, uint64_t n)
 {
     return place <= r->bytes && n <= r->bytes - place;
 }
 
-static dra_status bad(const reader *r, const char *name, const char *what)
+static dra_status refuse_zip(const reader *r, const char *name, const char *what)
 {
     char room[DRA_BRIEF];
     return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "entry '%s' of the archive %s",
@@ -67,17 +67,17 @@ static dra_status bad(const reader *r, const char *name, const char *what)
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /* Replaces what does not fit into 32 bits by what the extra says, which has only those. */
-static bool widen(const unsigned char *extra, size_t left, uint64_t *numbers[3])
+static bool widen_sizes(const unsigned char *extra, size_t left, uint64_t *numbers[3])
 {
     while (left >= 4) {
-        const size_t         id = number(extra, 2), length = number(extra + 2, 2);
+        const size_t         id = read_number(extra, 2), length = read_number(extra + 2, 2);
         const unsigned char *at = extra + 4;
         size_t               rest = length;
         if (length > left - 4) return false;
         for (int i = 0; i < 3 && id == WIDE_ID; i++) {
             if (*numbers[i] != UINT32_MAX) continue;
             if (rest < 8) return false;
-            *numbers[i] = number(at, 8);
+            *numbers[i] = read_number(at, 8);
             at += 8;
             rest -= 8;
         }
@@ -90,25 +90,27 @@ static bool widen(const unsigned char *extra, size_t left, uint64_t *numbers[3])
 /* The entry at `at`, of which `left` bytes are in the file; *used: how long it is. */
 static dra_status read_entry(const reader *r, const unsigned char *at, size_t left, size_t *used)
 {
-    if (left < ENTRY || !begins(at, 1, 2))
+    if (left < ENTRY || !begins_with(at, 1, 2))
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "its directory is damaged");
-    const size_t length = number(at + 28, 2), extra = number(at + 30, 2);
-    uint64_t     packed = number(at + 20, 4), plain = number(at + 24, 4), own = number(at + 42, 4);
-    *used = ENTRY + length + extra + number(at + 32, 2);
+    const size_t length = read_number(at + 28, 2), extra = read_number(at + 30, 2);
+    uint64_t     packed = read_number(at + 20, 4), plain = read_number(at + 24, 4),
+             own = read_number(at + 42, 4);
+    *used = ENTRY + length + extra + read_number(at + 32, 2);
     if (*used > left)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "its directory is cut short");
     char *name = dra_arena_alloc(r->arena, length + 1);
     if (!name) return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "out of memory");
     memcpy(name, at + ENTRY, length);
-    if (!widen(at + ENTRY + length, extra, (uint64_t *[]){&plain, &packed, &own}))
-        return bad(r, name, "has no sizes");
-    if (number(at + 8, 2) & ENCRYPTED) return bad(r, name, "is encrypted");
-    if (number(at + 10, 2) != 0 || packed != plain) return bad(r, name, "is packed, not stored");
-    if (!inside(r, own, OWN) || !begins(r->file + own, 3, 4))
-        return bad(r, name, "is outside the file");
+    if (!widen_sizes(at + ENTRY + length, extra, (uint64_t *[]){&plain, &packed, &own}))
+        return refuse_zip(r, name, "has no sizes");
+    if (read_number(at + 8, 2) & ENCRYPTED) return refuse_zip(r, name, "is encrypted");
+    if (read_number(at + 10, 2) != 0 || packed != plain)
+        return refuse_zip(r, name, "is packed, not stored");
+    if (!is_inside(r, own, OWN) || !begins_with(r->file + own, 3, 4))
+        return refuse_zip(r, name, "is outside the file");
     const unsigned char *head = r->file + own;
-    const uint64_t       data = own + OWN + number(head + 26, 2) + number(head + 28, 2);
-    if (!inside(r, data, plain)) return bad(r, name, "is outside the file");
+    const uint64_t       data = own + OWN + read_number(head + 26, 2) + read_number(head + 28, 2);
+    if (!is_inside(r, data, plain)) return refuse_zip(r, name, "is outside the file");
     r->out->entry[r->out->count++] = (dra_zip_entry){name, r->file + data, (size_t)plain};
     return DRA_OK;
 }
@@ -120,7 +122,7 @@ static bool find_end(const reader *r, size_t *place)
 {
     for (size_t comment = 0; comment <= COMMENT_MOST && END + comment <= r->bytes; comment++) {
         *place = r->bytes - END - comment;
-        if (begins(r->file + *place, 5, 6) && number(r->file + *place + 20, 2) == comment)
+        if (begins_with(r->file + *place, 5, 6) && read_number(r->file + *place + 20, 2) == comment)
             return true;
     }
     return false;
@@ -132,14 +134,14 @@ static dra_status find_directory(const reader *r, uint64_t *entries, uint64_t *p
     if (!find_end(r, &end))
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path,
                            "a ZIP archive without its end: cut short?");
-    *entries = number(r->file + end + 10, 2);
-    *place = number(r->file + end + 16, 4);
-    if (end >= WIDE_PLACE && begins(r->file + end - WIDE_PLACE, 6, 7)) {
-        const uint64_t wide = number(r->file + end - WIDE_PLACE + 8, 8);
-        if (!inside(r, wide, WIDE_END) || !begins(r->file + wide, 6, 6))
+    *entries = read_number(r->file + end + 10, 2);
+    *place = read_number(r->file + end + 16, 4);
+    if (end >= WIDE_PLACE && begins_with(r->file + end - WIDE_PLACE, 6, 7)) {
+        const uint64_t wide = read_number(r->file + end - WIDE_PLACE + 8, 8);
+        if (!is_inside(r, wide, WIDE_END) || !begins_with(r->file + wide, 6, 6))
             return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "its directory is damaged");
-        *entries = number(r->file + wide + 32, 8);
-        *place = number(r->file + wide + 48, 8);
+        *entries = read_number(r->file + wide + 32, 8);
+        *place = read_number(r->file + wide + 48, 8);
     }
     if (*place > r->bytes || *entries > (r->bytes - *place) / ENTRY)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path,
@@ -176,7 +178,7 @@ dra_status dra_zip_read(const char *path, const unsigned char *file, size_t byte
     dra_zip_sort(out);
     for (size_t i = 1; i < out->count; i++)
         if (by_name(&out->entry[i - 1], &out->entry[i]) == 0)
-            return bad(&r, out->entry[i].name, "is there twice");
+            return refuse_zip(&r, out->entry[i].name, "is there twice");
     return DRA_OK;
 }
 

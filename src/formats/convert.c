@@ -33,10 +33,23 @@ static const dra_spec *param_of(const dra_model *m, const char *name)
     return i < 0 ? NULL : dra_specs_at(dra_model_params(m), i);
 }
 
+/* A memory that has got a second one beside it: "mixer.a.W_i" was "mixer.W_i". */
+static const dra_spec *find_single(const dra_model *m, const char *name)
+{
+    static const char first[] = ".mixer.a.";
+    const char       *at = strstr(name, first);
+    char              single[DRA_TENSOR_NAME];
+    if (!at) return NULL;
+    const int before = (int)(at - name) + (int)strlen(".mixer.");
+    snprintf(single, sizeof single, "%.*s%s", before, name, at + strlen(first));
+    return param_of(m, single);
+}
+
 /* The same parameter of the old model; NULL: it has none. A tied head is the embedding. */
 static const dra_spec *old_one(const dra_conversion *c, const dra_spec *p)
 {
     const dra_spec *old = param_of(c->source, p->name);
+    if (!old) old = find_single(c->source, p->name);
     return !old && strcmp(p->name, "head") == 0 ? param_of(c->source, "embedding") : old;
 }
 
@@ -55,7 +68,7 @@ static bool same_but_for_rows(const dra_shape *a, const dra_shape *b)
     return a->rank == 2 && b->rank == 2 && a->dim[1] == b->dim[1];
 }
 
-static const dra_real *get(void *user, int i, dra_error *err)
+static const dra_real *get_param(void *user, int i, dra_error *err)
 {
     dra_conversion  *c = user;
     const dra_specs *params = dra_model_params(c->target);
@@ -119,7 +132,7 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t
 }
 
 /* Element i of `to`; false: too large for its dtype. */
-static bool put(dra_real x, dra_dtype dtype, size_t i, void *to)
+static bool put_number(dra_real x, dra_dtype dtype, size_t i, void *to)
 {
     const float odd = dra_round_to_odd((double)x);
     float       is = (float)x;
@@ -136,8 +149,8 @@ static bool put(dra_real x, dra_dtype dtype, size_t i, void *to)
 }
 
 /* By parts that stay in the first cache. */
-static const void *quantise(const dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
-                            void *out, dra_error *err)
+static const void *quantise_tensor(const dra_conversion *c, const dra_file_tensor *t,
+                                   const dra_real *x, void *out, dra_error *err)
 {
     enum { PART = 1024 };
     const dra_dtype dtype = c->how->dtype;
@@ -158,16 +171,16 @@ static const void *quantise(const dra_conversion *c, const dra_file_tensor *t, c
     return out;
 }
 
-static const void *narrow(dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
-                          dra_error *err)
+static const void *narrow_tensor(dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
+                                 dra_error *err)
 {
     const dra_dtype dtype = dra_conversion_dtype(c, t);
     const size_t    n = (size_t)dra_shape_count(&t->shape);
     if (dtype == DRA_REAL) return x;
     void *out = room_for(&c->narrow, (size_t)dra_elements_bytes(dtype, (int64_t)n), err);
-    if (out && dra_is_quantised(dtype)) return quantise(c, t, x, out, err);
+    if (out && dra_is_quantised(dtype)) return quantise_tensor(c, t, x, out, err);
     for (size_t i = 0; i < n && out; i++) {
-        if (put(x[i], dtype, i, out)) continue;
+        if (put_number(x[i], dtype, i, out)) continue;
         dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "tensor %s: %g is beyond %s; nothing written",
                     t->name, (double)x[i], dra_dtype_get(dtype)->name);
         return NULL;
@@ -175,7 +188,7 @@ static const void *narrow(dra_conversion *c, const dra_file_tensor *t, const dra
     return out;
 }
 
-static bool stopped(const dra_conversion *c, dra_error *err)
+static bool is_stopped(const dra_conversion *c, dra_error *err)
 {
     const bool stop = c->how->stop && c->how->stop(c->how->user);
     if (stop) dra_fail_at(err, DRA_ERR_FILE, c->how->to, "stopped; nothing written");
@@ -184,12 +197,12 @@ static bool stopped(const dra_conversion *c, dra_error *err)
 
 const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err)
 {
-    if (stopped(c, err)) return NULL;
+    if (is_stopped(c, err)) return NULL;
     dra_real       *room = room_for(&c->tensor, bytes_of(&t->shape), err);
-    const dra_real *x = room ? dra_file_tensor_fill(t, dra_model_params(c->target), get, c, room,
-                                                    err)
+    const dra_real *x = room ? dra_file_tensor_fill(t, dra_model_params(c->target), get_param, c,
+                                                    room, err)
                              : NULL;
-    return x ? narrow(c, t, x, err) : NULL;
+    return x ? narrow_tensor(c, t, x, err) : NULL;
 }
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
@@ -211,7 +224,7 @@ static dra_status check_head(dra_conversion *c, dra_error *err)
 }
 
 /* All that is read has the right shape, and what differs may. */
-static dra_status check(dra_conversion *c, dra_error *err)
+static dra_status check_tensors(dra_conversion *c, dra_error *err)
 {
     const dra_specs *params = dra_model_params(c->target);
     char             is[80], should[80];
@@ -231,7 +244,7 @@ static dra_status check(dra_conversion *c, dra_error *err)
     return st == DRA_OK ? check_head(c, err) : st;
 }
 
-static void tell(const dra_conversion *c)
+static void tell_rows(const dra_conversion *c)
 {
     for (int i = 0; i < c->n && c->how->row; i++) {
         const dra_file_tensor         *t = &c->list[i];
@@ -264,11 +277,14 @@ static dra_status check_tokenizer(const dra_conversion *c, dra_error *err)
 static dra_status check_dtype(const dra_conversion *c, dra_error *err)
 {
     const dra_dtype t = c->how->dtype;
+    const bool      plain = t == DRA_F32 || t == DRA_REAL || t == DRA_BF16 || t == DRA_F16;
     const bool other = c->rules.format->read && c->config.format != DRA_FORMAT_GGUF && !c->how->cpp;
-    if (!dra_is_quantised(t)) return DRA_OK;
-    if (!dra_can_quantise(t))
-        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "%s is read, not written",
-                           dra_dtype_get(t)->name);
+    if (plain) return DRA_OK;
+    if (!dra_dtype_get(t) || !dra_can_quantise(t))
+        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
+                           "weights cannot be written as %s, expected f32, bf16, f16, q8_0, q5_1, "
+                           "q5_0, q4_1 or q4_0",
+                           dra_dtype_get(t) ? dra_dtype_get(t)->name : "this");
     if (!other) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
                        "folders of %s cannot hold %s, expected dra's own or GGUF",
@@ -292,7 +308,7 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
         st = dra_name_rules_create(&c->config, how->cpp ? DRA_DIALECT_CPP : DRA_DIALECT_FOLDER,
                                    &c->rules, err);
     if (st == DRA_OK && !how->skip_hash) st = dra_tensor_source_check(c->from, err);
-    if (st == DRA_OK) st = check(c, err);
+    if (st == DRA_OK) st = check_tensors(c, err);
     if (st == DRA_OK)
         c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), NULL, &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
@@ -320,7 +336,7 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
 }
 
 /* What is checked, and not stopped until then, gets its name. */
-static dra_status fill(void *user, const char *path, dra_error *err)
+static dra_status fill_target(void *user, const char *path, dra_error *err)
 {
     dra_conversion           *c = user;
     const dra_convert_config *how = c->how;
@@ -332,7 +348,7 @@ static dra_status fill(void *user, const char *path, dra_error *err)
     else
         st = fill_folder(c, path, err);
     if (st == DRA_OK && how->check) st = how->check(how->user, path, err);
-    return st == DRA_OK && stopped(c, err) ? DRA_ERR_FILE : st;
+    return st == DRA_OK && is_stopped(c, err) ? DRA_ERR_FILE : st;
 }
 
 /* A dry run finds out what the format cannot say, too. */
@@ -355,9 +371,9 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     dra_status     st = config->dry_run ? DRA_OK : dra_path_free(config->to, err);
     if (st == DRA_OK) st = open_both(&c, err);
     if (st == DRA_OK) st = check_words(&c, err);
-    if (st == DRA_OK) tell(&c);
+    if (st == DRA_OK) tell_rows(&c);
     if (st == DRA_OK && !config->dry_run)
-        st = dra_make_new(config->to, is_file(&c) ? "model.bin" : NULL, fill, &c, err);
+        st = dra_make_new(config->to, is_file(&c) ? "model.bin" : NULL, fill_target, &c, err);
     free(c.list);
     free(c.read.data);
     free(c.param.data);

@@ -20,7 +20,7 @@ dra_status dra_path_free(const char *path, dra_error *err)
     return dra_fail_at(err, DRA_ERR_FILE, path, "is there already, expected a new name");
 }
 
-static dra_status make(const char *path, char temporary[PATH_TEXT], dra_error *err)
+static dra_status make_folder(const char *path, char temporary[PATH_TEXT], dra_error *err)
 {
     if (!dra_path_temporary(path, temporary, PATH_TEXT))
         return dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
@@ -32,7 +32,7 @@ dra_status dra_make_new(const char *path, const char *file, dra_make_content fil
                         dra_error *err)
 {
     char       temporary[PATH_TEXT], made[PATH_TEXT];
-    dra_status st = make(path, temporary, err);
+    dra_status st = make_folder(path, temporary, err);
     if (st != DRA_OK) return st;
     const int n = snprintf(made, sizeof made, "%s%s%s", temporary, file ? "/" : "",
                            file ? file : "");

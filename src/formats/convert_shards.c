@@ -25,7 +25,7 @@ typedef struct shards { /* all tensors, shard by shard */
     making          *make;
 } shards;
 
-static const void *make(void *user, dra_error *err)
+static const void *make_tensor(void *user, dra_error *err)
 {
     const making *m = user;
     return dra_conversion_make(m->c, m->t, err);
@@ -36,7 +36,7 @@ static size_t bytes_of(const dra_tensor_item *item)
     return (size_t)dra_elements_bytes(item->dtype, dra_shape_count(&item->shape));
 }
 
-static void cut(shards *s)
+static void cut_shards(shards *s)
 {
     const size_t most = s->c->how->shard_bytes;
     size_t       bytes = 0;
@@ -67,9 +67,9 @@ static dra_status open_shards(shards *s, dra_error *err)
         const dra_file_tensor *t = &s->c->list[i];
         s->make[i] = (making){s->c, t};
         s->items[i] = (dra_tensor_item){t->name, dra_conversion_dtype(s->c, t), t->shape,
-                                        .make = make, .user = &s->make[i]};
+                                        .make = make_tensor, .user = &s->make[i]};
     }
-    cut(s);
+    cut_shards(s);
     return DRA_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "sequence/module.h"
 
 /* The parameter in part k of a tensor: its rule is k rows after that of the first. */
-static int part(const dra_specs *params, const dra_name_rule *first, int64_t l, int k)
+static int part_of(const dra_specs *params, const dra_name_rule *first, int64_t l, int k)
 {
     char name[DRA_TENSOR_NAME];
     dra_pattern_fill("", first[k].ours, l, name);
@@ -42,7 +42,7 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
         t->shape = dra_name_rule_shape(r, &p->shape);
         t->param[0] = i;
         for (int k = 1; r && k < r->parts && k < DRA_PARTS_MOST; k++)
-            t->param[k] = part(params, r, l, k);
+            t->param[k] = part_of(params, r, l, k);
         if (r)
             dra_name_rule_name(rules, r, l, t->name);
         else
@@ -60,7 +60,7 @@ const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *
                                      dra_get_param get, void *user, dra_real *room, dra_error *err)
 {
     const dra_name_rule *r = t->rule;
-    if (!r || (!r->transposed && !r->parts && !r->as && !r->halved_every))
+    if (!r || (!r->transposed && !r->parts && !r->as && !r->halved_every && !r->order))
         return get(user, t->param[0], err);
     for (int k = 0; k == 0 || k < r->parts; k++) {
         const dra_real *from = get(user, t->param[k], err);
@@ -78,7 +78,7 @@ typedef struct making { /* a tensor that is made when its turn comes */
     dra_real                **room; /* shared by all, allocated again for each */
 } making;
 
-static const void *make(void *user, dra_error *err)
+static const void *make_tensor(void *user, dra_error *err)
 {
     const making *m = user;
     free(*m->room);
@@ -114,7 +114,7 @@ static dra_tensor_item item_of(making *m)
     const dra_file_tensor *t = m->t;
     dra_tensor_item        item = {t->name, DRA_REAL, t->shape};
     if (!is_ready(m->s, t, &item))
-        item = (dra_tensor_item){t->name, DRA_REAL, t->shape, .make = make, .user = m};
+        item = (dra_tensor_item){t->name, DRA_REAL, t->shape, .make = make_tensor, .user = m};
     return item;
 }
 

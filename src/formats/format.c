@@ -11,18 +11,15 @@
 #include "model/model.h"
 #include "formats/rwkv/rwkv.h"
 
-static const dra_format        own = {.name = "dra"};
-static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
-                                            [DRA_FORMAT_GPT2] = &dra_format_gpt2,
-                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv,
-                                            [DRA_FORMAT_XT] = &dra_format_xt,
-                                            [DRA_FORMAT_RWKV5] = &dra_format_rwkv5,
-                                            [DRA_FORMAT_RWKV6] = &dra_format_rwkv6,
-                                            [DRA_FORMAT_RWKV7] = &dra_format_rwkv7,
-                                            [DRA_FORMAT_FLA6] = &dra_format_fla6,
-                                            [DRA_FORMAT_GGUF] = &dra_format_gguf};
+const dra_format dra_format_dra = {.name = "dra"};
 
-enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
+#define DRA_FORMAT_ROW(kind, table, name) &dra_format_##table,
+static const dra_format *const formats[] = {
+#include "dra/formats.def"
+};
+#undef DRA_FORMAT_ROW
+
+enum { FORMATS = DRA_FORMAT_COUNT, SIZE_MOST = 1 << 20 };
 
 const dra_format *dra_format_of(const dra_model_config *c) { return formats[c->format]; }
 
@@ -34,6 +31,15 @@ const dra_format *dra_format_named(const json_t *object)
             (!formats[i]->fits || formats[i]->fits(object)))
             return formats[i];
     return NULL;
+}
+
+/* Of a name that two formats have one says enough; a file alone has no model_type. */
+void dra_format_names(char *text, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < FORMATS && n < size; i++)
+        if (i != DRA_FORMAT_GGUF && i != DRA_FORMAT_FLA6)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", formats[i]->name);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -53,7 +59,7 @@ void dra_keys_refuse(dra_keys *k, const char *key, const char *expected)
 }
 
 /* What a key says; NULL where it, or the older name, is not there or null. */
-static const json_t *said(const dra_keys *k, const char *key, const char *old)
+static const json_t *find_key(const dra_keys *k, const char *key, const char *old)
 {
     const json_t *v = json_object_get(k->object, key);
     if (!v && old) v = json_object_get(k->object, old);
@@ -62,7 +68,7 @@ static const json_t *said(const dra_keys *k, const char *key, const char *old)
 
 int64_t dra_keys_int(dra_keys *k, const char *key, const char *old, int64_t fallback)
 {
-    const json_t *v = said(k, key, old);
+    const json_t *v = find_key(k, key, old);
     const double  x = json_number_value(v);
     if (!v) return fallback;
     if (json_is_number(v) && x == floor(x) && fabs(x) <= SIZE_MOST) return (int64_t)x;
@@ -72,7 +78,7 @@ int64_t dra_keys_int(dra_keys *k, const char *key, const char *old, int64_t fall
 
 double dra_keys_real(dra_keys *k, const char *key, double fallback)
 {
-    const json_t *v = said(k, key, NULL);
+    const json_t *v = find_key(k, key, NULL);
     if (!v) return fallback;
     if (json_is_number(v) && json_number_value(v) >= 0 && json_number_value(v) < 1)
         return json_number_value(v);
@@ -82,7 +88,7 @@ double dra_keys_real(dra_keys *k, const char *key, double fallback)
 
 double dra_keys_number(dra_keys *k, const char *key, double most, double fallback)
 {
-    const json_t *v = said(k, key, NULL);
+    const json_t *v = find_key(k, key, NULL);
     char          expected[48];
     if (!v) return fallback;
     if (json_is_number(v) && json_number_value(v) > 0 && json_number_value(v) <= most)
@@ -94,7 +100,7 @@ double dra_keys_number(dra_keys *k, const char *key, double most, double fallbac
 
 bool dra_keys_bool(dra_keys *k, const char *key, bool fallback)
 {
-    const json_t *v = said(k, key, NULL);
+    const json_t *v = find_key(k, key, NULL);
     if (!v) return fallback;
     if (!json_is_boolean(v)) dra_keys_refuse(k, key, "true or false");
     return json_is_true(v);
@@ -102,7 +108,7 @@ bool dra_keys_bool(dra_keys *k, const char *key, bool fallback)
 
 const char *dra_keys_text(dra_keys *k, const char *key, const char *fallback)
 {
-    const json_t *v = said(k, key, NULL);
+    const json_t *v = find_key(k, key, NULL);
     if (v && !json_is_string(v)) dra_keys_refuse(k, key, "a text");
     return json_is_string(v) ? json_string_value(v) : fallback;
 }
@@ -123,7 +129,7 @@ void dra_keys_put(dra_keys *k, const char *key, json_t *value)
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
                            dra_model_config *out, dra_error *err)
 {
-    dra_keys k = {.place = place, .object = object, .err = err};
+    dra_keys k = {.format = f, .place = place, .object = object, .err = err};
     *out = (dra_model_config){0};
     for (int i = 0; i < FORMATS; i++)
         if (formats[i] == f) out->format = (dra_format_kind)i;
@@ -133,7 +139,7 @@ dra_status dra_format_read(const dra_format *f, const char *place, json_t *objec
 
 /* Both configs as dra says them: the first key that differs, or NULL. Of several stacks it is a key
  * of the one that differs: *a and *b become those. */
-static const char *difference(const json_t **one, const json_t **other)
+static const char *find_difference(const json_t **one, const json_t **other)
 {
     const json_t *a = *one, *b = *other, *stacks = json_object_get(b, "stacks");
     const char   *key;
@@ -144,7 +150,7 @@ static const char *difference(const json_t **one, const json_t **other)
         if (!same || json_equal(v, same)) continue;
         *one = v;
         *other = same;
-        return difference(one, other);
+        return find_difference(one, other);
     }
     json_object_foreach((json_t *)(uintptr_t)a, key,
                         v) if (!json_equal(v, json_object_get(b, key))) return key;
@@ -176,7 +182,7 @@ dra_status dra_config_compare(const char *place, const char *what, const dra_mod
     dra_status    st = DRA_OK;
     json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(can);
     const json_t *one = a, *other = b;
-    const char   *key = a && b ? difference(&one, &other) : NULL;
+    const char   *key = a && b ? find_difference(&one, &other) : NULL;
     const char   *inner = key ? inner_difference(&one, &other, key) : NULL;
     if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
     if (key) {
@@ -208,6 +214,10 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
     dra_model_config  back;
     char              what[48];
     const dra_status  st = dra_format_read(f, place, object, &back, err);
+    int               first = 0; /* that rotates: all do it in one order */
+    while (first < meant->mixers - 1 && !meant->mixer[first].rotary) first++;
+    for (int i = 0; f->ordered && st == DRA_OK && i < back.mixers; i++)
+        if (back.mixer[i].rotary) back.mixer[i].turn.halves = meant->mixer[first].turn.halves;
     snprintf(what, sizeof what, "%s %s folder", f->name[0] == 'x' ? "an" : "a", f->name);
     return st == DRA_OK ? dra_config_compare(place, what, meant, &back, err) : st;
 }
@@ -216,7 +226,7 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
                             dra_error *err)
 {
     const dra_format *f = dra_format_of(c);
-    dra_keys          k = {.place = place, .object = object, .err = err};
+    dra_keys          k = {.format = f, .place = place, .object = object, .err = err};
     dra_model_config  full = *c;
     dra_model_config_complete(&full);
     dra_keys_put(&k, "model_type", dra_json_text(&k.json, f->name));
@@ -230,6 +240,31 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     if (k.status == DRA_OK && k.json.not_finite)
         k.status = dra_fail_at(err, DRA_ERR_VALUE, place, "a number is not finite");
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
+}
+
+/* Whether a folder of this class can hold it. */
+static bool can_write(const dra_model_config *c, int kind)
+{
+    dra_json         j = {0};
+    json_t          *object = dra_json_object(&j);
+    dra_model_config as = *c;
+    as.format = (dra_format_kind)kind;
+    const bool can = object && formats[kind]->class_name &&
+                     dra_format_write("", &as, object, NULL) == DRA_OK;
+    json_decref(object);
+    return can;
+}
+
+dra_format_kind dra_model_config_class(const dra_model_config *c)
+{
+    static const dra_format_kind kinds[] = {
+        [4] = DRA_FORMAT_RWKV, [5] = DRA_FORMAT_RWKV5, DRA_FORMAT_RWKV6, DRA_FORMAT_RWKV7};
+    const int version = dra_model_config_rwkv(c);
+    if (version) return version == 6 && c->format == DRA_FORMAT_FLA6 ? c->format : kinds[version];
+    if (can_write(c, (int)c->format)) return c->format;
+    for (int i = 0; i < FORMATS; i++)
+        if (!formats[i]->rwkv && can_write(c, i)) return (dra_format_kind)i;
+    return DRA_FORMAT_DRA;
 }
 
 /* A copy without what writing the same config gives again, of which dra's own names know no xt.
@@ -264,6 +299,13 @@ json_t *dra_format_others(dra_json *j, const char *place, json_t *object)
 
 /* ---- what the file knows --------------------------------------------------------------------- */
 
+/* Of families: names with the prefix are those of a whole model, which stores its head; without it
+ * they are those of a bare one, which has none. */
+static bool wants_head(const dra_name_rules *rules, const char *name)
+{
+    return rules->format->family && strncmp(name, rules->prefix, strlen(rules->prefix)) == 0;
+}
+
 /* A head that should be tied but is stored and differs from the embedding: it is not tied. No head
  * at all: a bare model, whose head is then its embedding. */
 static dra_status settle_head(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
@@ -271,17 +313,20 @@ static dra_status settle_head(const dra_tensor_source *s, dra_model_config *c, d
     const dra_name_rule *rule;
     const dra_spec       embedding = {.name = "embedding"};
     dra_name_rules       rules;
-    const dra_status     st = dra_name_rules_create(c, dra_dialect_of(s), &rules, err);
+    dra_status           st = dra_name_rules_create(c, dra_dialect_of(s), &rules, err);
     if (st != DRA_OK) return st;
     const dra_tensor_source_entry *e = dra_format_find(&rules, s, &embedding, &rule);
     const dra_tensor_source_entry *head = dra_format_look(&rules, s, rules.head, 0);
+    if (!head && c->tied == DRA_OFF && e && wants_head(&rules, e->info->name))
+        st = dra_fail_at(err, DRA_ERR_FORMAT, s->path,
+                         "%s is missing, though tie_word_embeddings is false", rules.head);
     if (!head) c->tied = DRA_ON;
     if (head && e && c->tied != DRA_OFF &&
         (head->info->bytes != e->info->bytes ||
          memcmp(head->info->data, e->info->data, e->info->bytes) != 0))
         c->tied = DRA_OFF;
     dra_name_rules_free(&rules);
-    return DRA_OK;
+    return st;
 }
 
 dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err)

@@ -35,6 +35,14 @@ typedef enum dra_stored_as {
     DRA_AS_EXP      /* e^p       */
 } dra_stored_as;
 
+/* In which order a file has the rows of a head that are rotated in pairs, where the parameter has
+ * the other. */
+typedef enum dra_row_order {
+    DRA_ROWS_AS_THEY_ARE,
+    DRA_ROWS_HALVES,    /* first all first ones of pairs, then all second ones */
+    DRA_ROWS_NEIGHBOURS /* pair by pair */
+} dra_row_order;
+
 /* One parameter, and which part of a file it is. "*" stands for the number of a layer. */
 typedef struct dra_name_rule {
     const char *ours, *theirs;
@@ -51,6 +59,8 @@ typedef struct dra_name_rule {
     dra_stored_as  as;
     int64_t        halved_every; /* stored divided by 2^(layer / this); 0: as it is            */
     dra_shape      shape; /* there, of as many numbers; rank 0: as the parameter's             */
+    dra_row_order  order; /* rows are there in this order, of heads of... */
+    int64_t        head_rows; /* ... so many */
 } dra_name_rule;
 
 /* A tensor that follows from the config: checked where a file has it, and always written. */
@@ -76,12 +86,14 @@ typedef struct dra_name_rules {
 
 /* Reading and writing config.json as Hugging Face does: null is the default, 1.0 is 1, and keys
  * that are not known stay. */
+struct dra_format;
 typedef struct dra_keys {
-    const char *place;
-    json_t     *object;
-    dra_error  *err;
-    dra_status  status; /* the first error stays */
-    dra_json    json;   /* makes the values that are put */
+    const struct dra_format *format; /* whose keys they are */
+    const char              *place;
+    json_t                  *object;
+    dra_error               *err;
+    dra_status               status; /* the first error stays */
+    dra_json                 json;   /* makes the values that are put */
 } dra_keys;
 
 typedef struct dra_format {
@@ -98,12 +110,15 @@ typedef struct dra_format {
     const char        *class_name; /* in Hugging Face's library; NULL: the format is not its */
     void (*read)(dra_keys *k, dra_model_config *c); /* NULL: dra's own */
     void (*write)(dra_keys *k, const dra_model_config *c);
+    const void *family;  /* what functions that several formats share know of this one */
+    bool        ordered; /* rules bring rows that rotate into the order of its files */
 } dra_format;
 
 const dra_format *dra_format_of(const dra_model_config *c);
 
-extern const dra_format dra_format_gpt2, dra_format_rwkv, dra_format_xt, dra_format_rwkv5,
-    dra_format_rwkv6, dra_format_rwkv7, dra_format_fla6, dra_format_gguf;
+#define DRA_FORMAT_ROW(kind, table, name) extern const dra_format dra_format_##table;
+#include "dra/formats.def"
+#undef DRA_FORMAT_ROW
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
@@ -126,6 +141,8 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
                             dra_error *err);
 /* The format that model_type names; NULL: none. */
 const dra_format *dra_format_named(const json_t *object);
+/* All model_types, with commas between them. */
+void dra_format_names(char *text, size_t size);
 /* What dra's own config.json keeps under one key, as a new reference: of a foreign config all keys
  * that writing the same model would not write again, with model_type; of dra's own what it has
  * kept. NULL: nothing. */

@@ -69,7 +69,7 @@ void dra_gpt2_layers(dra_model_config *c)
     c->mixers = 1;
 }
 
-static void read(dra_keys *k, dra_model_config *c)
+static void read_gpt2(dra_keys *k, dra_model_config *c)
 {
     dra_gpt2_layers(c);
     c->vocab = dra_keys_int(k, "vocab_size", NULL, 50257);
@@ -108,7 +108,7 @@ static const char *activation_of(const dra_keys *k, dra_ff_kind kind)
     return a->name ? a->name : "none";
 }
 
-static void write(dra_keys *k, const dra_model_config *c)
+static void write_gpt2(dra_keys *k, const dra_model_config *c)
 {
     dra_keys_put(k, "vocab_size", dra_json_int(&k->json, c->vocab));
     dra_keys_put(k, "n_positions", dra_json_int(&k->json, c->context));
@@ -146,5 +146,5 @@ const dra_format dra_format_gpt2 = {.name = "gpt2",
                                     .make_rules = make_rules,
                                     .ignored = ignored,
                                     .class_name = "GPT2LMHeadModel",
-                                    .read = read,
-                                    .write = write};
+                                    .read = read_gpt2,
+                                    .write = write_gpt2};

@@ -15,7 +15,7 @@ typedef struct listing { /* names for an error: the first few, and how many ther
     size_t n, shown;
 } listing;
 
-static void list(listing *l, const char *name)
+static void list_name(listing *l, const char *name)
 {
     char         room[DRA_BRIEF];
     const size_t used = strlen(l->text);
@@ -27,7 +27,7 @@ static void list(listing *l, const char *name)
 }
 
 /* Its names, and how many are not among them. */
-static const char *listed(listing *l)
+static const char *listed_names(listing *l)
 {
     const size_t used = strlen(l->text), more = l->n - l->shown;
     if (more) snprintf(l->text + used, sizeof l->text - used, ", and %zu more", more);
@@ -54,20 +54,22 @@ static const char *name_here(const dra_name_rules *n, const dra_spec *p, char na
     return dra_name_rule_name(n, r, l, name);
 }
 
-static dra_status report(const dra_tensor_source *s, const dra_specs *params, listing *missing,
-                         listing *strange, const char *stranger, dra_error *err)
+static dra_status report_differences(const dra_tensor_source *s, const dra_specs *params,
+                                     listing *missing, listing *strange, const char *stranger,
+                                     dra_error *err)
 {
     char      name[DRA_BRIEF];
     dra_guess guess = {.typed = stranger ? stranger : ""};
     if (missing->n > 1)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are missing: %s%s", missing->n,
-                           listed(missing), strange->n ? "; others are unexpected" : "");
+                           listed_names(missing), strange->n ? "; others are unexpected" : "");
     if (missing->n)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%s", listed(missing),
-                           strange->n ? "; unexpected: " : "", listed(strange));
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%s",
+                           listed_names(missing), strange->n ? "; unexpected: " : "",
+                           listed_names(strange));
     if (strange->n > 1)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu unexpected tensors: %s", strange->n,
-                           listed(strange));
+                           listed_names(strange));
     for (int i = 0; i < dra_specs_count(params); i++)
         dra_guess_try(&guess, dra_specs_at(params, i)->name);
     return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is unexpected%s%.80s%s",
@@ -76,7 +78,7 @@ static dra_status report(const dra_tensor_source *s, const dra_specs *params, li
 }
 
 /* How far a constant may be off, relative to it, by the dtype it is stored in. */
-static double allowed(dra_dtype dtype)
+static double allowed_error(dra_dtype dtype)
 {
     return dtype == DRA_BF16 ? 0x1p-8 : dtype == DRA_F16 ? 0x1p-11 : 1e-6;
 }
@@ -98,7 +100,7 @@ static dra_status check_constant(const dra_constant *c, const dra_tensor_source_
                                "tensor '%s': dtype %s, expected F32, F16, BF16 or F64", name,
                                t->dtype_name);
         const double should = (double)c->data[i];
-        if (!(fabs((double)x - should) <= allowed(t->dtype) * fabs(should)))
+        if (!(fabs((double)x - should) <= allowed_error(t->dtype) * fabs(should)))
             return dra_fail_at(err, DRA_ERR_VALUE, e->file,
                                "tensor '%s': number %lld is %.9g, expected %.9g by its config",
                                name, (long long)i, (double)x, should);
@@ -167,15 +169,16 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
         if (e) used[e - s->entry] = true;
         if (e && st == DRA_OK) st = check_also(n, s, r, e, used, err);
         if (!e && (!r || !r->part)) /* parts of one tensor are missing together */
-            list(&missing, r ? name_here(n, p, name) : p->name);
+            list_name(&missing, r ? name_here(n, p, name) : p->name);
     }
     for (size_t i = 0; i < s->count; i++) {
         const char *found = s->entry[i].info->name;
         if (used[i] || is_ignored(m, n, found)) continue;
         stranger = found;
-        list(&strange, found);
+        list_name(&strange, found);
     }
     free(used);
     if (st != DRA_OK) return st;
-    return missing.n || strange.n ? report(s, params, &missing, &strange, stranger, err) : DRA_OK;
+    return missing.n || strange.n ? report_differences(s, params, &missing, &strange, stranger, err)
+                                  : DRA_OK;
 }

@@ -101,7 +101,7 @@ bool dra_name_rule_in_place(const dra_name_rule *r)
 {
     if (!r) return true;
     const bool elsewhere = r->place == DRA_PARTS_IN || (r->place && r->transposed);
-    return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere;
+    return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere && !r->order;
 }
 
 static void put_in_front(dra_shape *shape, int64_t n)
@@ -127,7 +127,7 @@ dra_shape dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours)
 }
 
 /* Without axes of size 1 in front, which mean nothing. */
-static dra_shape core(dra_shape s)
+static dra_shape core_shape(dra_shape s)
 {
     while (s.rank > 1 && s.dim[0] == 1) {
         for (int32_t k = 1; k < s.rank; k++) s.dim[k - 1] = s.dim[k];
@@ -141,7 +141,7 @@ dra_status dra_format_check(const dra_format *f, const dra_tensor_source_entry *
 {
     char            name[DRA_BRIEF], is[80], should[80];
     const dra_shape expected = dra_name_rule_shape(r, &p->shape);
-    const dra_shape a = core(e->info->shape), b = core(expected);
+    const dra_shape a = core_shape(e->info->shape), b = core_shape(expected);
     if (r && r->loose && dra_shape_count(&a) == dra_shape_count(&b)) return DRA_OK;
     if (r ? dra_shape_equal(&a, &b) : dra_shape_equal(&e->info->shape, &expected)) return DRA_OK;
     return dra_fail_at(
@@ -224,7 +224,7 @@ static double from_stored(dra_stored_as as, double x)
 }
 
 /* What numbers of a parameter are divided by in its tensor: a power of 2, which loses nothing. */
-static double divisor(const dra_name_rule *r, const dra_spec *p)
+static double divisor_of(const dra_name_rule *r, const dra_spec *p)
 {
     enum { MOST = 400 };
     int64_t l = 0;
@@ -246,6 +246,38 @@ static double too_large(const dra_tensor_info *t)
     return 0;
 }
 
+/* The row of the file that holds row r of a parameter. */
+static int64_t row_there(const dra_name_rule *r, int64_t row)
+{
+    const int64_t D = r->head_rows, i = row % D, first = row - i;
+    if (r->order == DRA_ROWS_NEIGHBOURS) return first + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
+    return first + (i % 2 ? D / 2 + i / 2 : i / 2);
+}
+
+/* A matrix or vector whose rows are in the order of the file, into the order of the parameter, or
+ * back. */
+static void order_rows(const dra_name_rule *r, const dra_shape *s, bool back, const dra_real *from,
+                       dra_real *to)
+{
+    const int64_t n = s->dim[0], width = n ? dra_shape_count(s) / n : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t there = row_there(r, i), a = back ? i : there, b = back ? there : i;
+        memcpy(to + b * width, from + a * width, (size_t)width * sizeof *to);
+    }
+}
+
+static dra_status read_ordered(const dra_name_rule *r, const dra_spec *p, dra_real *to,
+                               dra_error *err)
+{
+    const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof *to;
+    dra_real    *copy = malloc(bytes + 1);
+    if (!copy) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", p->name);
+    memcpy(copy, to, bytes);
+    order_rows(r, &p->shape, false, copy, to);
+    free(copy);
+    return DRA_OK;
+}
+
 dra_status dra_name_rule_read(const dra_tensor_source_entry *e, const dra_name_rule *r,
                               const dra_spec *p, dra_real *to, dra_error *err)
 {
@@ -259,10 +291,10 @@ dra_status dra_name_rule_read(const dra_tensor_source_entry *e, const dra_name_r
     if (large != 0)
         return dra_fail_at(err, DRA_ERR_VALUE, e->file, "tensor '%s': %g is beyond %s",
                            dra_brief(e->info->name, name), large, dra_dtype_get(DRA_REAL)->name);
-    const double by = divisor(r, p);
+    const double by = divisor_of(r, p);
     for (size_t i = 0; i < n && r && (r->as || by != 1); i++)
         to[i] = (dra_real)from_stored(r->as, (double)to[i] * by);
-    return DRA_OK;
+    return r && r->order ? read_ordered(r, p, to, err) : DRA_OK;
 }
 
 void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_real *from,
@@ -270,7 +302,11 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
 {
     const lie           w = lie_of(r, &p->shape);
     const dra_stored_as as = r ? r->as : DRA_AS_IT_IS;
-    const double        by = divisor(r, p);
+    const double        by = divisor_of(r, p);
+    if (r && r->order) {
+        order_rows(r, &p->shape, true, from, to);
+        return;
+    }
     if (w.along_i == 1 && as == DRA_AS_IT_IS && by == 1) {
         for (int64_t o = 0; o < w.O; o++)
             memcpy(to + w.first + o * w.along_o, from + o * w.I, (size_t)w.I * sizeof *to);

@@ -30,7 +30,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->info->name, y->info->name);
 }
 
-static dra_status sort(dra_tensor_source *s, dra_error *err)
+static dra_status sort_entries(dra_tensor_source *s, dra_error *err)
 {
     char room[DRA_BRIEF];
     if (s->count) qsort(s->entry, s->count, sizeof *s->entry, by_name);
@@ -97,7 +97,7 @@ static bool plain_name(const char *name)
 }
 
 /* The shard with this name next to the index, opened once; -1 on failure. */
-static int shard(dra_tensor_source *s, const char *name, dra_error *err)
+static int open_shard(dra_tensor_source *s, const char *name, dra_error *err)
 {
     char        path[PATH_TEXT];
     const char *slash = strrchr(s->path, '/');
@@ -124,7 +124,7 @@ static dra_status add_mapped(dra_tensor_source *s, const char *tensor, const jso
                            "the index",
                            room, name ? dra_brief(name, other) : "no text");
     dra_error why = {0};
-    const int i = shard(s, name, &why);
+    const int i = open_shard(s, name, &why);
     if (i < 0) return dra_fail(err, why.code, "%s", why.text);
     const dra_tensor_info *info = dra_tensors_find(s->file[i], tensor);
     if (!info)
@@ -175,7 +175,7 @@ static bool ends_with(const char *text, const char *end)
 
 /* The file meant by `path`: of a folder its weights, of weights that are not there their index. The
  * first that is there; where there is none, the first. */
-static dra_status resolve(dra_tensor_source *s, const char *path, dra_error *err)
+static dra_status resolve_path(dra_tensor_source *s, const char *path, dra_error *err)
 {
     enum { OF_FOLDER = 0, OF_FILE = 6, ALL = 8 };
     static const char *const endings[ALL] = {"/model.safetensors",
@@ -236,10 +236,10 @@ dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra
     dra_tensor_source *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
-    dra_status st = resolve(s, path, err);
+    dra_status st = resolve_path(s, path, err);
     if (st == DRA_OK)
         st = ends_with(s->path, ".index.json") ? open_index(s, err) : open_file(s, err);
-    if (st == DRA_OK) st = sort(s, err);
+    if (st == DRA_OK) st = sort_entries(s, err);
     if (st == DRA_OK)
         *out = s;
     else

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "generate/picker.h"
 #include "generate/sample.h"
 
 typedef struct work {
@@ -23,9 +22,8 @@ typedef struct work {
     dra_reader                *reader;
     dra_states                *states;
     dra_sampler               *sampler;
-    dra_picker                *picker;
-    dra_sample_row            *how; /* (B), as these: what is picked */
-    bool                      *live;
+    bool                      *seen; /* (B, V): tokens read, for the repetition penalty */
+    bool                      *live; /* (B), as these */
     int32_t                   *last; /* the last token of each row that is no pad, for picks */
     int32_t                   *ids, *mark; /* what a step reads */
     dra_real                  *numbers, *vectors;
@@ -76,7 +74,6 @@ static dra_status check_kind(const work *w, dra_error *err)
 static dra_status check_rows(const work *w, dra_error *err)
 {
     const dra_continue_config *c = w->c;
-    const bool learned = w->m->positions == DRA_POSITIONS_LEARNED && !w->m->xl.memory;
     if (c->B < 1 || c->T < 1 || c->n < 1)
         return dra_fail(err, DRA_ERR_VALUE,
                         "continue: %lld rows of %lld tokens, %lld to add, expected 1 or more",
@@ -88,10 +85,7 @@ static dra_status check_rows(const work *w, dra_error *err)
             return dra_fail(err, DRA_ERR_VALUE, "continue: row %lld has only pads", (long long)b);
         w->last[b] = (int32_t)t;
     }
-    if (!learned || c->T <= w->m->context) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "continue: %lld tokens: the model has no more than %lld positions",
-                    (long long)c->T, (long long)w->m->context);
+    return dra_model_check_positions(c->model, 0, c->T, err);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -110,7 +104,7 @@ static dra_status make_room(work *w, dra_error *err)
     if (numbers) room &= (o->numbers = calloc(B * n, sizeof *o->numbers)) != NULL;
     if (!tokens)
         room &= (o->vectors = calloc(B * n * (size_t)w->width, sizeof *o->vectors)) != NULL;
-    room &= (w->how = calloc(B, sizeof *w->how)) != NULL;
+    if (tokens) room &= (w->seen = calloc(B * (size_t)w->V, sizeof *w->seen)) != NULL;
     room &= (w->live = calloc(B, sizeof *w->live)) != NULL;
     room &= (w->ids = calloc(B, sizeof *w->ids)) != NULL;
     room &= (w->mark = calloc(B, sizeof *w->mark)) != NULL;
@@ -135,20 +129,17 @@ static dra_status open_reader(work *w, dra_error *err)
     if (st == DRA_OK) dra_reader_clamp_limit(w->reader, c->state_limit);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, w->reader, err);
     if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->B, &w->states, err);
-    if (st != DRA_OK || !tokens) return st;
-    dra_reader_defer(w->reader, true);
-    st = dra_sampler_create(&c->sampler, w->V, &w->sampler, err);
-    if (st == DRA_OK) st = dra_picker_create(c->device, c->B, w->V, &w->picker, err);
-    return st == DRA_OK ? dra_picker_bias(w->picker, dra_sampler_biases(w->sampler), err) : st;
+    if (st == DRA_OK && tokens) st = dra_sampler_create(&c->sampler, w->V, &w->sampler, err);
+    return st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Tokens of the text, for the repetition penalty; ids that are none were refused by the reader. */
-static void see(work *w, const int32_t *ids, int64_t T, const int32_t *mark)
+/* Tokens of the text; ids outside the vocabulary were refused by the reader. */
+static void mark_seen(work *w, const int32_t *ids, int64_t T, const int32_t *mark)
 {
     for (int64_t i = 0; ids && i < w->c->B * T; i++)
-        if (!(mark && mark[i] & DRA_MARK_PAD)) dra_picker_mark(w->picker, i / T, ids[i]);
+        if (!(mark && mark[i] & DRA_MARK_PAD)) w->seen[i / T * w->V + ids[i]] = true;
 }
 
 static dra_status read_all(work *w, dra_error *err)
@@ -166,8 +157,7 @@ static dra_status read_all(work *w, dra_error *err)
     dra_status st = dra_reader_read_context(w->reader, w->states, c->context, c->T, c->mark,
                                             c->n_inputs + (int)picks, in, err);
     free(in);
-    if (st == DRA_OK) st = dra_reader_finish(w->reader, err); /* ids may be none */
-    if (st == DRA_OK) see(w, ids, c->T, c->mark);
+    if (st == DRA_OK) mark_seen(w, ids, c->T, c->mark);
     return st;
 }
 
@@ -194,45 +184,35 @@ static dra_status read_step(work *w, dra_error *err)
     if (w->condition.name) in[n++] = w->condition;
     const dra_status st = dra_reader_read(w->reader, w->states, 1, all ? NULL : w->mark, n, in,
                                           err);
-    if (st == DRA_OK && w->V > 0) see(w, w->ids, 1, w->mark);
+    if (st == DRA_OK && w->V > 0) mark_seen(w, w->ids, 1, w->mark);
     return st;
 }
 
 /* ---- what was put out ------------------------------------------------------------------------ */
 
-static bool ends(const dra_continue_config *c, int32_t id)
+static bool is_end(const dra_continue_config *c, int32_t id)
 {
     for (int i = 0; i < c->n_ends; i++)
         if (c->ends[i] == id) return true;
     return false;
 }
 
-static void finish(work *w, int64_t b, dra_finish why)
+static void finish_row(work *w, int64_t b, dra_finish why)
 {
     w->live[b] = false;
     w->out->finish[b] = why;
 }
 
-/* The logits of what was read, (B, 1, V). */
-static dra_status take_logits(work *w, dra_error *err)
+/* Picks w->ids by the logits of what was read, (B, 1, V). */
+static dra_status pick_tokens(work *w, dra_error *err)
 {
-    const dra_span  there = dra_reader_result_span(w->reader, "logits");
-    const dra_real *here = there.array ? NULL : dra_reader_result(w->reader, "logits");
-    dra_status      st = there.array || here ? DRA_OK : out_of_memory(err);
-    if (there.array) return dra_picker_take(w->picker, 0, w->c->B, there, err);
-    for (int64_t b = 0; b < w->c->B && st == DRA_OK; b++)
-        st = dra_picker_put(w->picker, b, here + b * w->V, err);
-    return st;
-}
-
-/* Picks w->ids. */
-static dra_status pick(work *w, dra_error *err)
-{
-    const dra_status st = take_logits(w, err);
+    const dra_real *x = dra_reader_result(w->reader, "logits");
+    if (!x) return out_of_memory(err);
     for (int64_t b = 0; b < w->c->B; b++)
-        w->how[b] = w->live[b] ? dra_sampler_row(w->sampler, 0, dra_states_tokens(w->states, b))
-                               : (dra_sample_row){.options = DRA_SAMPLE_NOTHING};
-    return st == DRA_OK ? dra_picker_pick(w->picker, w->how, NULL, w->reader, w->ids, err) : st;
+        if (w->live[b])
+            w->ids[b] = dra_sampler_pick(w->sampler, x + b * w->V, w->seen + b * w->V, 0,
+                                         dra_states_tokens(w->states, b));
+    return DRA_OK;
 }
 
 /* T tokens were read, of which last[b] is the one to continue from. */
@@ -244,8 +224,8 @@ static dra_status take_token(work *w, int64_t b, int64_t T, const dra_real *numb
     if (id < 0)
         return dra_fail(err, DRA_ERR_VALUE, "continue: row %lld, token %lld: logits are not finite",
                         (long long)b, (long long)at);
-    if (ends(w->c, id)) {
-        finish(w, b, DRA_FINISH_END);
+    if (is_end(w->c, id)) {
+        finish_row(w, b, DRA_FINISH_END);
         return DRA_OK;
     }
     o->ids[to] = id;
@@ -274,12 +254,12 @@ static dra_status take_vector(work *w, int64_t b, int64_t T, const dra_real *out
     return DRA_OK;
 }
 
-static dra_status take(work *w, int64_t T, dra_error *err)
+static dra_status take_outputs(work *w, int64_t T, dra_error *err)
 {
     const bool  tokens = w->V > 0;
     const char *name = tokens ? "numbers" : w->view.hidden ? "hidden" : "out";
     const bool  wanted = !tokens || w->nums.name[0];
-    dra_status  st = tokens ? pick(w, err) : DRA_OK;
+    dra_status  st = tokens ? pick_tokens(w, err) : DRA_OK;
     if (st != DRA_OK) return st;
     const dra_real *x = wanted ? dra_reader_result(w->reader, name) : NULL;
     if (wanted && !x) st = out_of_memory(err);
@@ -291,18 +271,17 @@ static dra_status take(work *w, int64_t T, dra_error *err)
 /* What ends rows before the next step; true: some are left. */
 static bool look_ahead(work *w)
 {
-    const bool    learned = w->m->positions == DRA_POSITIONS_LEARNED && !w->m->xl.memory;
-    const int64_t most = learned ? w->m->context : INT32_MAX;
+    const int64_t most = dra_model_positions(w->c->model);
     const bool    asked = w->c->step && !w->c->step(w->c->user);
     bool          any = false;
     for (int64_t b = 0; b < w->c->B; b++) {
         if (!w->live[b]) continue;
         if (w->out->count[b] >= w->c->n)
-            finish(w, b, DRA_FINISH_LENGTH);
+            finish_row(w, b, DRA_FINISH_LENGTH);
         else if (asked)
-            finish(w, b, DRA_FINISH_ASKED);
+            finish_row(w, b, DRA_FINISH_ASKED);
         else if (dra_states_tokens(w->states, b) >= most)
-            finish(w, b, DRA_FINISH_CONTEXT);
+            finish_row(w, b, DRA_FINISH_CONTEXT);
         any = any || w->live[b];
     }
     return any;
@@ -311,7 +290,7 @@ static bool look_ahead(work *w)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Rows of n places become rows of the longest. */
-static void pack(work *w)
+static void pack_rows(work *w)
 {
     dra_continued *o = w->out;
     const size_t   n = (size_t)w->c->n, E = (size_t)w->width * sizeof *o->vectors;
@@ -328,15 +307,15 @@ static void pack(work *w)
     }
 }
 
-static dra_status run(work *w, dra_error *err)
+static dra_status run_steps(work *w, dra_error *err)
 {
     dra_status st = read_all(w, err);
-    if (st == DRA_OK) st = take(w, w->c->T, err);
+    if (st == DRA_OK) st = take_outputs(w, w->c->T, err);
     while (st == DRA_OK && look_ahead(w)) {
         st = read_step(w, err);
-        if (st == DRA_OK) st = take(w, 1, err);
+        if (st == DRA_OK) st = take_outputs(w, 1, err);
     }
-    if (st == DRA_OK) pack(w);
+    if (st == DRA_OK) pack_rows(w);
     if (st == DRA_OK) w->out->clamped = dra_reader_clamped(w->reader);
     return st;
 }
@@ -352,14 +331,14 @@ dra_status dra_continue(const dra_continue_config *config, dra_continued *out, d
     w.last = calloc((size_t)(config->B > 0 ? config->B : 1), sizeof *w.last);
     dra_status st = w.last ? check_kind(&w, err) : out_of_memory(err);
     if (st == DRA_OK) st = check_rows(&w, err);
+    if (st == DRA_OK) st = dra_sampler_check_rows(&config->sampler, err);
     if (st == DRA_OK) st = make_room(&w, err);
     if (st == DRA_OK) st = open_reader(&w, err);
-    if (st == DRA_OK) st = run(&w, err);
+    if (st == DRA_OK) st = run_steps(&w, err);
     dra_reader_destroy(w.reader);
     dra_states_destroy(w.states);
     dra_sampler_destroy(w.sampler);
-    dra_picker_destroy(w.picker);
-    void *const freed[] = {w.how, w.live, w.last, w.ids, w.mark, w.numbers, w.vectors};
+    void *const freed[] = {w.seen, w.live, w.last, w.ids, w.mark, w.numbers, w.vectors};
     for (size_t i = 0; i < sizeof freed / sizeof *freed; i++) free(freed[i]);
     if (st != DRA_OK) dra_continued_free(out);
     return st;

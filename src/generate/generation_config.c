@@ -1,6 +1,5 @@
 /* generation_config.json: how a model's authors want it to write.
  * [https://huggingface.co/docs/transformers/main_classes/text_generation] */
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,23 +49,69 @@ static void read_ends(dra_keys *k, dra_generation_config *h)
     }
 }
 
-static double number(dra_keys *k, const char *key, double fallback, double least, double most,
-                     const char *expected)
+/* From `least` on, or above it. */
+static double read_number(dra_keys *k, const char *key, double fallback, double least, bool above,
+                          double most)
 {
     const json_t *v = json_object_get(k->object, key);
+    const double  x = json_number_value(v);
+    char          expected[64];
     if (!v || json_is_null(v)) return fallback;
-    const double x = json_number_value(v);
-    if (json_is_number(v) && x >= least && x <= most) return x;
+    if (json_is_number(v) && (above ? x > least : x >= least) && x <= most) return x;
+    snprintf(expected, sizeof expected, "a number %s %g%s %g", above ? "above" : "from", least,
+             above ? ", up to" : " to", most);
     dra_keys_refuse(k, key, expected);
     return fallback;
 }
 
-static int64_t count(dra_keys *k, const char *key, int64_t fallback)
+static int64_t read_count(dra_keys *k, const char *key, int64_t fallback)
 {
     static const char expected[] = "a whole number from 0 to 2^31 - 1";
-    const double      x = number(k, key, (double)fallback, 0, INT32_MAX, expected);
-    if (x != floor(x)) dra_keys_refuse(k, key, expected);
-    return (int64_t)x;
+    const json_t     *v = json_object_get(k->object, key);
+    const double      x = json_number_value(v);
+    if (!v || json_is_null(v)) return fallback;
+    if (json_is_number(v) && x >= 0 && x <= INT32_MAX && x == floor(x)) return (int64_t)x;
+    dra_keys_refuse(k, key, expected);
+    return fallback;
+}
+
+/* ---- the sampler ----------------------------------------------------------------------------- */
+
+/* 0 stands for the usual value here, there it would mean what it says: no token, no logits. */
+static void read_option(dra_keys *k, const dra_sampler_option *o, dra_sampler_config *to)
+{
+    const bool   above = o->usual != 0 && o->kind != DRA_SAMPLER_TEMPERATURE;
+    const double fallback = dra_sampler_get(to, o);
+    dra_sampler_set(to, o,
+                    o->whole ? (double)read_count(k, o->hugging_face, (int64_t)fallback)
+                             : read_number(k, o->hugging_face, fallback, o->least, above, o->most));
+}
+
+/* Greedy unless it says do_sample; then of the 50 most likely tokens, unless it says how many. A
+ * temperature of 0 is greedy as well. */
+static void read_sampler(dra_keys *k, dra_sampler_config *to)
+{
+    const bool                samples = dra_keys_bool(k, "do_sample", false);
+    size_t                    n;
+    const dra_sampler_option *o = dra_sampler_options(&n);
+    *to = (dra_sampler_config){DRA_SAMPLER_USUAL};
+    to->temperature = samples ? 1 : 0;
+    to->top_k = samples ? 50 : 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool draws = o[i].kind == DRA_SAMPLER_TEMPERATURE || o[i].kind == DRA_SAMPLER_FILTER;
+        if (o[i].hugging_face && (samples || !draws)) read_option(k, &o[i], to);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static bool is_followed(const char *key)
+{
+    size_t                    n;
+    const dra_sampler_option *o = dra_sampler_options(&n);
+    for (size_t i = 0; i < n; i++)
+        if (o[i].hugging_face && strcmp(o[i].hugging_face, key) == 0) return true;
+    return false;
 }
 
 static bool says_nothing(const json_t *v, double nothing)
@@ -77,7 +122,8 @@ static bool says_nothing(const json_t *v, double nothing)
            (json_is_number(v) && json_number_value(v) == nothing);
 }
 
-/* Keys that would change the text, unless they are null, false, empty, or this number. */
+/* Keys that would change the text, unless they are null, false, empty, or this number, or the
+ * sampler follows them. */
 static void read_others(const dra_keys *k, dra_generation_config *h)
 {
     static const struct {
@@ -105,31 +151,23 @@ static void read_others(const dra_keys *k, dra_generation_config *h)
                 {"exponential_decay_length_penalty", 0}};
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (says_nothing(json_object_get(k->object, keys[i].key), keys[i].nothing)) continue;
+        if (is_followed(keys[i].key) ||
+            says_nothing(json_object_get(k->object, keys[i].key), keys[i].nothing))
+            continue;
         if (n < sizeof h->other)
             n += (size_t)snprintf(h->other + n, sizeof h->other - n, "%s%s", n ? ", " : "",
                                   keys[i].key);
     }
 }
 
-/* Greedy unless it says do_sample; then of the 50 most likely tokens, unless it says how many. A
- * temperature of 0 is greedy as well. */
 static void read_habits(dra_keys *k, dra_generation_config *h)
 {
-    const bool samples = dra_keys_bool(k, "do_sample", false);
     h->given = true;
-    h->tokens = count(k, "max_new_tokens", 0);
-    h->length = h->tokens ? 0 : count(k, "max_length", 0);
-    h->sampler.repetition_penalty = number(k, "repetition_penalty", 1, DBL_MIN, DBL_MAX,
-                                           "a number above 0");
-    h->sampler.top_p = 1;
+    h->tokens = read_count(k, "max_new_tokens", 0);
+    h->length = h->tokens ? 0 : read_count(k, "max_length", 0);
+    read_sampler(k, &h->sampler);
     read_ends(k, h);
     read_others(k, h);
-    if (!samples) return;
-    h->sampler.temperature = number(k, "temperature", 1, 0, DBL_MAX, "a number from 0 on");
-    h->sampler.top_k = count(k, "top_k", 50);
-    h->sampler.top_p = number(k, "top_p", 1, DBL_MIN, 1, "a number above 0, up to 1");
-    h->sampler.min_p = number(k, "min_p", 0, 0, 1, "a number from 0 to 1");
 }
 
 dra_status dra_generation_config_read(const char *folder, dra_generation_config *out,

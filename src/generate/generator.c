@@ -1,68 +1,42 @@
-/* Reading tokens of some sequences at a time.
+/* A generator: some rows that read and write when the caller says so, and the caller waits.
  *
- * A prompt is read with one row, so that its chunks, and with them every bit, are those it would
- * have alone; a step reads one token of all rows at once. A program is compiled for each length, so
- * any length is put together of a few. A token that was picked is read when the next one is wanted:
- * what turns out not to be wanted was never read.
- *
- * Logits stay on the device, where the next tokens are picked of them, and steps are started, not
- * waited for: the host waits once a token, for its id. */
-#include "generate/generator.h"
-
+ * A row is a state that the generator holds; NULL: nothing was read. What it reads and what it
+ * writes are jobs of an engine that begin from that state and leave the next one. So a row that
+ * fails stays as it was, copies of rows cost nothing, and every row gets what it would get alone.
+ */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "sequence/states.h"
+#include "generate/generator.h"
+#include "generate/sample.h"
 
-static const int64_t lengths[] = {DRA_GENERATOR_PIECE, 128, 32, 8, 1};
+enum { ROWS_MOST = 1 << 16 };
 
-/* ---- making one ------------------------------------------------------------------------------ */
-
-static dra_status out_of_memory(dra_error *err)
+static dra_status no_memory(dra_error *err)
 {
     return dra_fail(err, DRA_ERR_MEMORY, "generator: out of memory");
 }
 
-static dra_status open_reader(dra_generator *g, dra_error *err)
-{
-    const dra_generator_config *c = &g->config;
-    g->view = (dra_view){.model = c->model, .logits = true, .keep = 1};
-    const dra_module module = dra_view_module(&g->view);
-    dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
-    if (st == DRA_OK) dra_reader_defer(g->reader, true);
-    if (st == DRA_OK) dra_reader_clamp(g->reader, c->state_limit >= 0);
-    if (st == DRA_OK) dra_reader_clamp_limit(g->reader, c->state_limit);
-    if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
-    if (st == DRA_OK) st = dra_picker_create(c->device, c->rows, g->V, &g->picker, err);
-    if (st == DRA_OK) st = dra_picker_bias(g->picker, dra_sampler_biases(g->sampler), err);
-    if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->rows, &g->states, err);
-    if (st == DRA_OK && c->rows > 1)
-        st = dra_states_create(c->device, module.state, 1, &g->one, err);
-    return st;
-}
+/* ---- making one ------------------------------------------------------------------------------ */
 
-static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err)
+static dra_status check_config(const dra_generator_config *c, dra_error *err)
 {
-    const int32_t size = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : 0;
-    if (c->rows < 1 || c->rows > 1 << 16)
-        return dra_fail(err, DRA_ERR_VALUE, "generator: %lld rows, expected 1 to 65536",
-                        (long long)c->rows);
+    if (c->rows < 1 || c->rows > ROWS_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "generator: %lld rows, expected 1 to %d",
+                        (long long)c->rows, ROWS_MOST);
     if (c->samples < 1 || c->samples > c->rows)
         return dra_fail(err, DRA_ERR_VALUE, "generator: %lld samples, expected 1 to %lld, the rows",
                         (long long)c->samples, (long long)c->rows);
-    if (dra_model_config_of(c->model)->visible == DRA_VISIBLE_BIDIRECTIONAL)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "generator: the model is an encoder, whose tokens see later ones");
-    if (c->prefix && dra_model_config_of(c->model)->visible != DRA_VISIBLE_PREFIX)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "generator: the model has no prefixes: expected visible prefix");
-    if (size > V)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,
-                        (long long)V - 1);
-    return dra_contrast_check(c, &c->sampler, err);
+    return DRA_OK;
+}
+
+static dra_status check_sampler(const dra_generator *g, const dra_sampler_config *c, dra_error *err)
+{
+    const dra_status st = dra_sampler_check(c, g->V, err);
+    return st == DRA_OK ? dra_contrast_check_sampler(g->engine, c, err) : st;
 }
 
 dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -70,25 +44,35 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
 {
     dra_generator *g = calloc(1, sizeof *g);
     *out = NULL;
-    if (!g) return out_of_memory(err);
-    g->config = *config;
-    if (!g->config.rows) g->config.rows = 1;
-    if (!g->config.samples) g->config.samples = g->config.rows;
-    g->V = dra_model_config_of(config->model)->vocab;
-    dra_status   st = check(&g->config, g->V, err);
-    const size_t rows = st == DRA_OK ? (size_t)g->config.rows : 0;
-    if (st == DRA_OK) {
-        g->row = calloc(rows, sizeof *g->row);
-        g->how = calloc(rows, sizeof *g->how);
-        g->ids = calloc(rows, sizeof *g->ids);
-        g->mark = calloc(rows, sizeof *g->mark);
-        if (!g->row || !g->how || !g->ids || !g->mark) st = out_of_memory(err);
-    }
-    for (size_t b = 0; b < rows && g->row; b++) g->row[b].next = -1;
-    if (st == DRA_OK) st = dra_sampler_create(&g->config.sampler, g->V, &g->sampler, err);
-    if (st == DRA_OK) st = open_reader(g, err);
-    if (st == DRA_OK) st = dra_amateurs_create(g, err);
-    if (st == DRA_OK) st = dra_generator_constrain(g, err);
+    if (!g) return no_memory(err);
+    dra_generator_config *c = &g->config;
+    *c = *config;
+    if (!c->rows) c->rows = 1;
+    if (!c->samples) c->samples = c->rows;
+    g->V = dra_model_config_of(c->model)->vocab;
+    const dra_engine_config settings = {.model = c->model,
+                                        .weights = c->weights,
+                                        .device = c->device,
+                                        .tokenizer = c->tokenizer,
+                                        .slots = c->rows,
+                                        .queue = c->rows,
+                                        .memory_limit = SIZE_MAX / 4,
+                                        .state_limit = c->state_limit,
+                                        .forget = true,
+                                        .n_amateurs = c->n_amateurs,
+                                        .amateurs = c->amateurs,
+                                        .alpha = c->alpha,
+                                        .beta = c->beta,
+                                        .draft = c->draft};
+    dra_status              st = check_config(c, err);
+    if (st == DRA_OK) g->row = calloc((size_t)c->rows, sizeof *g->row);
+    if (st == DRA_OK && !g->row) st = no_memory(err);
+    if (st == DRA_OK) st = dra_engine_create(&settings, &g->engine, err);
+    if (st == DRA_OK) st = check_sampler(g, &c->sampler, err);
+    if (st == DRA_OK)
+        st = dra_job_check_options(
+            g->engine, &(dra_job_config){.prefix = c->prefix, .grammar = c->grammar}, err);
+    for (int64_t b = 0; b < c->rows && st == DRA_OK; b++) g->row[b].of = g;
     if (st == DRA_OK)
         *out = g;
     else
@@ -96,29 +80,33 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
     return st;
 }
 
+/* The row stands at this state, which it holds from now on. */
+static void set_state(dra_generator *g, dra_generator_row *r, dra_saved *state)
+{
+    dra_saved_drop(g->engine, r->state);
+    r->state = state;
+}
+
+/* Its text begins. */
+static void clear_place(dra_generator_row *r)
+{
+    free(r->place);
+    r->place = NULL;
+}
+
 void dra_generator_destroy(dra_generator *g)
 {
     if (!g) return;
-    for (int64_t b = 0; g->row && b < g->config.rows; b++) {
-        dra_ids_free(&g->row[b].ids);
-        dra_text_stream_free(&g->row[b].outlet);
-        dra_snapshot_drop(&g->row[b].back);
-        free(g->row[b].logprobs);
-        free(g->row[b].place);
-        free(g->row[b].origin);
+    for (int64_t b = 0; g->row && g->engine && b < g->config.rows; b++) {
+        dra_generator_row *r = &g->row[b];
+        set_state(g, r, NULL);
+        clear_place(r);
+        dra_ids_free(&r->ids);
+        free(r->logprobs);
+        free(r->beams);
     }
-    dra_generator_destroy(g->wide);
-    dra_amateurs_destroy(g);
-    dra_generator_unconstrain(g);
-    dra_reader_destroy(g->reader);
-    dra_states_destroy(g->states);
-    dra_states_destroy(g->one);
-    dra_sampler_destroy(g->sampler);
-    dra_picker_destroy(g->picker);
+    dra_engine_destroy(g->engine);
     free(g->row);
-    free(g->how);
-    free(g->ids);
-    free(g->mark);
     free(g);
 }
 
@@ -131,315 +119,72 @@ static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
                     (long long)g->config.rows - 1);
 }
 
-int64_t dra_generator_clamped(const dra_generator *g)
+/* What it stands at is not to be changed while it writes. */
+static dra_status check_resting(const dra_generator *g, int64_t row, dra_error *err)
 {
-    int64_t n = dra_reader_clamped(g->reader) + g->clamped;
-    if (g->wide) n += dra_generator_clamped(g->wide);
-    for (int i = 0; i < g->config.n_amateurs; i++) n += dra_generator_clamped(g->amateur[i]);
-    return n;
+    const dra_status st = check_row(g, row, err);
+    if (st != DRA_OK || !g->row[row].running) return st;
+    return dra_fail(err, DRA_ERR_VALUE, "generator: row %lld is writing", (long long)row);
 }
+
+void dra_generator_drafted(const dra_generator *g, int64_t *made, int64_t *right)
+{
+    *made = g->drafted;
+    *right = g->accepted;
+}
+
+int64_t dra_generator_clamped(const dra_generator *g) { return dra_engine_clamped(g->engine); }
 
 int64_t dra_generator_tokens(const dra_generator *g, int64_t row)
 {
-    return dra_states_tokens(g->states, row) + (g->row[row].next >= 0);
+    return g->row[row].state ? g->row[row].state->tokens : 0;
+}
+
+size_t dra_generator_state_bytes(const dra_generator *g)
+{
+    size_t bytes = 0;
+    for (int64_t b = 0; b < g->config.rows; b++) {
+        const dra_saved *s = g->row[b].state;
+        if (s) bytes += dra_states_row_bytes(g->engine->lane[0].pool, s->row);
+    }
+    return bytes;
 }
 
 dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
 {
-    dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = dra_states_reset(g->states, row, err);
-    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
-        st = dra_generator_reset(g->amateur[i], row, err);
+    const dra_status st = check_resting(g, row, err);
     if (st != DRA_OK) return st;
-    g->row[row].begun = false;
-    g->row[row].next = -1;
-    dra_row_begin_text(&g->row[row]);
-    dra_picker_set_seen(g->picker, row, NULL);
+    set_state(g, &g->row[row], NULL);
+    clear_place(&g->row[row]);
     return DRA_OK;
 }
 
-dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator *other,
-                              int64_t from, dra_error *err)
+static dra_status set_place(dra_generator_row *r, const dra_grammar_state *place, dra_error *err)
 {
-    dra_status st = dra_states_copy(g->states, to, other->states, from, err);
-    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
-        st = dra_generator_take(g->amateur[i], to, other->amateur[i], from, err);
-    if (st == DRA_OK) st = dra_row_set_place(&g->row[to], other->row[from].place, err);
-    if (st == DRA_OK)
-        st = dra_picker_take(g->picker, to, 1, dra_picker_logits(other->picker, from, 1), err);
+    dra_grammar_state *copy = NULL;
+    const dra_status   st = dra_grammar_state_copy(place, &copy, err);
     if (st != DRA_OK) return st;
-    g->row[to].begun = other->row[from].begun;
-    g->row[to].next = other->row[from].next;
-    dra_picker_set_seen(g->picker, to, dra_picker_seen(other->picker, from));
+    clear_place(r);
+    r->place = copy;
     return DRA_OK;
 }
 
 dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err)
 {
-    dra_status st = check_row(g, to, err);
+    dra_status st = check_resting(g, to, err);
     if (st == DRA_OK) st = check_row(g, from, err);
-    return st != DRA_OK || to == from ? st : dra_generator_take(g, to, g, from, err);
-}
-
-size_t dra_generator_state_bytes(const dra_generator *g)
-{
-    size_t bytes = dra_states_bytes(g->states);
-    for (int i = 0; i < g->config.n_amateurs; i++)
-        bytes += dra_generator_state_bytes(g->amateur[i]);
-    return bytes;
+    if (st != DRA_OK || to == from) return st;
+    st = set_place(&g->row[to], g->row[from].place, err);
+    if (st == DRA_OK) set_state(g, &g->row[to], dra_saved_again(g->engine, g->row[from].state));
+    return st;
 }
 
 dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
                                      dra_error *err)
 {
-    dra_sampler *sampler = NULL;
-    dra_status   st = dra_contrast_check(&g->config, config, err);
-    if (st == DRA_OK) st = dra_sampler_create(config, g->V, &sampler, err);
-    if (st == DRA_OK) st = dra_picker_bias(g->picker, dra_sampler_biases(sampler), err);
-    if (st != DRA_OK) {
-        dra_sampler_destroy(sampler);
-        return st;
-    }
-    dra_sampler_destroy(g->sampler);
-    g->sampler = sampler;
-    g->config.sampler = *config;
-    return DRA_OK;
-}
-
-dra_status dra_generator_see(dra_generator *g, int64_t row, dra_real **out, dra_error *err)
-{
-    const dra_status st = dra_picker_see(g->picker, g->reader, out, err);
-    *out += st == DRA_OK ? row * g->V : 0;
+    const dra_status st = check_sampler(g, config, err);
+    if (st == DRA_OK) g->config.sampler = *config;
     return st;
-}
-
-dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
-                                dra_error *err)
-{
-    dra_real *own = NULL;
-    *logits = NULL;
-    dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
-    if (st == DRA_OK && !g->row[row].begun)
-        st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing", (long long)row);
-    if (st == DRA_OK) st = dra_generator_see(g, row, &own, err);
-    if (st == DRA_OK) *logits = own;
-    return st;
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-static int64_t positions_of(const dra_generator *g)
-{
-    const dra_model_config *c = dra_model_config_of(g->config.model);
-    int64_t most = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory ? c->context : INT32_MAX;
-    for (int i = 0; i < g->config.n_amateurs; i++)
-        most = dra_imin(most, positions_of(g->amateur[i]));
-    return most;
-}
-
-bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
-{
-    const int64_t most = positions_of(g);
-    return n <= (size_t)most && dra_generator_tokens(g, row) <= most - (int64_t)n;
-}
-
-dra_status dra_fail_positions(int64_t n, int64_t before, int64_t positions, dra_error *err)
-{
-    return before ? dra_fail(err, DRA_ERR_VALUE,
-                             "%lld tokens after %lld: this model has positions for %lld; nothing "
-                             "is cut off",
-                             (long long)n, (long long)before, (long long)positions)
-                  : dra_fail(err, DRA_ERR_VALUE,
-                             "the text has %lld tokens, this model has positions for %lld; nothing "
-                             "is cut off",
-                             (long long)n, (long long)positions);
-}
-
-static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const int32_t *ids,
-                            dra_error *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= g->V)
-            return dra_fail(err, DRA_ERR_INDEX, "token %zu is %d, the model has 0 to %lld", i,
-                            ids[i], (long long)g->V - 1);
-    if (dra_generator_fits(g, row, n)) return DRA_OK;
-    return dra_fail_positions((int64_t)n, dra_generator_tokens(g, row), positions_of(g), err);
-}
-
-/* One row has read n tokens: waits for them, and takes their last logits. */
-static dra_status keep_logits(dra_generator *g, int64_t row, int64_t n, const int32_t *ids,
-                              dra_error *err)
-{
-    const dra_status st = dra_reader_finish(g->reader, err);
-    const dra_span   there = dra_reader_result_span(g->reader, "logits");
-    const dra_real  *here = there.array ? NULL : dra_reader_result(g->reader, "logits");
-    if (st != DRA_OK) return st;
-    if (!there.array && !here) return out_of_memory(err);
-    for (int64_t i = 0; i < n; i++) dra_picker_mark(g->picker, row, ids[i]);
-    g->row[row].begun = true;
-    return here ? dra_picker_put(g->picker, row, here, err)
-                : dra_picker_take(g->picker, row, 1, there, err);
-}
-
-static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
-                              dra_error *err)
-{
-    /* At once: each room is a program of its own. */
-    dra_status st = dra_states_reserve(s, n + dra_view_module(&g->view).start, err);
-    for (int64_t at = 0, k = 0; at < n && st == DRA_OK;) {
-        const int64_t T = lengths[k];
-        if (T > n - at) {
-            k++;
-            continue;
-        }
-        const dra_named in = {"ids", ids + at, (size_t)T * sizeof *ids};
-        st = dra_reader_read(g->reader, s, T, NULL, 1, &in, err);
-        at += T;
-    }
-    return st;
-}
-
-/* All at once: a program of its own for every length. */
-static dra_status read_prefix(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
-                              dra_error *err)
-{
-    const dra_named in = {"ids", ids, (size_t)n * sizeof *ids};
-    int32_t        *mark = malloc((size_t)n * sizeof *mark);
-    if (!mark) return out_of_memory(err);
-    for (int64_t t = 0; t < n; t++) mark[t] = DRA_MARK_PREFIX;
-    const dra_status st = dra_reader_read(g->reader, s, n, mark, 1, &in, err);
-    free(mark);
-    return st;
-}
-
-dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const int32_t *ids,
-                              dra_error *err)
-{
-    const int64_t n = (int64_t)count;
-    dra_states   *s = g->one ? g->one : g->states;
-    if (n == 0) return DRA_OK;
-    dra_status st = check_ids(g, row, count, ids, err);
-    if (st == DRA_OK && g->one) st = dra_states_copy(s, 0, g->states, row, err);
-    const bool prefix = g->config.prefix && dra_states_tokens(s, 0) == 0;
-    if (st == DRA_OK) st = (prefix ? read_prefix : read_chunks)(g, s, n, ids, err);
-    if (st == DRA_OK) st = keep_logits(g, row, n, ids, err);
-    if (st == DRA_OK && g->one) st = dra_states_copy(g->states, row, s, 0, err);
-    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
-        st = dra_generator_feed(g->amateur[i], row, count, ids, err);
-    return st;
-}
-
-dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
-                              dra_error *err)
-{
-    dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
-    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
-    if (st == DRA_OK && n > 0) dra_row_begin_text(&g->row[row]);
-    return st == DRA_OK ? dra_generator_feed(g, row, n, ids, err) : st;
-}
-
-/* ---- a context ------------------------------------------------------------------------------- */
-
-/* The input that a context is read as: a text, and all that the model reads besides its own. */
-static dra_status find_source(const dra_generator *g, dra_model_input *out, dra_error *err)
-{
-    dra_model_input in;
-    int             texts = 0, others = g->config.n_amateurs;
-    for (int i = 0; dra_model_input_at(g->config.model, i, &in); i++) {
-        const bool text = in.kind == DRA_SOURCE_TOKENS && !in.numbers && !in.prepended;
-        if (text && in.context) *out = in;
-        texts += text && in.context;
-        others += !text;
-    }
-    if (texts == 1 && others == 0) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "generator: expected a model that reads two texts, and no amateurs");
-}
-
-static dra_status check_source(const dra_model_input *in, size_t n, const int32_t *ids,
-                               dra_error *err)
-{
-    const dra_model_config *c = dra_model_config_of(in->model);
-    const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
-    if (n < 1 || n > (size_t)(learned ? c->context : INT32_MAX / 2))
-        return dra_fail(err, DRA_ERR_VALUE, "source: %zu tokens, expected 1 to %lld", n,
-                        (long long)(learned ? c->context : INT32_MAX / 2));
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= in->vocab)
-            return dra_fail(err, DRA_ERR_INDEX, "source: token %zu is %d, the model has 0 to %lld",
-                            i, ids[i], (long long)in->vocab - 1);
-    return DRA_OK;
-}
-
-dra_status dra_generator_read_source(dra_generator *g, int64_t row, size_t n_source,
-                                     const int32_t *source, size_t n, const int32_t *ids,
-                                     dra_error *err)
-{
-    dra_states     *s = g->one ? g->one : g->states;
-    dra_model_input in = {0};
-    dra_status      st = check_row(g, row, err);
-    if (st == DRA_OK) st = find_source(g, &in, err);
-    if (st == DRA_OK) st = check_source(&in, n_source, source, err);
-    if (st == DRA_OK && n < 1)
-        st = dra_fail(err, DRA_ERR_VALUE, "generator: no token to begin with, expected 1 or more");
-    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
-    if (st == DRA_OK) st = dra_generator_reset(g, row, err);
-    if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
-    if (st == DRA_OK && g->one) st = dra_states_reset(s, 0, err);
-    if (st != DRA_OK) return st;
-    const dra_context_text context = {(int64_t)n_source, NULL};
-    const dra_named        inputs[] = {{"ids", ids, n * sizeof *ids},
-                                       {in.name, source, n_source * sizeof *source}};
-    st = dra_reader_read_context(g->reader, s, &context, (int64_t)n, NULL, 2, inputs, err);
-    if (st == DRA_OK) st = keep_logits(g, row, (int64_t)n, ids, err);
-    return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
-}
-
-/* Rows that were reading take their logits of a step, (B, 1, V). */
-static dra_status take_step(dra_generator *g, bool all, dra_error *err)
-{
-    const dra_span logits = dra_reader_result_span(g->reader, "logits");
-    const size_t   each = (size_t)g->V * sizeof(dra_real);
-    dra_status     st = DRA_OK;
-    if (all) return dra_picker_take(g->picker, 0, g->config.rows, logits, err);
-    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
-        if (g->row[b].next >= 0)
-            st = dra_picker_take(g->picker, b, 1, dra_span_part(logits, (size_t)b * each, each),
-                                 err);
-    return st;
-}
-
-dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
-{
-    const int64_t B = g->config.rows;
-    int64_t       wanted = 0;
-    for (int64_t b = 0; b < B; b++) {
-        const bool reads = g->row[b].next >= 0;
-        g->ids[b] = reads ? g->row[b].next : 0;
-        g->mark[b] = reads ? 0 : DRA_MARK_PAD;
-        wanted += reads;
-    }
-    if (!wanted) return DRA_OK;
-    const dra_named in = {"ids", g->ids, (size_t)B * sizeof *g->ids};
-    dra_status      st = dra_amateurs_flush(g, err);
-    if (st == DRA_OK)
-        st = dra_reader_read(g->reader, g->states, 1, wanted < B ? g->mark : NULL, 1, &in, err);
-    if (st == DRA_OK) st = take_step(g, wanted == B, err);
-    for (int64_t b = 0; b < B && st == DRA_OK; b++) {
-        if (g->row[b].next < 0) continue;
-        dra_picker_mark(g->picker, b, g->row[b].next);
-        g->row[b].begun = true;
-        g->row[b].next = -1;
-    }
-    return st;
-}
-
-uint64_t dra_generator_stream(const dra_generator *g, int64_t row)
-{
-    const dra_row *r = &g->row[row];
-    return r->seeded ? r->seed - g->config.sampler.seed : (uint64_t)(row % g->config.samples);
 }
 
 dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_t seed, dra_error *err)
@@ -451,101 +196,518 @@ dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_t seed, 
     return DRA_OK;
 }
 
-/* ---- going back ------------------------------------------------------------------------------ */
+static uint64_t seed_of(const dra_generator *g, int64_t row)
+{
+    const dra_generator_row *r = &g->row[row];
+    return r->seeded ? r->seed : g->config.sampler.seed + (uint64_t)(row % g->config.samples);
+}
 
-static dra_status keep_row(dra_generator *g, int64_t row, dra_context *out, dra_error *err);
+static dra_status check_begun(const dra_generator *g, int64_t row, const char *to, dra_error *err)
+{
+    if (g->row[row].state) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing%s", (long long)row,
+                    to);
+}
 
-static dra_status keep_amateurs(const dra_generator *g, int64_t row, dra_context *out,
+dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
                                 dra_error *err)
 {
-    const int  n = g->config.n_amateurs;
-    dra_status st = DRA_OK;
-    if (n == 0) return DRA_OK;
-    out->amateur = calloc((size_t)n, sizeof *out->amateur);
-    if (!out->amateur) return out_of_memory(err);
-    out->amateurs = n;
-    for (int i = 0; i < n && st == DRA_OK; i++)
-        st = keep_row(g->amateur[i], row, &out->amateur[i], err);
+    *logits = NULL;
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK) st = check_begun(g, row, "", err);
+    if (st == DRA_OK) *logits = g->row[row].state->logits;
     return st;
 }
 
-/* What a row has read, without the token it has picked, which is not read yet. */
-static dra_status keep_row(dra_generator *g, int64_t row, dra_context *out, dra_error *err)
-{
-    const size_t V = (size_t)g->V;
-    dra_real    *logits;
-    *out = (dra_context){0};
-    dra_status st = dra_generator_see(g, row, &logits, err);
-    if (st == DRA_OK) st = dra_states_gather(g->states, 1, &row, &out->states, err);
-    if (st == DRA_OK) st = keep_amateurs(g, row, out, err);
-    if (st == DRA_OK) st = dra_grammar_state_copy(g->row[row].place, &out->grammar, err);
-    if (st == DRA_OK) {
-        out->logits = malloc(V * sizeof *out->logits);
-        out->seen = malloc(V * sizeof *out->seen);
-        if (!out->logits || !out->seen) st = out_of_memory(err);
-    }
-    if (st != DRA_OK) {
-        dra_context_free(out);
-        return st;
-    }
-    memcpy(out->logits, logits, V * sizeof *out->logits);
-    memcpy(out->seen, dra_picker_seen(g->picker, row), V * sizeof *out->seen);
-    return DRA_OK;
-}
+/* ---- kept states ----------------------------------------------------------------------------- */
 
 dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out, dra_error *err)
 {
     *out = (dra_context){0};
     dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
-    return st == DRA_OK ? keep_row(g, row, out, err) : st;
+    if (st != DRA_OK) return st;
+    const dra_generator_row *r = &g->row[row];
+    if (r->state)
+        st = dra_saved_export(g->engine, 1, &r->state, out, err);
+    else
+        st = dra_states_create(g->config.device, dra_model_state(g->config.model), 1, &out->states,
+                               err);
+    if (st == DRA_OK) st = dra_grammar_state_copy(r->place, &out->grammar, err);
+    if (st != DRA_OK) dra_context_free(out);
+    return st;
+}
+
+dra_status dra_generator_keep_all(dra_generator *g, dra_context *out, dra_error *err)
+{
+    const int64_t rows = g->config.rows;
+    dra_saved   **of = calloc((size_t)rows, sizeof(dra_saved *));
+    dra_status    st = of ? DRA_OK : no_memory(err);
+    *out = (dra_context){0};
+    for (int64_t b = 0; b < rows && st == DRA_OK; b++) {
+        st = check_begun(g, b, " to save", err);
+        of[b] = g->row[b].state;
+    }
+    if (st == DRA_OK) st = dra_saved_export(g->engine, rows, of, out, err);
+    free(of);
+    return st;
+}
+
+/* Row `row` becomes sequence `from` of a context, perhaps one that has read nothing. */
+static dra_status adopt_row(dra_generator *g, int64_t row, const dra_context *c, int64_t from,
+                            dra_error *err)
+{
+    dra_saved *state = NULL;
+    dra_status st = DRA_OK;
+    if (dra_states_tokens(c->states, from) > 0)
+        st = dra_saved_import(g->engine, c, from, &state, err);
+    if (st == DRA_OK) set_state(g, &g->row[row], state);
+    return st;
+}
+
+dra_status dra_generator_adopt_all(dra_generator *g, const dra_context *c, dra_error *err)
+{
+    const int64_t rows = g->config.rows, B = dra_states_batch(c->states);
+    dra_saved   **next = calloc((size_t)rows, sizeof(dra_saved *));
+    dra_status    st = next ? DRA_OK : no_memory(err);
+    for (int64_t b = 0; b < rows && st == DRA_OK; b++) {
+        if (b > 0 && B == 1)
+            next[b] = dra_saved_again(g->engine, next[0]);
+        else
+            st = dra_saved_import(g->engine, c, b, &next[b], err);
+    }
+    for (int64_t b = 0; next && b < rows; b++) {
+        if (st != DRA_OK) {
+            dra_saved_drop(g->engine, next[b]);
+            continue;
+        }
+        set_state(g, &g->row[b], next[b]);
+        clear_place(&g->row[b]);
+    }
+    free(next);
+    return st;
 }
 
 dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *kept,
                               dra_error *err)
 {
-    dra_status st = check_row(g, row, err);
-    if (st == DRA_OK && kept->amateurs != g->config.n_amateurs)
+    dra_status st = check_resting(g, row, err);
+    const bool any = st == DRA_OK && dra_states_tokens(kept->states, 0) > 0;
+    if (any && kept->amateurs != g->config.n_amateurs)
         st = dra_fail(err, DRA_ERR_VALUE, "generator: kept with %d amateurs, expected %d",
                       kept->amateurs, g->config.n_amateurs);
     if (st == DRA_OK && g->config.grammar &&
         !dra_grammar_state_of(kept->grammar, g->config.grammar))
         st = dra_fail(err, DRA_ERR_VALUE, "generator: kept with another grammar");
-    if (st == DRA_OK) st = dra_row_set_place(&g->row[row], kept->grammar, err);
-    if (st == DRA_OK) st = dra_states_copy(g->states, row, kept->states, 0, err);
-    for (int i = 0; i < kept->amateurs && st == DRA_OK; i++)
-        st = dra_generator_back(g->amateur[i], row, &kept->amateur[i], err);
-    if (st != DRA_OK) return st;
-    st = dra_generator_adopt(g, row, kept, 0, err);
-    g->row[row].begun = dra_states_tokens(kept->states, 0) > 0;
+    if (st == DRA_OK) st = set_place(&g->row[row], kept->grammar, err);
+    return st == DRA_OK ? adopt_row(g, row, kept, 0, err) : st;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void take_state(void *user, dra_saved *state, dra_grammar_state **place)
+{
+    dra_generator_row *r = user;
+    set_state(r->of, r, state);
+    clear_place(r);
+    r->place = *place;
+    *place = NULL;
+}
+
+static dra_status submit_row(dra_generator *g, int64_t row, dra_job_config job, dra_error *err)
+{
+    dra_generator_row   *r = &g->row[row];
+    const dra_job_inside inside = {
+        .from = r->state, .place = r->place, .keep = true, .kept = take_state};
+    uint64_t id;
+    r->running = true;
+    r->error = (dra_error){0};
+    job.user = r;
+    const dra_status st = dra_job_submit(g->engine, &job, &inside, &id, err);
+    if (st != DRA_OK) r->running = false;
+    r->job = id;
     return st;
 }
 
-dra_status dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from,
-                               dra_error *err)
+/* Until no job runs; *err: of the first row that failed. */
+static dra_status run_jobs(dra_generator *g, dra_error *err)
 {
-    const int64_t at = from * g->V;
-    dra_picker_set_seen(g->picker, row, c->seen + at);
-    g->row[row].begun = true;
-    g->row[row].next = -1;
-    return dra_picker_put(g->picker, row, c->logits + at, err);
+    dra_status st = DRA_OK;
+    dra_error  why = {0};
+    bool       idle = false;
+    while (!idle) {
+        const dra_status step = dra_engine_step(g->engine, &idle, &why);
+        if (step != DRA_OK && st == DRA_OK) {
+            st = step;
+            if (err) *err = why;
+        }
+        for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+            const dra_generator_row *r = &g->row[b];
+            if (r->error.code == DRA_OK) continue;
+            st = g->config.rows == 1
+                     ? dra_fail(err, r->error.code, "%s", r->error.text)
+                     : dra_fail(err, r->error.code, "row %lld: %s", (long long)b, r->error.text);
+        }
+        for (int64_t b = 0; b < g->config.rows && st != DRA_OK; b++)
+            if (g->row[b].running) dra_engine_cancel(g->engine, g->row[b].job);
+    }
+    return st;
 }
 
-void dra_snapshot_drop(dra_snapshot *s)
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void end_reading(void *user, const dra_job_result *result)
 {
-    dra_context_free(&s->kept);
-    s->ids = 0;
+    dra_generator_row *r = user;
+    r->running = false;
+    if (result->end == DRA_JOB_FAILED) r->error = result->error;
 }
 
-dra_status dra_snapshot_take(dra_generator *g, int64_t row, dra_error *err)
+static dra_status read_job(dra_generator *g, int64_t row, dra_job_config job, dra_error *err)
 {
-    dra_snapshot *s = &g->row[row].back;
-    dra_snapshot_drop(s);
-    s->ids = g->row[row].ids.n - 1;
-    return keep_row(g, row, &s->kept, err);
+    job.tokens = 0;
+    job.logprobs = -1;
+    job.end = end_reading;
+    const dra_status st = submit_row(g, row, job, err);
+    return st == DRA_OK ? run_jobs(g, err) : st;
 }
 
-dra_status dra_snapshot_restore(dra_generator *g, int64_t row, dra_error *err)
+dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
+                              dra_error *err)
 {
-    return dra_generator_back(g, row, &g->row[row].back.kept, err);
+    const dra_status st = check_resting(g, row, err);
+    if (st != DRA_OK || n == 0) return st;
+    const dra_job_config job = {
+        .n = n, .ids = ids, .prefix = g->config.prefix && !g->row[row].state};
+    clear_place(&g->row[row]);
+    return read_job(g, row, job, err);
+}
+
+dra_status dra_generator_read_source(dra_generator *g, int64_t row, size_t n_source,
+                                     const int32_t *source, size_t n, const int32_t *ids,
+                                     dra_error *err)
+{
+    dra_status st = check_resting(g, row, err);
+    if (st != DRA_OK) return st;
+    dra_generator_row   *r = &g->row[row];
+    dra_saved           *before = r->state;
+    const dra_job_config job = {.n = n, .ids = ids, .n_source = n_source, .source = source};
+    r->state = NULL; /* it starts over */
+    st = read_job(g, row, job, err);
+    if (st == DRA_OK)
+        dra_saved_drop(g->engine, before);
+    else
+        r->state = before;
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static dra_status note_token(dra_generator_row *r, const dra_job_token *t)
+{
+    const size_t each = (size_t)r->top + 1;
+    dra_status   st = dra_ids_add(&r->ids, t->id, &r->error);
+    if (st != DRA_OK || r->top == 0) return st;
+    if (r->ids.n * each > r->logprob_room) {
+        const size_t room = 2 * r->ids.n * each;
+        dra_logprob *more = realloc(r->logprobs, room * sizeof *more);
+        if (!more) return no_memory(&r->error);
+        r->logprobs = more;
+        r->logprob_room = room;
+    }
+    dra_logprob *at = r->logprobs + (r->ids.n - 1) * each;
+    at[0] = (dra_logprob){t->id, t->logprob};
+    for (size_t i = 1; i < each; i++)
+        at[i] = !isnan(t->logprob) && (int64_t)i <= t->top ? t->most[i - 1]
+                                                           : (dra_logprob){-1, NAN};
+    return DRA_OK;
+}
+
+static bool write_text(dra_generator_row *r, const char *text, size_t bytes)
+{
+    const dra_generate_config *c = r->of->call;
+    return !c->write || c->write(c->user, r - r->of->row, text, bytes);
+}
+
+static bool write_token(void *user, const dra_job_token *t)
+{
+    dra_generator_row *r = user;
+    if (t->prompt || t->ends) return true;
+    if (note_token(r, t) != DRA_OK) return false;
+    return write_text(r, t->text, t->bytes);
+}
+
+static dra_status start_row(dra_generator *g, int64_t row, int64_t tokens, dra_error *err);
+
+/* Another text for a row that has none, if there is one. */
+static dra_status ask_next(dra_generator *g, int64_t row, const dra_generated *done, dra_error *err)
+{
+    const dra_generate_config *c = g->call;
+    int64_t                    tokens = -1;
+    dra_status                 st = c->next ? c->next(c->user, row, done, &tokens, err) : DRA_OK;
+    return st == DRA_OK && tokens >= 0 ? start_row(g, row, tokens, err) : st;
+}
+
+static void end_writing(void *user, const dra_job_result *result)
+{
+    dra_generator_row *r = user;
+    r->running = false;
+    r->of->drafted += result->drafted_tokens;
+    r->of->accepted += result->accepted_tokens;
+    if (result->end == DRA_JOB_FAILED) r->error = result->error;
+    if (result->end != DRA_JOB_DONE) return;
+    if (result->bytes > 0) write_text(r, result->text, result->bytes);
+    r->finish = result->finish;
+    r->ended = true;
+}
+
+/* What a row is to write by the call that is going on. */
+static dra_job_config job_of(const dra_generator *g, int64_t row, int64_t tokens)
+{
+    const dra_generate_config *c = g->call;
+    dra_job_config             job = {.tokens = tokens > 0 ? tokens : -1,
+                                      .sampler = g->config.sampler,
+                                      .n_stop = c->n_stop,
+                                      .stop = c->stop,
+                                      .n_ends = c->n_ends,
+                                      .ends = c->ends,
+                                      .ignore_end = c->ignore_end,
+                                      .n_stop_tokens = c->n_stop_tokens,
+                                      .stop_tokens = c->stop_tokens,
+                                      .logprobs = c->logprobs > 0 ? c->logprobs : -1,
+                                      .grammar = g->config.grammar};
+    job.sampler.seed = seed_of(g, row);
+    return job;
+}
+
+static dra_status start_row(dra_generator *g, int64_t row, int64_t tokens, dra_error *err)
+{
+    dra_generator_row *r = &g->row[row];
+    dra_job_config     job = job_of(g, row, tokens);
+    const dra_status   st = check_begun(g, row, " to continue from", err);
+    r->ids.n = 0;
+    r->ended = false;
+    r->top = dra_imin(g->call->logprobs, g->V);
+    job.token = write_token;
+    job.end = end_writing;
+    return st == DRA_OK ? submit_row(g, row, job, err) : st;
+}
+
+/* Rows that have ended hand out what they have, and may begin another text. */
+static dra_status conclude_rows(dra_generator *g, dra_generated *out, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        dra_generator_row *r = &g->row[b];
+        if (!r->ended) continue;
+        r->ended = false;
+        const dra_generated done = {r->finish, r->ids.n, r->ids.data, r->top ? r->logprobs : NULL,
+                                    r->top};
+        if (out) out[b] = done;
+        st = ask_next(g, b, &done, err);
+    }
+    return st;
+}
+
+static void show_rows(const dra_generator *g, dra_generated *out)
+{
+    for (int64_t b = 0; b < g->config.rows && out; b++) {
+        const dra_generator_row *r = &g->row[b];
+        if (r->running)
+            out[b] = (dra_generated){DRA_FINISH_COUNT, r->ids.n, r->ids.data,
+                                     r->top ? r->logprobs : NULL, r->top};
+    }
+}
+
+static bool any_running(const dra_generator *g)
+{
+    bool any = false;
+    for (int64_t b = 0; b < g->config.rows; b++) any = any || g->row[b].running;
+    return any;
+}
+
+static void cancel_all(dra_generator *g)
+{
+    for (int64_t b = 0; b < g->config.rows; b++)
+        if (g->row[b].running) dra_engine_cancel(g->engine, g->row[b].job);
+    if (any_running(g)) run_jobs(g, NULL);
+}
+
+/* One step of the engine; what went wrong in a row is told with its number. */
+static dra_status step_rows(dra_generator *g, dra_error *err)
+{
+    bool       idle;
+    dra_status st = dra_engine_step(g->engine, &idle, err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        const dra_error *e = &g->row[b].error;
+        if (e->code != DRA_OK)
+            st = dra_fail(err, e->code, "generate: row %lld, %s", (long long)b, e->text);
+    }
+    return st;
+}
+
+static dra_status check_call(const dra_generator *g, const dra_generate_config *c, dra_error *err)
+{
+    const dra_job_config job = {.n_stop = c->n_stop,
+                                .n_ends = c->n_ends,
+                                .n_stop_tokens = c->n_stop_tokens,
+                                .stop_tokens = c->stop_tokens};
+    dra_status           st = dra_job_check_options(g->engine, &job, err);
+    for (int64_t b = 0; b < g->config.rows && !c->next && st == DRA_OK; b++)
+        st = check_begun(g, b, " to continue from", err);
+    return st;
+}
+
+dra_status dra_generate_start(dra_generator *g, const dra_generate_config *config, dra_error *err)
+{
+    if (g->call) return dra_fail(err, DRA_ERR_VALUE, "generate: started before, and not stopped");
+    dra_status st = check_call(g, config, err);
+    g->call = config;
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        st = g->row[b].state ? start_row(g, b, config->tokens, err) : ask_next(g, b, NULL, err);
+    if (st != DRA_OK) dra_generate_stop(g);
+    return st;
+}
+
+dra_status dra_generate_step(dra_generator *g, dra_generated *out, bool *more, dra_error *err)
+{
+    *more = false;
+    if (!g->call) return dra_fail(err, DRA_ERR_VALUE, "generate: a step before the start");
+    dra_status st = DRA_OK;
+    if (any_running(g)) st = step_rows(g, err);
+    if (st == DRA_OK) st = conclude_rows(g, out, err);
+    if (st == DRA_OK) show_rows(g, out);
+    *more = st == DRA_OK && any_running(g);
+    return st;
+}
+
+void dra_generate_stop(dra_generator *g)
+{
+    cancel_all(g);
+    g->call = NULL;
+}
+
+dra_status dra_generate(dra_generator *g, const dra_generate_config *config, dra_generated *out,
+                        dra_error *err)
+{
+    bool       more = true;
+    dra_status st = dra_generate_start(g, config, err);
+    if (st != DRA_OK) return st;
+    while (st == DRA_OK && more) st = dra_generate_step(g, out, &more, err);
+    dra_generate_stop(g);
+    return st;
+}
+
+/* ---- beam search ----------------------------------------------------------------------------- */
+
+/* Asks once a step whether a row shall have another token. */
+static bool ask_beams(void *user, const dra_job_token *t)
+{
+    dra_generator_row         *r = user;
+    const dra_generate_config *c = r->of->call;
+    (void)t;
+    return !c->write || c->write(c->user, (r - r->of->row) * r->n_beams, "", 0);
+}
+
+/* Texts stay with the row until its next call. */
+static dra_status take_beams(dra_generator_row *r, const dra_job_result *result)
+{
+    size_t n = 0;
+    for (int64_t k = 0; k < result->n_beams; k++) n += result->beams[k].text.n;
+    int32_t *ids = malloc((n + 1) * sizeof *ids);
+    if (!ids) return no_memory(&r->error);
+    dra_ids_free(&r->ids);
+    r->ids = (dra_ids){ids, n, n + 1};
+    for (int64_t k = 0; k < result->n_beams; k++) {
+        const dra_generated *from = &result->beams[k].text;
+        r->beams[k] = result->beams[k];
+        r->beams[k].text.ids = ids;
+        if (from->n) memcpy(ids, from->ids, from->n * sizeof *ids);
+        ids += from->n;
+    }
+    return DRA_OK;
+}
+
+static void end_beams(void *user, const dra_job_result *result)
+{
+    dra_generator_row *r = user;
+    r->running = false;
+    if (result->end == DRA_JOB_FAILED) r->error = result->error;
+    if (result->end == DRA_JOB_DONE && result->n_beams) take_beams(r, result);
+}
+
+static dra_status start_beams(dra_generator *g, int64_t row, const dra_beam_config *how,
+                              dra_error *err)
+{
+    dra_generator_row *r = &g->row[row];
+    dra_job_config     job = job_of(g, row, g->call->tokens);
+    dra_beam          *more = realloc(r->beams, (size_t)how->beams * sizeof *more);
+    if (!more) return no_memory(err);
+    r->beams = more;
+    r->n_beams = how->beams;
+    for (int64_t k = 0; k < how->beams; k++) more[k] = (dra_beam){.score = -INFINITY};
+    job.beam = *how;
+    job.token = ask_beams;
+    job.end = end_beams;
+    return submit_row(g, row, job, err);
+}
+
+static dra_status hand_out(dra_generator *g, int64_t at, const dra_generated *text, dra_error *err)
+{
+    const dra_generate_config *c = g->call;
+    dra_text_stream            outlet = {0};
+    dra_text_chunk             flow = {0};
+    dra_status                 st = DRA_OK;
+    size_t                     bytes = 0;
+    for (size_t i = 0; i <= text->n && c->write && st == DRA_OK; i++) {
+        const char *piece = i < text->n ? dra_token_piece(g->config.tokenizer, text->ids[i], &bytes)
+                                        : NULL;
+        st = piece ? dra_text_stream_push(&outlet, piece, bytes, &flow, err)
+                   : dra_text_stream_flush(&outlet, &flow, err);
+        if (st == DRA_OK && flow.bytes) c->write(c->user, at, flow.text, flow.bytes);
+    }
+    dra_text_stream_free(&outlet);
+    return st;
+}
+
+static dra_status conclude_beams(dra_generator *g, int64_t N, dra_beam *out, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < g->config.rows; b++) {
+        for (int64_t k = 0; k < N && st == DRA_OK; k++) {
+            const dra_beam *beam = &g->row[b].beams[k];
+            out[b * N + k] = *beam;
+            if (beam->score > -INFINITY) st = hand_out(g, b * N + k, &beam->text, err);
+        }
+    }
+    return st;
+}
+
+static dra_status check_beams(const dra_generator *g, const dra_generate_config *c,
+                              const dra_beam_config *how, dra_error *err)
+{
+    const dra_job_config job = {
+        .sampler = g->config.sampler, .n_stop = c->n_stop, .logprobs = c->logprobs, .beam = *how};
+    if (c->next) return dra_fail(err, DRA_ERR_VALUE, "beam search: has no next texts");
+    dra_status st = dra_search_check(&job, err);
+    if (st == DRA_OK && g->config.rows * how->beams > ROWS_MOST)
+        st = dra_fail(err, DRA_ERR_VALUE, "beam search: %lld rows of %lld beams, expected up to %d",
+                      (long long)g->config.rows, (long long)how->beams, ROWS_MOST);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        st = check_begun(g, b, " to continue from", err);
+    return st;
+}
+
+dra_status dra_generate_beam(dra_generator *g, const dra_generate_config *config,
+                             const dra_beam_config *beam_config, dra_beam *out, dra_error *err)
+{
+    const int64_t rows = g->config.rows;
+    dra_status    st = check_beams(g, config, beam_config, err);
+    g->call = config;
+    if (st == DRA_OK) st = dra_engine_widen(g->engine, rows * beam_config->beams, err);
+    for (int64_t b = 0; b < rows && st == DRA_OK; b++) st = start_beams(g, b, beam_config, err);
+    while (st == DRA_OK && any_running(g)) st = step_rows(g, err);
+    if (st == DRA_OK) st = conclude_beams(g, beam_config->beams, out, err);
+    cancel_all(g);
+    g->call = NULL;
+    return st;
 }

@@ -11,19 +11,33 @@
 #include "ops/sampling/sample_row.h"
 #include "generate/sample.h"
 
-struct dra_sampler {
-    dra_sampler_config c;
-    int64_t            V;
-    dra_choice        *at;   /* (V) */
-    dra_real          *bias; /* (V); NULL: none */
-};
-
 /* ---- making one ------------------------------------------------------------------------------ */
 
-static dra_status check(const char *name, double x, double most, dra_error *err)
+static dra_status check_options(const dra_sampler_config *c, dra_error *err)
 {
-    if (x >= 0 && x <= most) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "sampler: %s is %g, expected 0 to %g", name, x, most);
+    size_t                    n;
+    const dra_sampler_option *o = dra_sampler_options(&n);
+    for (const dra_sampler_option *end = o + n; o < end; o++) {
+        const double x = dra_sampler_get(c, o);
+        if (x != 0 && !(x >= o->least && x <= o->most))
+            return dra_fail(err, DRA_ERR_VALUE, "sampler: %s is %g, expected %g to %g", o->name, x,
+                            o->least, o->most);
+    }
+    return DRA_OK;
+}
+
+dra_status dra_sampler_check_rows(const dra_sampler_config *c, dra_error *err)
+{
+    const dra_sampler_option *o = dra_sampler_find(c, DRA_SAMPLER_TEXT);
+    if (!o) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "sampler: %s looks at a text, and here is none", o->name);
+}
+
+static dra_status check_vocab(int64_t vocab, dra_error *err)
+{
+    if (vocab >= 1 && vocab <= INT32_MAX) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "sampler: a vocabulary of %lld, expected 1 to %d",
+                    (long long)vocab, INT32_MAX);
 }
 
 static dra_status check_bias(const dra_sampler_config *c, int64_t vocab, dra_error *err)
@@ -52,22 +66,22 @@ static bool take_bias(dra_sampler *s)
     return s->bias && sum;
 }
 
+dra_status dra_sampler_check(const dra_sampler_config *c, int64_t vocab, dra_error *err)
+{
+    dra_status st = check_options(c, err);
+    if (st == DRA_OK) st = check_vocab(vocab, err);
+    return st == DRA_OK ? check_bias(c, vocab, err) : st;
+}
+
 dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab, dra_sampler **out,
                               dra_error *err)
 {
     *out = NULL;
-    dra_status st = check("repetition_penalty", config->repetition_penalty, 1e6, err);
-    if (st == DRA_OK) st = check("temperature", config->temperature, 1e6, err);
-    if (st == DRA_OK) st = check("top_k", (double)config->top_k, INT32_MAX, err);
-    if (st == DRA_OK) st = check("top_p", config->top_p, 1, err);
-    if (st == DRA_OK) st = check("top_a", config->top_a, 1, err);
-    if (st == DRA_OK) st = check("min_p", config->min_p, 1, err);
-    if (st == DRA_OK) st = check("vocab - 1", (double)vocab - 1, INT32_MAX - 1, err);
-    if (st == DRA_OK) st = check_bias(config, vocab, err);
+    const dra_status st = dra_sampler_check(config, vocab, err);
     if (st != DRA_OK) return st;
     dra_sampler *s = calloc(1, sizeof *s);
-    if (s) *s = (dra_sampler){*config, vocab, calloc((size_t)vocab, sizeof *s->at), NULL};
-    if (!s || !s->at || !take_bias(s)) {
+    if (s) *s = (dra_sampler){.c = *config, .V = vocab, .at = calloc((size_t)vocab, sizeof *s->at)};
+    if (!s || !s->at || !take_bias(s) || !dra_sampler_open_history(s)) {
         dra_sampler_destroy(s);
         return dra_fail(err, DRA_ERR_MEMORY, "sampler: out of memory");
     }
@@ -80,6 +94,8 @@ void dra_sampler_destroy(dra_sampler *s)
     if (!s) return;
     free(s->at);
     free(s->bias);
+    free(s->met);
+    free(s->breaks);
     free(s);
 }
 
@@ -88,53 +104,23 @@ void dra_sampler_destroy(dra_sampler *s)
 dra_sample_row dra_sampler_row(const dra_sampler *s, uint64_t stream, int64_t position)
 {
     const dra_sampler_config *c = &s->c;
-    return (dra_sample_row){.repetition_penalty = c->repetition_penalty,
-                            .temperature = c->temperature,
-                            .top_p = c->top_p,
-                            .top_a = c->top_a,
-                            .min_p = c->min_p,
-                            .seed = c->seed + stream,
+#define ROW_FIELD(with, kind, type, name, ...) .name = c->name,
+    return (dra_sample_row){DRA_SAMPLER_ROW_OPTIONS(ROW_FIELD, ) /* and what is of this token */
+                                .seed = c->seed + stream,
                             .position = position,
-                            .top_k = (int32_t)c->top_k,
                             .options = c->filter_first ? DRA_SAMPLE_FILTER_FIRST : 0};
-}
-
-static int32_t choose(dra_sampler *s, const dra_real *logits, const dra_real *bias,
-                      const bool *seen, uint64_t stream, int64_t position)
-{
-    const dra_sample_row  how = dra_sampler_row(s, stream, position);
-    const dra_sample_from from = {s->V, logits, bias, NULL, seen};
-    return dra_sample_choose(&how, &from, s->at);
-}
-
-int32_t dra_sampler_choose(dra_sampler *s, const dra_real *logits, const bool *seen,
-                           uint64_t stream, int64_t position)
-{
-    return choose(s, logits, NULL, seen, stream, position);
+#undef ROW_FIELD
 }
 
 int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
                          int64_t position)
 {
-    return choose(s, logits, s->bias, seen, stream, position);
+    const dra_sample_row  how = dra_sampler_row(s, stream, position);
+    const dra_sample_from from = {s->V, logits, s->bias, NULL, seen};
+    return dra_sample_choose(&how, &from, s->at);
 }
 
 const dra_real *dra_sampler_biases(const dra_sampler *s) { return s->bias; }
-
-void dra_sampler_bias(const dra_sampler *s, const dra_real *x, const bool *allowed, dra_real *out)
-{
-    for (int64_t i = 0; i < s->V; i++)
-        out[i] = dra_sample_biased(x[i], s->bias ? s->bias[i] : 0, !allowed || allowed[i]);
-}
-
-double dra_sampler_logprob(const dra_sampler *s, const dra_real *logits, int32_t id)
-{
-    double max = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < s->V; i++)
-        if ((double)logits[i] > max) max = (double)logits[i];
-    for (int64_t i = 0; i < s->V; i++) sum += exp((double)logits[i] - max);
-    return (double)logits[id] - max - log(sum);
-}
 
 void dra_sampler_penalise(const dra_sampler *s, const dra_real *x, const bool *seen, dra_real *out)
 {

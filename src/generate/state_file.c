@@ -42,9 +42,9 @@ static halves halves_of(uint64_t h)
 }
 
 /* `of` what the state is, if an amateur's; NULL: it is on its own. */
-static dra_status save(const dra_model *model, const dra_weights *weights,
-                       const dra_context *context, const expert *of, const char *path,
-                       dra_error *err)
+static dra_status save_state(const dra_model *model, const dra_weights *weights,
+                             const dra_context *context, const expert *of, const char *path,
+                             dra_error *err)
 {
     const int64_t    B = dra_states_batch(context->states);
     const int64_t    V = dra_model_config_of(model)->vocab;
@@ -66,7 +66,7 @@ static dra_status save(const dra_model *model, const dra_weights *weights,
 dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
                             const dra_context *context, const char *path, dra_error *err)
 {
-    return save(model, weights, context, NULL, path, err);
+    return save_state(model, weights, context, NULL, path, err);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -124,8 +124,8 @@ static dra_status check_owner(const dra_tensors *file, const dra_model *model,
                         "an amateur next to another state", err);
 }
 
-static dra_status load(dra_device *device, const dra_model *model, const dra_weights *weights,
-                       const expert *of, const char *path, dra_context *out, dra_error *err)
+static dra_status load_state(dra_device *device, const dra_model *model, const dra_weights *weights,
+                             const expert *of, const char *path, dra_context *out, dra_error *err)
 {
     dra_tensors *file = NULL;
     *out = (dra_context){0};
@@ -142,7 +142,7 @@ static dra_status load(dra_device *device, const dra_model *model, const dra_wei
 dra_status dra_context_load(dra_device *device, const dra_model *model, const dra_weights *weights,
                             const char *path, dra_context *out, dra_error *err)
 {
-    return load(device, model, weights, NULL, path, out, err);
+    return load_state(device, model, weights, NULL, path, out, err);
 }
 
 /* ---- amateurs -------------------------------------------------------------------------------- */
@@ -154,25 +154,16 @@ static dra_status amateur_path(const char *path, int i, char text[PATH_TEXT], dr
     return dra_fail_at(err, DRA_ERR_VALUE, path, "the path is too long");
 }
 
-/* All rows; the context borrows what it has. */
-static dra_status borrow(dra_generator *g, dra_context *out, dra_error *err)
-{
-    *out = (dra_context){.states = g->states, .seen = dra_picker_seen(g->picker, 0)};
-    return dra_generator_see(g, 0, &out->logits, err);
-}
-
-static dra_status save_amateurs(const dra_generator *g, const dra_real *logits, const char *path,
+static dra_status save_amateurs(const dra_generator *g, const dra_context *c, const char *path,
                                 dra_error *err)
 {
-    const expert of = expert_of(g->config.rows, g->V, logits);
+    const expert of = expert_of(g->config.rows, g->V, c->logits);
     dra_status   st = DRA_OK;
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++) {
-        dra_generator *a = g->amateur[i];
-        dra_context    c;
-        char           file[PATH_TEXT];
+        const dra_amateur *a = &g->config.amateurs[i];
+        char               file[PATH_TEXT];
         st = amateur_path(path, i, file, err);
-        if (st == DRA_OK) st = borrow(a, &c, err);
-        if (st == DRA_OK) st = save(a->config.model, a->config.weights, &c, &of, file, err);
+        if (st == DRA_OK) st = save_state(a->model, a->weights, &c->amateur[i], &of, file, err);
     }
     return st;
 }
@@ -189,11 +180,12 @@ static dra_status load_amateurs(const dra_generator *g, const char *path, dra_co
     if (!out->amateur) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
     out->amateurs = n;
     for (int i = 0; i < n && st == DRA_OK; i++) {
-        const dra_generator_config *c = &g->amateur[i]->config;
-        char                        file[PATH_TEXT];
+        const dra_amateur *a = &g->config.amateurs[i];
+        char               file[PATH_TEXT];
         st = amateur_path(path, i, file, err);
         if (st == DRA_OK)
-            st = load(c->device, c->model, c->weights, &of, file, &out->amateur[i], err);
+            st = load_state(g->config.device, a->model, a->weights, &of, file, &out->amateur[i],
+                            err);
         if (st == DRA_OK && dra_states_batch(out->amateur[i].states) != B)
             st = dra_fail_at(err, DRA_ERR_VALUE, file, "%lld sequences, expected %lld",
                              (long long)dra_states_batch(out->amateur[i].states), (long long)B);
@@ -205,63 +197,26 @@ static dra_status load_amateurs(const dra_generator *g, const char *path, dra_co
 
 dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err)
 {
-    dra_context context;
-    dra_status  st = dra_generator_flush_pending(g, err);
-    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
-        if (!g->row[b].begun)
-            st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing to save",
-                          (long long)b);
-    if (st == DRA_OK) st = borrow(g, &context, err);
-    if (st == DRA_OK) st = save_amateurs(g, context.logits, path, err);
-    if (st != DRA_OK) return st;
-    return dra_context_save(g->config.model, g->config.weights, &context, path, err);
-}
-
-/* The states of a generator and its amateurs, row b from sequence from[b]; none on failure. */
-static dra_status spread(const dra_generator *g, dra_context *c, const int64_t *from,
-                         dra_error *err)
-{
-    dra_states *all = NULL;
-    dra_status  st = dra_states_gather(c->states, g->config.rows, from, &all, err);
-    if (st != DRA_OK) return st;
-    dra_states_destroy(c->states);
-    c->states = all;
-    for (int i = 0; i < c->amateurs && st == DRA_OK; i++)
-        st = spread(g->amateur[i], &c->amateur[i], from, err);
-    return st;
-}
-
-/* Takes the states of a context that spread() has made; the others are dropped with it. */
-static dra_status adopt(dra_generator *g, dra_context *c, const int64_t *from, dra_error *err)
-{
-    dra_states *before = g->states;
-    dra_status  st = DRA_OK;
-    g->states = c->states;
-    c->states = before;
-    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
-        st = dra_generator_adopt(g, b, c, from[b], err);
-    for (int i = 0; i < c->amateurs && st == DRA_OK; i++)
-        st = adopt(g->amateur[i], &c->amateur[i], from, err);
+    dra_context c;
+    dra_status  st = dra_generator_keep_all(g, &c, err);
+    if (st == DRA_OK) st = save_amateurs(g, &c, path, err);
+    if (st == DRA_OK) st = dra_context_save(g->config.model, g->config.weights, &c, path, err);
+    dra_context_free(&c);
     return st;
 }
 
 dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err)
 {
     const int64_t rows = g->config.rows;
-    dra_context   c = {0};
-    int64_t      *from = calloc((size_t)rows, sizeof *from);
-    dra_status    st = from ? dra_context_load(g->config.device, g->config.model, g->config.weights,
-                                               path, &c, err)
-                            : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
+    dra_context   c;
+    dra_status st = dra_context_load(g->config.device, g->config.model, g->config.weights, path, &c,
+                                     err);
     const int64_t B = st == DRA_OK ? dra_states_batch(c.states) : 0;
     if (st == DRA_OK && B != 1 && B != rows)
         st = dra_fail_at(err, DRA_ERR_VALUE, path, "%lld sequences, expected %lld", (long long)B,
                          (long long)rows);
     if (st == DRA_OK) st = load_amateurs(g, path, &c, err);
-    for (int64_t b = 0; b < rows && st == DRA_OK; b++) from[b] = B == 1 ? 0 : b;
-    if (st == DRA_OK) st = spread(g, &c, from, err);
-    if (st == DRA_OK) st = adopt(g, &c, from, err);
+    if (st == DRA_OK) st = dra_generator_adopt_all(g, &c, err);
     dra_context_free(&c);
-    free(from);
     return st;
 }

@@ -10,9 +10,15 @@
 #include "base/error.h"
 #include "text/letters.h"
 
+const char *dra_finish_name(dra_finish finish)
+{
+    static const char *const names[] = {"length", "end", "stop", "context", "asked"};
+    return (unsigned)finish < sizeof names / sizeof *names ? names[finish] : "unknown";
+}
+
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-static bool grow(char **data, size_t *room, size_t need)
+static bool grow_buffer(char **data, size_t *room, size_t need)
 {
     if (need <= *room) return true;
     const size_t more = need > 2 * *room ? need : 2 * *room;
@@ -64,10 +70,10 @@ static size_t make_valid(dra_text_stream *o, size_t n, bool last, dra_text_chunk
     return at;
 }
 
-static dra_status release(dra_text_stream *o, size_t n, bool last, dra_text_chunk *out,
-                          dra_error *err)
+static dra_status release_text(dra_text_stream *o, size_t n, bool last, dra_text_chunk *out,
+                               dra_error *err)
 {
-    if (!grow(&o->text, &o->text_room, 3 * n + 1))
+    if (!grow_buffer(&o->text, &o->text_room, 3 * n + 1))
         return dra_fail(err, DRA_ERR_MEMORY, "generate: out of memory for text");
     const size_t gone = make_valid(o, n, last, out);
     if (gone) memmove(o->held, o->held + gone, o->n_held - gone);
@@ -80,7 +86,7 @@ dra_status dra_text_stream_push(dra_text_stream *o, const char *bytes, size_t n,
                                 dra_text_chunk *out, dra_error *err)
 {
     *out = (dra_text_chunk){.text = ""};
-    if (!grow(&o->held, &o->room, o->n_held + n + 1))
+    if (!grow_buffer(&o->held, &o->room, o->n_held + n + 1))
         return dra_fail(err, DRA_ERR_MEMORY, "generate: out of memory for text");
     if (n) memcpy(o->held + o->n_held, bytes, n);
     o->n_held += n;
@@ -89,17 +95,17 @@ dra_status dra_text_stream_push(dra_text_stream *o, const char *bytes, size_t n,
         out->stopped = true;
         out->before = o->gone + stop;
         o->n_held = stop;
-        return release(o, stop, true, out, err);
+        return release_text(o, stop, true, out, err);
     }
     out->partial = partial < o->n_held;
     out->before = o->gone + partial;
-    return release(o, partial, false, out, err);
+    return release_text(o, partial, false, out, err);
 }
 
 dra_status dra_text_stream_flush(dra_text_stream *o, dra_text_chunk *out, dra_error *err)
 {
     *out = (dra_text_chunk){.text = ""};
-    return release(o, o->n_held, true, out, err);
+    return release_text(o, o->n_held, true, out, err);
 }
 
 void dra_text_stream_free(dra_text_stream *o)

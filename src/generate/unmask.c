@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "dra/generate.h"
+#include "generate/sample.h"
 #include "train/objective.h"
 
 typedef struct place { /* a position that was hidden at the start */
@@ -28,7 +28,7 @@ typedef struct work {
     place                   *place; /* (B, most) */
     int32_t                 *picks; /* (B, most): the same for the graph; -1: none */
     int32_t                 *ids;   /* (B, T) */
-    int32_t                 *order; /* (most): places that may be hidden again, sorted */
+    dra_choice              *order; /* (most): what may be hidden again */
     dra_real                *z;     /* (V) */
     bool                    *seen;  /* (V) */
     dra_view                 view;
@@ -47,10 +47,7 @@ static dra_status check_model(const work *w, dra_error *err)
     if (V < 2 || token >= V)
         return dra_fail(err, DRA_ERR_VALUE, "unmask: mask_token is %lld, the model has 0 to %lld",
                         (long long)token, (long long)V - 1);
-    if (w->m->positions != DRA_POSITIONS_LEARNED || T <= w->m->context) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "unmask: rows of %lld tokens: the model has no more than %lld positions",
-                    (long long)T, (long long)w->m->context);
+    return dra_model_check_positions(w->c->model, 0, T, err);
 }
 
 static dra_status check_rows(const dra_unmask_config *c, dra_error *err)
@@ -139,14 +136,16 @@ static dra_status read_rows(work *w, dra_error *err)
 
 static double log_probability(const dra_real *z, int64_t V, int32_t id)
 {
-    double max = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < V; i++) max = fmax(max, (double)z[i]);
+    const dra_sample_row  none = {0};
+    const dra_sample_from from = {.V = V, .logits = z};
+    double                max, sum = 0;
+    if (dra_sample_best(&none, &from, &max) < 0) return NAN;
     for (int64_t i = 0; i < V; i++) sum += exp((double)z[i] - max);
     return (double)z[id] - max - log(sum);
 }
 
 /* Tokens of the row as it was read, for the repetition penalty. */
-static void see(work *w, int64_t b)
+static void see_tokens(work *w, int64_t b)
 {
     memset(w->seen, 0, (size_t)w->V * sizeof *w->seen);
     for (int64_t t = 0; t < w->c->T; t++) w->seen[w->ids[b * w->c->T + t]] = true;
@@ -157,7 +156,7 @@ static void see(work *w, int64_t b)
 static dra_status fill_in(work *w, dra_sampler *sampler, int64_t b, int64_t round,
                           const dra_real *logits, dra_error *err)
 {
-    see(w, b);
+    see_tokens(w, b);
     for (int64_t i = 0; i < w->n[b]; i++) {
         place          *p = &w->place[b * w->most + i];
         const dra_real *z = logits + (b * w->most + i) * w->V;
@@ -177,38 +176,22 @@ static dra_status fill_in(work *w, dra_sampler *sampler, int64_t b, int64_t roun
 
 /* ---- a round: hiding again ------------------------------------------------------------------- */
 
-/* The least likely first, of equal ones the first in the text. */
-static bool before(const place *p, int32_t a, int32_t b)
-{
-    return p[a].score < p[b].score || (p[a].score == p[b].score && a < b);
-}
-
-static void sink(const place *p, int32_t *order, int64_t n, int64_t i)
-{
-    const int32_t moved = order[i];
-    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(p, order[child + 1], order[child])) child++;
-        if (!before(p, order[child], moved)) break;
-        order[i] = order[child];
-    }
-    order[i] = moved;
-}
-
+/* The least likely ones, of equal ones the first in the text. */
 static void hide_again(work *w, int64_t b, int64_t again)
 {
     place  *p = w->place + b * w->most;
     int64_t n = 0;
     for (int64_t i = 0; i < w->n[b]; i++) {
-        if (p[i].hidden || w->c->remask) w->order[n++] = (int32_t)i;
+        if (p[i].hidden || w->c->remask)
+            w->order[n++] = (dra_choice){.z = -p[i].score, .id = (int32_t)i};
         p[i].hidden = false;
     }
-    for (int64_t i = n / 2; i-- > 0;) sink(p, w->order, n, i); /* a heap, the least likely on top */
-    for (; again > 0 && n > 0; again--) {
-        place *least = &p[w->order[0]];
+    again = dra_imin(again, n);
+    dra_choices_sort(w->order, n, again);
+    for (int64_t i = 0; i < again; i++) {
+        place *least = &p[w->order[i].id];
         least->hidden = true;
         w->ids[b * w->c->T + least->at] = w->mask;
-        w->order[0] = w->order[--n];
-        if (n > 0) sink(p, w->order, n, 0);
     }
 }
 
@@ -233,10 +216,8 @@ static dra_status open_sampler(const work *w, double share, dra_sampler **out, d
 /* What was asked, before it is made less. */
 static dra_status check_sampler(const work *w, dra_error *err)
 {
-    dra_sampler     *s;
-    const dra_status st = open_sampler(w, 1, &s, err);
-    dra_sampler_destroy(s);
-    return st;
+    const dra_status st = dra_sampler_check(&w->c->sampler, w->V, err);
+    return st == DRA_OK ? dra_sampler_check_rows(&w->c->sampler, err) : st;
 }
 
 static dra_status run_round(work *w, int64_t round, bool last, dra_error *err)
@@ -256,7 +237,7 @@ static dra_status run_round(work *w, int64_t round, bool last, dra_error *err)
     return st;
 }
 
-static dra_status run(work *w, dra_error *err)
+static dra_status run_rounds(work *w, dra_error *err)
 {
     dra_status st = DRA_OK;
     bool       last = false;
@@ -267,7 +248,7 @@ static dra_status run(work *w, dra_error *err)
     return st;
 }
 
-static dra_status open(work *w, const int32_t *ids, dra_error *err)
+static dra_status open_work(work *w, const int32_t *ids, dra_error *err)
 {
     dra_status st = check_model(w, err);
     if (st == DRA_OK) st = check_rows(w->c, err);
@@ -287,10 +268,10 @@ static dra_status open(work *w, const int32_t *ids, dra_error *err)
 dra_status dra_unmask(const dra_unmask_config *config, int32_t *ids, dra_error *err)
 {
     work       w = {.c = config, .m = dra_model_config_of(config->model)};
-    dra_status st = open(&w, ids, err);
+    dra_status st = open_work(&w, ids, err);
     if (st == DRA_OK) find_places(&w);
     if (st == DRA_OK && w.most) st = open_reader(&w, err);
-    if (st == DRA_OK && w.most) st = run(&w, err);
+    if (st == DRA_OK && w.most) st = run_rounds(&w, err);
     if (st == DRA_OK) memcpy(ids, w.ids, (size_t)(config->B * config->T) * sizeof *ids);
     dra_reader_destroy(w.reader);
     dra_states_destroy(w.states);

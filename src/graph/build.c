@@ -149,7 +149,7 @@ bool dra_check_values(dra_graph *g, const char *op, int n, const dra_value *v)
     return true;
 }
 
-/* What is declared has whole blocks; views of it may show them in any order. */
+/* A declared value has whole blocks; views of it may show them in any order. */
 static dra_status check_blocks(dra_graph *g, const char *what, const dra_type *t)
 {
     const dra_dtype_info *info = dra_dtype_get(t->dtype);
@@ -186,7 +186,7 @@ static dra_status check_type(dra_graph *g, const char *what, const dra_type *t)
     return DRA_OK;
 }
 
-static dra_value handle(const dra_graph *g, size_t i)
+static dra_value make_handle(const dra_graph *g, size_t i)
 {
     return (dra_value){(uint32_t)i | g->tag << DRA_TAG_SHIFT};
 }
@@ -201,13 +201,13 @@ static dra_value value_new(dra_graph *g, dra_value_info info)
         out_of_memory(g);
         return (dra_value){0};
     }
-    return handle(g, g->values.n - 1);
+    return make_handle(g, g->values.n - 1);
 }
 
 dra_value dra_find_input(const dra_graph *g, const char *name)
 {
     const int64_t i = dra_names_find(&g->inputs, name);
-    return i >= 0 ? handle(g, (size_t)i) : (dra_value){0};
+    return i >= 0 ? make_handle(g, (size_t)i) : (dra_value){0};
 }
 
 static dra_value named_value(dra_graph *g, const char *what, dra_role role, const char *name,
@@ -333,7 +333,7 @@ void dra_scope_pop(dra_graph *g)
     g->scope[n] = 0;
 }
 
-/* Random numbers of dropout are drawn from it. */
+/* The source of random numbers for dropout. */
 uint64_t dra_scope_hash(const dra_graph *g, const char *name)
 {
     return dra_name_key(dra_name_key(DRA_NAME_START, g->scope), name);

@@ -1,4 +1,4 @@
-/* dra_compile: verify, lower, fuse, group, plan; and what a program tells about itself. */
+/* dra_compile(): verify, lower, fuse, group, plan; and reports of a program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "graph/graph.h"
 #include "graph/program.h"
 
-static dra_status compile(const dra_graph *g, dra_device *device, size_t fence, bool fuse,
-                          dra_program **out, dra_error *err)
+static dra_status compile_graph(const dra_graph *g, dra_device *device, size_t fence, bool fuse,
+                                dra_program **out, dra_error *err)
 {
     *out = NULL;
     if (!g || !device) return dra_fail(err, DRA_ERR_VALUE, "compile: no graph or no device");
@@ -37,19 +37,19 @@ static dra_status compile(const dra_graph *g, dra_device *device, size_t fence, 
 
 dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out, dra_error *err)
 {
-    return compile(g, device, 0, true, out, err);
+    return compile_graph(g, device, 0, true, out, err);
 }
 
 dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fence,
                               dra_program **out, dra_error *err)
 {
-    return compile(g, device, fence, true, out, err);
+    return compile_graph(g, device, fence, true, out, err);
 }
 
 dra_status dra_compile_plain(const dra_graph *g, dra_device *device, size_t fence,
                              dra_program **out, dra_error *err)
 {
-    return compile(g, device, fence, false, out, err);
+    return compile_graph(g, device, fence, false, out, err);
 }
 
 void dra_program_destroy(dra_program *p)

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_cond(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *flag = dra_type_of(g, n->in[0]);
     if (flag->dtype != DRA_I32 || flag->shape.rank != 0)
@@ -38,8 +38,8 @@ static dra_value when_skipped(dra_graph *g, dra_value flag, dra_value dy)
     return out;
 }
 
-/* What the body of the gradient needs to know: its inputs are `in` of the cond, then the
- * upstreams that exist; its outputs the gradients of the float inputs. */
+/* For building the body of the gradient: its inputs are `in` of the cond, then the upstreams that
+ * exist; its outputs are the gradients of the float inputs. */
 typedef struct back {
     const dra_graph *body;
     int              n_in, n_out, n_x;
@@ -86,7 +86,7 @@ static void input_gradients(dra_graph *g, const dra_node *n, const dra_value *dy
     for (int i = 0; i < k.n_x; i++) dx[1 + n->n_out + which[i]] = d[i];
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_cond(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     for (int i = 0; i < n->n_out; i++)
         if (dy[i].id) dx[1 + i] = when_skipped(g, n->in[0], dy[i]);
@@ -104,8 +104,8 @@ const dra_op dra_op_cond = {.name = "cond",
                             .n_in = DRA_MANY,
                             .n_out = DRA_MANY,
                             .flags = DRA_OP_REGION,
-                            .infer = infer,
-                            .gradient = gradient};
+                            .infer = infer_cond,
+                            .gradient = derive_cond};
 
 static void add_cond(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
                      const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out,

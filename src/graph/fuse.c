@@ -1,5 +1,5 @@
 /* Fusing, between lowering and planning: fewer and larger instructions, the same numbers. Gradients
- * know nothing of it. What its passes share. */
+ * are not affected. This file has what its passes share. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@ typedef struct counting {
     bool      fill;
 } counting;
 
-/* Twice: once to count in `end`, once to fill. A storage gets its places when it is first seen. */
+/* Runs twice: once to count in `end`, once to fill. A storage gets its places when it is first
+ * seen. */
 static void count_touch(dra_program *p, int32_t storage, void *user)
 {
     const counting *c = user;
@@ -49,7 +50,7 @@ static bool list_touches(dra_uses *u, dra_program *p, int32_t block)
     return true;
 }
 
-static void share(const dra_program *p, const dra_instr *in, int32_t block, bool *shared)
+static void share_storages(const dra_program *p, const dra_instr *in, int32_t block, bool *shared)
 {
     for (int k = 0; k < in->n_in + in->n_out; k++) {
         const dra_place *x = k < in->n_in ? &in->in[k] : &in->out[k - in->n_in];
@@ -65,7 +66,7 @@ static void share_block(const dra_program *p, int32_t block, bool *shared)
 {
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++) {
-        share(p, b->instr[i], block, shared);
+        share_storages(p, b->instr[i], block, shared);
         if (!b->instr[i]->region) continue;
         const int32_t inner[] = {b->instr[i]->region->block, b->instr[i]->region->otherwise};
         for (int k = 0; k < 2; k++)
@@ -75,7 +76,8 @@ static void share_block(const dra_program *p, int32_t block, bool *shared)
 
 bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block)
 {
-    const size_t n = p->n_storage + 1; /* large arrays of zeros cost what is touched of them */
+    const size_t n = p->n_storage + 1; /* of large arrays of zeros, only touched pages cost
+                                        * memory */
     u->shared = calloc(n, sizeof *u->shared);
     u->placed = calloc(n, sizeof *u->placed);
     u->first = calloc(n, sizeof *u->first);

@@ -4,12 +4,12 @@
 
 #include "graph/program.h"
 
-/* Who touches the storages of a block, by root: instructions first[root]..end[root] - 1 of `at`, in
- * order, some perhaps twice; those of bodies as their region. Storages that the block does not
- * touch have none and are not looked at: a program may have many blocks. */
+/* The instructions that touch the storages of a block, by root: first[root]..end[root] - 1 of `at`,
+ * in order, some perhaps twice; instructions of a body count as their region. Storages that the
+ * block does not touch have none and are not visited: a program may have many blocks. */
 typedef struct dra_uses {
     bool    *placed; /* while it is opened */
-    bool    *shared; /* regions, other blocks or the caller know it: it must have its memory */
+    bool    *shared; /* regions, other blocks or the caller use it: it must have memory */
     size_t  *first, *end;
     int32_t *at;
 } dra_uses;
@@ -17,11 +17,11 @@ typedef struct dra_uses {
 bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block); /* false: out of memory */
 void dra_uses_close(dra_uses *u);
 
-/* An instruction that is in no block yet. */
+/* Creates an instruction that is not in a block yet. */
 dra_instr *dra_instr_apart(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
 void       dra_close_gaps(dra_code_block *b); /* removes instructions that became NULL */
 
-/* Do two places name the same elements in the same order? */
+/* Whether two places have the same elements in the same order. */
 bool dra_same_elements(const dra_program *p, const dra_place *a, const dra_place *b);
 /* All elements of a storage, in the order in which they were written. */
 bool dra_in_order(const dra_program *p, const dra_place *x);
@@ -34,7 +34,7 @@ void dra_fuse_then(dra_program *p, int32_t block);
 void dra_fuse_several(dra_program *p, int32_t block);
 void dra_narrow(dra_program *p, int32_t block);
 
-/* Ops that they look for and make. */
+/* Ops that the passes look for and make. */
 extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast;
 
 #endif

@@ -1,5 +1,5 @@
-/* Reading through a concat: where every reader wants elements of one part alone, as a token by
- * itself does of the one before it and of the last one, they read the parts and the concat goes. */
+/* Removes a concat if every reader wants elements of one part only: they then read the parts. For
+ * example, a single token reads the token before it, which is kept in the state. */
 #include <stdlib.h>
 
 #include "graph/fuse.h"
@@ -31,7 +31,7 @@ static int find_part(const join *j, int64_t at, int64_t *start)
     return k;
 }
 
-/* x, which reads the concat, as a place in the part that holds all of it. */
+/* The place x of the concat as a place in the part that holds all of it. */
 static bool read_part(const join *j, const dra_place *x, dra_place *out)
 {
     const int64_t size = (int64_t)dra_dtype_bytes(x->tensor.dtype);
@@ -56,15 +56,15 @@ static bool read_part(const join *j, const dra_place *x, dra_place *out)
     return true;
 }
 
-/* A kernel that asked for a layout must still have it. */
+/* Whether a kernel that needs a layout still has it. */
 static bool suits_as_before(const dra_tensor *before, const dra_tensor *now)
 {
     return (!dra_tensor_is_dense(before) || dra_tensor_is_dense(now)) &&
            (!dra_tensor_has_rows(before) || dra_tensor_has_rows(now));
 }
 
-/* Looks at the inputs that read the concat, or changes them. */
-static bool redirect(const dra_program *p, const join *j, dra_instr *in, bool change)
+/* Checks the inputs that read the concat, or changes them. */
+static bool redirect_inputs(const dra_program *p, const join *j, dra_instr *in, bool change)
 {
     const int32_t root = dra_root(p, j->in->out[0].storage);
     for (int i = 0; i < in->n_in; i++) {
@@ -77,7 +77,7 @@ static bool redirect(const dra_program *p, const join *j, dra_instr *in, bool ch
     return true;
 }
 
-static bool dissolve(dra_program *p, const dra_uses *u, dra_code_block *b, size_t at)
+static bool dissolve_concat(dra_program *p, const dra_uses *u, dra_code_block *b, size_t at)
 {
     const join    j = join_of(b->instr[at]);
     const int32_t root = dra_root(p, j.in->out[0].storage);
@@ -85,7 +85,7 @@ static bool dissolve(dra_program *p, const dra_uses *u, dra_code_block *b, size_
     for (int change = 0; change < 2; change++)
         for (size_t i = u->first[root]; i < u->end[root]; i++) {
             const size_t reader = (size_t)u->at[i];
-            if (reader != at && !redirect(p, &j, b->instr[reader], change)) return false;
+            if (reader != at && !redirect_inputs(p, &j, b->instr[reader], change)) return false;
         }
     return true;
 }
@@ -99,7 +99,7 @@ void dra_fuse_joins(dra_program *p, int32_t block)
     if (!any) return;
     if (!dra_uses_open(&u, p, block)) dra_no_memory(p);
     for (size_t i = 0; i < b->n && !dra_program_failed(p); i++)
-        if (b->instr[i] && b->instr[i]->op == &dra_op_concat && dissolve(p, &u, b, i))
+        if (b->instr[i] && b->instr[i]->op == &dra_op_concat && dissolve_concat(p, &u, b, i))
             b->instr[i] = NULL;
     dra_close_gaps(b);
     dra_uses_close(&u);

@@ -1,12 +1,12 @@
 /* Pointwise instructions of a block that work on the same elements become one `pointwise`
- * instruction with a program of their functions (graph/pointwise.h). A value that nobody outside
- * reads then needs no memory.
+ * instruction with a program of their functions (graph/pointwise.h). A value that is only read
+ * inside then needs no memory.
  *
  * Instructions are taken in their order. One joins the groups that make its operands or read the
  * same ones, as far as limits allow. A group runs where its last member stood; nothing is moved
- * forwards, so a value that is recomputed late stays late. Hence the rule for joining: whoever
- * reads a result and is no member comes after the last member. Then no way leads out of a group
- * and back into it either. */
+ * forwards, so a value that is recomputed late stays late. Hence the rule for joining: a reader of
+ * a result that is not a member comes after the last member. So no path leads out of a group and
+ * back into it either. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static bool is_pointwise(const dra_instr *in)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static bool holds(const group *g, int32_t i)
+static bool holds_instruction(const group *g, int32_t i)
 {
     for (int k = 0; k < g->n; k++)
         if (g->at[k] == i) return true;
@@ -50,7 +50,7 @@ static bool holds(const group *g, int32_t i)
 
 static int32_t last_of(const group *g) { return g->at[g->n - 1]; }
 
-/* The member that makes x, as its number in the group, or -1: x comes from outside. */
+/* The number in the group of the member that computes x; -1: x comes from outside. */
 static int made_inside(const fuse *f, const group *g, const dra_place *x)
 {
     for (int k = 0; k < g->n; k++)
@@ -65,7 +65,7 @@ static int find_input(const fuse *f, int n, const dra_place *list, const dra_pla
     return -1;
 }
 
-/* What a group reads from outside, each once; -1: more than a program takes. */
+/* Collects what a group reads from outside, each place once; -1: more than a program can have. */
 static int list_inputs(const fuse *f, const group *g, dra_place *list)
 {
     int n = 0;
@@ -81,26 +81,27 @@ static int list_inputs(const fuse *f, const group *g, dra_place *list)
     return n;
 }
 
-/* Does somebody outside read what a member makes? */
+/* Whether an instruction outside of the group reads the result of a member. */
 static bool is_output(const fuse *f, const group *g, int k)
 {
     const int32_t root = root_of(f, &instr_at(f, g->at[k])->out[0]);
     if (f->uses.shared[root]) return true;
     for (size_t i = f->uses.first[root]; i < f->uses.end[root]; i++)
-        if (!holds(g, f->uses.at[i])) return true;
+        if (!holds_instruction(g, f->uses.at[i])) return true;
     return false;
 }
 
-/* Is a storage touched by others between two instructions? */
+/* Whether others touch a storage between two instructions. */
 static bool touched_between(const fuse *f, const group *g, int32_t root, int32_t from, int32_t to)
 {
     for (size_t i = f->uses.first[root]; i < f->uses.end[root]; i++)
-        if (f->uses.at[i] > from && f->uses.at[i] < to && !holds(g, f->uses.at[i])) return true;
+        if (f->uses.at[i] > from && f->uses.at[i] < to && !holds_instruction(g, f->uses.at[i]))
+            return true;
     return false;
 }
 
-/* May all members run where the last one is? Nobody may need their results earlier; and nobody else
- * may read a donated state in between, as it might write over it. */
+/* Whether all members may run where the last one is: no other instruction in between may need their
+ * results, or touch a donated state that they read, as it might overwrite it. */
 static bool may_wait(const fuse *f, const group *g)
 {
     for (int k = 0; k < g->n - 1; k++) {
@@ -115,7 +116,7 @@ static bool may_wait(const fuse *f, const group *g)
     return true;
 }
 
-/* What a member makes, others must read in the order in which it is written. */
+/* Members must read each other's results in the order in which they are written. */
 static bool reads_in_order(const fuse *f, const group *g)
 {
     for (int k = 0; k < g->n; k++) {
@@ -136,7 +137,7 @@ static bool is_possible(const fuse *f, const group *g)
 }
 
 /* Both, in order; false: too many. */
-static bool unite(const group *a, const group *b, group *out)
+static bool unite_groups(const group *a, const group *b, group *out)
 {
     if (a->n + b->n > DRA_POINTWISE_STEPS || a->elements != b->elements) return false;
     out->elements = a->elements;
@@ -147,28 +148,30 @@ static bool unite(const group *a, const group *b, group *out)
     return true;
 }
 
-static void join(fuse *f, group *g, int32_t number)
+static void join_group(fuse *f, group *g, int32_t number)
 {
     group both;
-    if (number < 0 || f->groups[number].n == 0 || holds(g, f->groups[number].at[0])) return;
-    if (!unite(g, &f->groups[number], &both) || !is_possible(f, &both)) return;
+    if (number < 0 || f->groups[number].n == 0 || holds_instruction(g, f->groups[number].at[0]))
+        return;
+    if (!unite_groups(g, &f->groups[number], &both) || !is_possible(f, &both)) return;
     f->groups[number].n = 0;
     *g = both;
 }
 
-/* Groups that make its operands come first, then those that read the same ones; not those that
- * share only a few numbers, such as a constant. */
+/* Finds groups to join: first those that compute its operands, then those that read the same ones;
+ * not those that share only a few numbers, such as a constant. */
 static void place_instr(fuse *f, int32_t i)
 {
     const dra_instr *in = instr_at(f, i);
     group            g = {dra_shape_count(&in->out[0].tensor.shape), 1, {i}};
     for (int k = 0; k < in->n_in; k++) {
         const int32_t maker = f->maker[root_of(f, &in->in[k])] - 1;
-        if (maker >= 0) join(f, &g, f->member[maker]);
+        if (maker >= 0) join_group(f, &g, f->member[maker]);
     }
     for (int k = 0; k < in->n_in; k++) {
         const int32_t reader = f->reader[root_of(f, &in->in[k])] - 1;
-        if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor)) join(f, &g, f->member[reader]);
+        if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor))
+            join_group(f, &g, f->member[reader]);
     }
     f->groups[f->n_groups] = g;
     for (int k = 0; k < g.n; k++) f->member[g.at[k]] = (int32_t)f->n_groups;
@@ -211,9 +214,9 @@ static void remove_members(fuse *f, const group *g)
     for (int k = 0; k < g->n; k++) f->p->block[f->block].instr[g->at[k]] = NULL;
 }
 
-/* Puts the group's instruction in the place of its last member. No instruction where nobody reads
- * any result: lowering takes all inputs of a region for used, also those that its body ignores, and
- * fuse_joins.c leaves parts of a concat without a reader. */
+/* Puts the group's instruction in the place of its last member; none if no result is read: lowering
+ * counts all inputs of a region as used, even those that its body ignores, and fuse_joins.c leaves
+ * parts of a concat without a reader. */
 static void emit_group(fuse *f, const group *g)
 {
     dra_program       *p = f->p;

@@ -11,15 +11,15 @@ typedef struct bundle {
     int32_t at[DRA_SEVERAL];
 } bundle;
 
-static bool alike(const dra_program *p, const dra_instr *a, const dra_instr *b)
+static bool are_alike(const dra_program *p, const dra_instr *a, const dra_instr *b)
 {
     return a->op == b->op && dra_same_elements(p, &a->in[0], &b->in[0]) &&
            dra_shape_equal(&a->in[0].tensor.shape, &b->in[0].tensor.shape) &&
            memcmp(a->attr, b->attr, a->op->attr_size) == 0;
 }
 
-/* Nobody else touches what instruction `at` reads of donated states, or what it makes, before
- * instruction `until`. Whoever joins reads nothing that a member makes: that would be a touch. */
+/* Whether no other instruction before `until` touches the donated states that instruction `at`
+ * reads, or its results. So one that joins cannot read the result of a member. */
 static bool may_wait(const dra_program *p, const dra_uses *u, const dra_instr *in, int32_t at,
                      int32_t until)
 {
@@ -33,10 +33,10 @@ static bool may_wait(const dra_program *p, const dra_uses *u, const dra_instr *i
     return true;
 }
 
-static bool joins(const dra_program *p, const dra_uses *u, const dra_code_block *b, const bundle *g,
-                  int32_t at)
+static bool joins_bundle(const dra_program *p, const dra_uses *u, const dra_code_block *b,
+                         const bundle *g, int32_t at)
 {
-    if (g->n == 0 || g->n == DRA_SEVERAL || !alike(p, b->instr[g->at[0]], b->instr[at]))
+    if (g->n == 0 || g->n == DRA_SEVERAL || !are_alike(p, b->instr[g->at[0]], b->instr[at]))
         return false;
     for (int k = 0; k < g->n; k++)
         if (!may_wait(p, u, b->instr[g->at[k]], g->at[k], at)) return false;
@@ -59,7 +59,7 @@ static const void *attr_of(dra_program *p, const dra_code_block *b, const bundle
     return attr;
 }
 
-static void emit(dra_program *p, int32_t block, const bundle *g)
+static void emit_bundle(dra_program *p, int32_t block, const bundle *g)
 {
     dra_code_block *b = &p->block[block];
     const dra_op   *op = b->instr[g->at[0]]->op->several;
@@ -81,7 +81,7 @@ static void emit(dra_program *p, int32_t block, const bundle *g)
     b->instr[g->at[g->n - 1]] = made;
 }
 
-/* One bundle is open at a time: what shares an input stands together. */
+/* One bundle is open at a time, since instructions that share an input are next to each other. */
 void dra_fuse_several(dra_program *p, int32_t block)
 {
     dra_code_block *b = &p->block[block];
@@ -92,13 +92,13 @@ void dra_fuse_several(dra_program *p, int32_t block)
     for (size_t i = 0; i < n && !dra_program_failed(p); i++) {
         const dra_op *several = b->instr[i]->op->several;
         if (!several || !p->device->table->find(p->device, several->name)) continue;
-        if (!joins(p, &u, b, &g, (int32_t)i)) {
-            if (g.n > 1) emit(p, block, &g);
+        if (!joins_bundle(p, &u, b, &g, (int32_t)i)) {
+            if (g.n > 1) emit_bundle(p, block, &g);
             g.n = 0;
         }
         g.at[g.n++] = (int32_t)i;
     }
-    if (g.n > 1 && !dra_program_failed(p)) emit(p, block, &g);
+    if (g.n > 1 && !dra_program_failed(p)) emit_bundle(p, block, &g);
     dra_close_gaps(b);
     dra_uses_close(&u);
 }

@@ -1,6 +1,6 @@
-/* A pointwise instruction that reads what an op with `then` has made, and is its only reader,
- * becomes the end of that op: a bias added to a product, a gelu, the residual stream. The op moves
- * to where the pointwise instruction stands. */
+/* A pointwise instruction that is the only reader of the result of an op with `then` becomes the
+ * end of that op: a bias added to a product, a gelu, the residual stream. The op moves to where the
+ * pointwise instruction stands. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static bool touched_between(const dra_uses *u, int32_t root, int32_t from, int32
     return false;
 }
 
-/* The instruction that makes input k of the end and could have it as its own: -1, none. */
+/* The instruction that computes input k of the end and could take it as its own end; -1: none. */
 static int32_t maker_of(dra_program *p, const dra_uses *u, const dra_code_block *b, const end *e,
                         int k)
 {
@@ -70,7 +70,7 @@ static int32_t maker_of(dra_program *p, const dra_uses *u, const dra_code_block 
     if (at >= e->at || !in || !in->op->then || dra_root(p, in->out[0].storage) != root) return -1;
     for (size_t i = u->first[root]; i < u->end[root]; i++)
         if (u->at[i] != at && u->at[i] != e->at) return -1;
-    for (int i = 0; i < in->n_in; i++) { /* somebody may write in the place of a donated state */
+    for (int i = 0; i < in->n_in; i++) { /* others may overwrite a donated state */
         const int32_t from = dra_root(p, in->in[i].storage);
         if (p->storage[from].donor && touched_between(u, from, at, e->at)) return -1;
     }
@@ -91,7 +91,7 @@ static int home_of(const end *e, int k)
     return home;
 }
 
-/* A donated state among the inputs is better taken over by the pointwise instruction. */
+/* If a donated state is among the inputs, the pointwise instruction should take it over itself. */
 static bool reads_donor(const dra_program *p, const end *e)
 {
     for (int i = 0; i < e->program.inputs; i++)
@@ -129,7 +129,7 @@ static const void *attr_of(dra_program *p, const dra_instr *op, const end *e, in
     return attr;
 }
 
-static void emit(dra_program *p, int32_t block, int32_t maker, const end *e, int home)
+static void emit_ended(dra_program *p, int32_t block, int32_t maker, const end *e, int home)
 {
     dra_code_block  *b = &p->block[block];
     const dra_instr *op = b->instr[maker];
@@ -147,7 +147,7 @@ static void emit(dra_program *p, int32_t block, int32_t maker, const end *e, int
     b->instr[e->at] = made;
 }
 
-/* To the op that comes last, so that as little as possible moves. */
+/* Joins the op that comes last, so that as little as possible moves. */
 static void fuse_end(dra_program *p, int32_t block, const dra_uses *u, end *e)
 {
     const dra_code_block *b = &p->block[block];
@@ -164,7 +164,7 @@ static void fuse_end(dra_program *p, int32_t block, const dra_uses *u, end *e)
     if (maker < 0) return;
     const int home = home_of(e, which);
     bring_forward(e, which);
-    emit(p, block, maker, e, home);
+    emit_ended(p, block, maker, e, home);
 }
 
 void dra_fuse_then(dra_program *p, int32_t block)

@@ -1,7 +1,7 @@
 /* Gradients by rules that build nodes: walk the nodes backwards, ask each op for the gradients of
- * its inputs, add up over uses. The gradient of a float value is real whatever its own dtype. Those
- * of slices that follow each other, such as q, k and v of one product, are joined instead of padded
- * and added. */
+ * its inputs, add up over uses. The gradient of a float value is real whatever its own dtype.
+ * Gradients of adjacent slices, such as q, k and v of one product, are joined instead of padded and
+ * added. */
 #include "graph/fuse.h"
 #include "graph/graph.h"
 
@@ -15,20 +15,20 @@ typedef struct walk {
     dra_value *dv;          /* by value: the gradient so far */
 } walk;
 
-static bool depends(const walk *w, dra_value v)
+static bool depends_on_x(const walk *w, dra_value v)
 {
     return dra_index(v) < w->values && w->depends[dra_index(v)];
 }
 
-/* An x may be made by an op without a gradient: the walk stops there and asks for none. */
+/* An x may be the result of an op without a gradient: the walk stops there. */
 static bool leads_to_x(const walk *w, const dra_node *n)
 {
     bool any = false;
-    for (int i = 0; i < n->n_in; i++) any = any || depends(w, n->in[i]);
+    for (int i = 0; i < n->n_in; i++) any = any || depends_on_x(w, n->in[i]);
     return any && !(n->op->flags & DRA_OP_NO_GRAD);
 }
 
-/* What can carry a gradient: floats that depend on x, unless the op says it stops here. */
+/* Whether a value carries a gradient: a float that depends on x, unless its op stops gradients. */
 static void mark_dependants(walk *w)
 {
     for (size_t i = w->first; i < w->last; i++) {
@@ -43,7 +43,7 @@ static void mark_dependants(walk *w)
 
 enum { PARTS = 16 }; /* of a concat, at most */
 
-typedef struct range { /* what is 0 but for some rows along an axis: the gradient of a slice */
+typedef struct range { /* 0 except for some rows along an axis: the gradient of a slice */
     int       axis, n;
     int64_t   before, rows;
     dra_value x[PARTS]; /* those rows, one after the other */
@@ -70,7 +70,7 @@ static bool range_of(const dra_graph *g, dra_value v, range *r)
     return a->fill == 0;
 }
 
-/* Their sum, where one follows the other: no more zeros than there are then. */
+/* The sum of two adjacent ones, without more zeros than needed. */
 static dra_value join_ranges(dra_graph *g, const range *a, const range *b, int64_t size)
 {
     dra_value x[2 * PARTS];
@@ -94,9 +94,9 @@ static dra_value add_up(dra_graph *g, dra_value sum, dra_value dv)
     return dra_add(g, sum, dv);
 }
 
-static void accumulate(walk *w, dra_value v, dra_value dv)
+static void add_gradient(walk *w, dra_value v, dra_value dv)
 {
-    if (!dv.id || !depends(w, v)) return;
+    if (!dv.id || !depends_on_x(w, v)) return;
     dra_value *sum = &w->dv[dra_index(v)];
     *sum = sum->id ? add_up(w->g, *sum, dv) : dv;
 }
@@ -113,7 +113,7 @@ static void step_back(walk *w, const dra_node *n)
         return;
     }
     for (int i = 0; i < n->n_out; i++) {
-        if (depends(w, n->out[i])) dy[i] = w->dv[dra_index(n->out[i])];
+        if (depends_on_x(w, n->out[i])) dy[i] = w->dv[dra_index(n->out[i])];
         any = any || dy[i].id;
     }
     if (any && !n->op->gradient)
@@ -121,7 +121,7 @@ static void step_back(walk *w, const dra_node *n)
     if (any && n->op->gradient) {
         dra_value *dx = dy + n->n_out;
         n->op->gradient(w->g, n, dy, dx);
-        for (int i = 0; i < n->n_in; i++) accumulate(w, n->in[i], dx[i]);
+        for (int i = 0; i < n->n_in; i++) add_gradient(w, n->in[i], dx[i]);
     }
     free(dy);
 }
@@ -166,12 +166,12 @@ static bool check_arguments(dra_graph *g, int n_y, const dra_value *y, const dra
     return true;
 }
 
-static void start(walk *w, int n_y, const dra_value *y, const dra_value *dy)
+static void start_walk(walk *w, int n_y, const dra_value *y, const dra_value *dy)
 {
     for (int i = 0; i < n_y; i++) {
         dra_value up = dy ? dy[i] : (dra_value){0};
         if (!up.id) up = dra_broadcast(w->g, dra_number(w->g, 1), dra_type_of(w->g, y[i])->shape);
-        accumulate(w, y[i], up);
+        add_gradient(w, y[i], up);
     }
 }
 
@@ -186,7 +186,7 @@ void dra_gradient_since(dra_graph *g, size_t first, int n_y, const dra_value *y,
     if (w.depends && w.dv) {
         for (int i = 0; i < n_x; i++) w.depends[dra_index(x[i])] = true;
         mark_dependants(&w);
-        start(&w, n_y, y, dy);
+        start_walk(&w, n_y, y, dy);
         for (size_t i = w.last; i-- > first && !dra_graph_failed(g);)
             step_back(&w, dra_node_at(g, i));
         for (int i = 0; i < n_x && !dra_graph_failed(g); i++) {

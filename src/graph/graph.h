@@ -10,7 +10,7 @@ typedef struct dra_value_info {
     dra_type    type;
     dra_role    role;
     const char *name;   /* of an input, parameter or state */
-    uint32_t    node;   /* who makes it, when role is NODE */
+    uint32_t    node;   /* the node that computes it, if role is NODE */
     uint32_t    output; /* as which of its outputs         */
     bool        given;  /* its memory, to an output        */
 } dra_value_info;
@@ -21,7 +21,7 @@ typedef struct dra_output_info {
     dra_value   donor; /* the state whose memory it takes over, or none */
 } dra_output_info;
 
-/* Growing arrays; the things pointed to stay in place in the arena. */
+/* Growing arrays of pointers; their targets stay in place in the arena. */
 typedef struct dra_list {
     void **at;
     size_t n, room;
@@ -33,12 +33,12 @@ struct dra_graph {
     dra_list      values;  /* dra_value_info *; slot 0 is the null value */
     dra_list      nodes;   /* dra_node *, in an order in which they can run */
     dra_list      outputs; /* dra_output_info * */
-    dra_names     inputs;  /* values that have a name, by it; and numbers of outputs */
+    dra_names     inputs;  /* named values by name, and numbers of outputs */
     dra_names     output_names;
     dra_list      bodies;    /* dra_graph *: sub-graphs owned by this one */
     dra_graph    *parent;    /* NULL for the outermost */
     uint32_t      tag;       /* high bits of every handle: tells the graphs of one family apart */
-    uint32_t      tags;      /* of the outermost: how many were given out */
+    uint32_t      tags;      /* of the outermost graph: how many were handed out */
     dra_precision precision; /* of products built from here on */
     char          scope[256];
     char          type_text[4][64];
@@ -71,7 +71,7 @@ static inline dra_output_info *dra_output_at(const dra_graph *g, size_t i)
 /* Marks, by value, all that the marked values depend on. */
 void dra_mark_used(const dra_graph *g, bool *used);
 
-/* Is `v` a live handle of this very graph? */
+/* Whether `v` is a live handle of this very graph. */
 bool dra_owns(const dra_graph *g, dra_value v);
 
 #endif

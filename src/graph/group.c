@@ -1,10 +1,10 @@
-/* Groups: instructions one after the other that do not depend on each other become one job of the
- * device's threads, which then wait for each other once instead of once for each. Between fusing
- * and planning, so that planning knows what is computed at the same time: it counts in groups.
+/* Groups: consecutive instructions that do not depend on each other become one job of the device's
+ * threads, which then wait for each other once instead of after each. This runs between fusing and
+ * planning, so that planning, which counts in groups, knows what is computed at the same time.
  *
  * An instruction joins the group before it if no member writes what it touches or reads what it
- * writes. Only those whose results are small and whose time is of the order of a wait: of large
- * ones the threads end together anyway, and memory would be needed for both. Regions stay alone. */
+ * writes. Only instructions with small results that take about as long as a wait: threads finish
+ * large ones together anyway, and both would need memory. Regions stay alone. */
 #include "graph/program.h"
 
 #include <stdlib.h>
@@ -14,15 +14,15 @@ static const double longest = 4e6; /* a member, nanoseconds of one thread */
 
 typedef struct grouping {
     dra_program *p;
-    size_t      *read, *written; /* by root: the last group that did, from 1 on */
+    size_t      *read, *written; /* by root: the last group that read, or wrote, it, from 1 on */
     int32_t     *donor;          /* by root: the state that it becomes in the end, or -1 */
     size_t       made;           /* groups */
 } grouping;
 
 /* ---- what an instruction is worth ------------------------------------------------------------ */
 
-/* On one thread, roughly: 50 GFLOP/s and 10 GB/s. Inputs have no data yet; outputs that
- * somebody reads will. */
+/* A rough time on one thread: 50 GFLOP/s and 10 GB/s. Inputs have no data yet; outputs that are
+ * read will have some. */
 static double work_of(const dra_instr *in, dra_tensor *t)
 {
     static char there;
@@ -62,27 +62,27 @@ static bool may_join(const dra_program *p, const dra_instr *in)
     return in->kernel && bytes <= MEMORY && in->work <= longest;
 }
 
-static bool seen(const grouping *g, const size_t *when, int32_t root)
+static bool was_seen(const grouping *g, const size_t *when, int32_t root)
 {
     return root >= 0 && when[root] == g->made;
 }
 
-/* Writing what becomes a state counts as writing the state: at the same time as a reader of the old
- * one, it would need memory of its own, and a copy. */
-static bool depends(const grouping *g, const dra_instr *in)
+/* Writing the new value of a state counts as writing the state: next to a reader of the old value
+ * it would need memory of its own, and a copy. */
+static bool depends_on_group(const grouping *g, const dra_instr *in)
 {
     for (int i = 0; i < in->n_in; i++)
-        if (seen(g, g->written, dra_root(g->p, in->in[i].storage))) return true;
+        if (was_seen(g, g->written, dra_root(g->p, in->in[i].storage))) return true;
     for (int i = 0; i < in->n_out; i++) {
         const int32_t root = dra_root(g->p, in->out[i].storage);
         const int32_t state = root >= 0 ? g->donor[root] : -1;
-        if (seen(g, g->written, root) || seen(g, g->read, root)) return true;
-        if (seen(g, g->written, state) || seen(g, g->read, state)) return true;
+        if (was_seen(g, g->written, root) || was_seen(g, g->read, root)) return true;
+        if (was_seen(g, g->written, state) || was_seen(g, g->read, state)) return true;
     }
     return false;
 }
 
-static void note(grouping *g, const dra_instr *in)
+static void note_instruction(grouping *g, const dra_instr *in)
 {
     for (int i = 0; i < in->n_in; i++)
         if (in->in[i].storage >= 0) g->read[dra_root(g->p, in->in[i].storage)] = g->made;
@@ -101,10 +101,10 @@ static void group_block(grouping *g, const dra_code_block *b, bool join)
     for (size_t i = 0; i < b->n; i++, members++) {
         dra_instr *in = b->instr[i];
         const bool joins = join && i > 0 && members < DRA_GROUP && may_join(g->p, in) &&
-                           may_join(g->p, b->instr[i - 1]) && !depends(g, in);
+                           may_join(g->p, b->instr[i - 1]) && !depends_on_group(g, in);
         if (!joins) group++, g->made++, members = 0;
         in->group = group;
-        note(g, in);
+        note_instruction(g, in);
     }
 }
 

@@ -12,7 +12,7 @@ typedef struct frame { /* one graph being lowered into one block */
     const dra_graph *g;
     int32_t          block;
     dra_place       *place; /* by value; storage < 0: not there */
-    dra_place       *dense; /* by value: a dense copy, once made */
+    dra_place       *dense; /* by value: its dense copy, if there is one */
     bool            *fixed; /* by value: depends on parameters alone */
     bool            *used;  /* by value */
 } frame;
@@ -52,7 +52,10 @@ static bool node_used(const frame *f, const dra_node *n)
 
 static dra_place place_of(const frame *f, dra_value v) { return f->place[dra_index(v)]; }
 
-static int32_t home(const frame *f, bool fixed) { return fixed ? DRA_BLOCK_PREPARE : f->block; }
+static int32_t find_home(const frame *f, bool fixed)
+{
+    return fixed ? DRA_BLOCK_PREPARE : f->block;
+}
 
 /* A dense copy of a value, made once per frame. */
 static dra_place dense_of(frame *f, dra_value v)
@@ -61,14 +64,14 @@ static dra_place dense_of(frame *f, dra_value v)
     const dra_type *t = dra_type_of(f->g, v);
     if (dra_tensor_is_dense(&f->place[i].tensor)) return f->place[i];
     if (f->dense[i].storage < 0) {
-        f->dense[i] = dra_local_place(f->p, home(f, f->fixed[i]), t);
+        f->dense[i] = dra_local_place(f->p, find_home(f, f->fixed[i]), t);
         if (!dra_program_failed(f->p))
-            dra_emit_copy(f->p, home(f, f->fixed[i]), &f->place[i], &f->dense[i]);
+            dra_emit_copy(f->p, find_home(f, f->fixed[i]), &f->place[i], &f->dense[i]);
     }
     return f->dense[i];
 }
 
-static bool suits(dra_layout layout, const dra_tensor *t)
+static bool suits_layout(dra_layout layout, const dra_tensor *t)
 {
     switch (layout) {
     case DRA_LAYOUT_ANY: return true;
@@ -94,7 +97,9 @@ static void lower_view(frame *f, const dra_node *n)
         start = 0;
         n->op->view(n, &in.tensor, &out.tensor, &start);
     }
-    if (dra_shape_count(&t->shape) == 0) start = 0; /* could be past the end of no memory at all */
+    if (dra_shape_count(&t->shape) == 0)
+        start = 0; /* it could be past the end of an empty
+                                                     * storage */
     out.storage = in.storage;
     if (start % (int64_t)dra_dtype_get(t->dtype)->block_elements)
         dra_fail(&f->p->error, DRA_ERR_SHAPE, "compile: '%s' cuts a block of %s", n->op->name,
@@ -114,7 +119,7 @@ static bool all_fixed(const frame *f, const dra_node *n)
 static void lower_kernel(frame *f, const dra_node *n)
 {
     const bool        fixed = all_fixed(f, n);
-    const int32_t     block = home(f, fixed);
+    const int32_t     block = find_home(f, fixed);
     const dra_kernel *kernel = dra_find_kernel(f->p, n->op);
     if (!kernel) return;
     dra_place *in = calloc((size_t)n->n_in + 1, sizeof *in);
@@ -124,7 +129,7 @@ static void lower_kernel(frame *f, const dra_node *n)
     }
     for (int i = 0; i < n->n_in; i++) { /* copies come before the instruction itself */
         in[i] = place_of(f, n->in[i]);
-        if (!suits(kernel->layout, &in[i].tensor)) in[i] = dense_of(f, n->in[i]);
+        if (!suits_layout(kernel->layout, &in[i].tensor)) in[i] = dense_of(f, n->in[i]);
     }
     dra_instr *instr = dra_instr_new(f->p, block, n->op, n->n_in, n->n_out);
     if (instr) {
@@ -149,7 +154,7 @@ static void lower_kernel(frame *f, const dra_node *n)
 /* Makes storage `to` hold the result of a body's output: the instruction that computes it writes
  * there directly when its memory is its own and not promised to another output; otherwise a copy
  * is put at the end of the block. */
-static void claim(frame *f, dra_value v, const dra_place *to)
+static void claim_result(frame *f, dra_value v, const dra_place *to)
 {
     dra_program       *p = f->p;
     const dra_place    from = place_of(f, v);
@@ -191,7 +196,7 @@ static void lower_recompute(frame *f, const dra_node *n)
     frame_close(&body);
 }
 
-/* The region's own instruction: touches everything its body and the executor touch outside. */
+/* The region's own instruction touches everything that its body and the executor touch outside. */
 static dra_instr *region_instr(frame *f, const dra_node *n, int32_t block, dra_region *r,
                                const dra_place *in, int n_in, const dra_place *out, int n_out)
 {
@@ -252,7 +257,7 @@ static void scan_outputs(frame *f, const dra_node *n, dra_region *r, frame *body
         const dra_place to = dra_moving_place(p, r->block, dra_type_of(n->body, inner));
         if (dra_program_failed(p)) return;
         *(is_y ? &r->y_out[i - r->carries] : &r->carry_out[i]) = to.storage;
-        claim(body, inner, &to);
+        claim_result(body, inner, &to);
     }
 }
 
@@ -284,7 +289,7 @@ static void lower_scan(frame *f, const dra_node *n)
     const dra_scan_attr *a = n->attr;
     dra_region          *r = dra_arena_alloc(&f->p->arena, sizeof *r);
     const bool           fixed = all_fixed(f, n);
-    const int32_t        block = home(f, fixed);
+    const int32_t        block = find_home(f, fixed);
     frame                body = {0};
     if (!r) {
         dra_no_memory(f->p);
@@ -309,11 +314,11 @@ static void lower_scan(frame *f, const dra_node *n)
         if (!dra_program_failed(f->p)) scan_outputs(f, n, r, &body);
         if (!dra_program_failed(f->p)) scan_outside(f, n, block, r);
         for (int i = 0; i < n->n_out; i++) f->fixed[dra_index(n->out[i])] = fixed;
-        /* touched outside: x; both buffers of the carries, y, kept */
+        /* touched outside: x, both buffers of the carries, y, kept */
         const size_t n_out = (size_t)(3 * r->carries + r->ys);
         dra_place   *out = calloc(n_out + 1, sizeof *out);
         if (!out) dra_no_memory(f->p);
-        for (size_t i = 0; out && i < n_out; i++) /* they stand one after the other, x between */
+        for (size_t i = 0; out && i < n_out; i++) /* contiguous, with x in between */
             out[i] = i < (size_t)(3 * r->carries) ? r->carry[0][i]
                                                   : r->y[i - (size_t)(3 * r->carries)];
         if (out && !dra_program_failed(f->p))
@@ -335,7 +340,7 @@ static void cond_body(frame *f, const dra_node *n, dra_region *r, const dra_plac
             if (out[i].storage >= 0) body.used[dra_index(body_output(&body, i))] = true;
         lower_graph(&body);
         for (int i = 0; i < n->n_out && !dra_program_failed(f->p); i++)
-            if (out[i].storage >= 0) claim(&body, body_output(&body, i), &out[i]);
+            if (out[i].storage >= 0) claim_result(&body, body_output(&body, i), &out[i]);
     }
     frame_close(&body);
 }
@@ -353,7 +358,7 @@ static void lower_cond(frame *f, const dra_node *n)
     r->block = dra_code_block_new(f->p);
     r->otherwise = dra_code_block_new(f->p);
     const bool    fixed = all_fixed(f, n);
-    const int32_t block = home(f, fixed);
+    const int32_t block = find_home(f, fixed);
     for (int i = 0; i < n->n_out; i++) {
         const dra_type *t = dra_type_of(f->g, n->out[i]);
         const uint32_t  v = dra_index(n->out[i]);

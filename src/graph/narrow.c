@@ -1,11 +1,10 @@
-/* Narrowing, the last pass over a block: numbers that are rounded to bf16 wherever they are read,
- * as factors of products in bf16 are, are stored in bf16, so that they take half the memory and
- * nobody rounds them again. Where others read them, too, there are both: one cast for all who
- * round. The numbers of all results stay the same.
- *
- * Instructions are looked at from the last to the first, since a copy rounds where its readers do.
- * Kernels say what they round and what they can store in bf16 (device/kernel.h); on a device whose
- * kernels say nothing, such as the CPU, nothing changes. */
+/* bf16 propagation, the last pass over a block: values that all readers round to bf16, such as
+ * factors of products in bf16, are stored in bf16, which halves their memory and rounds them only
+ * once. If other readers need full precision, there are both, with one cast for all readers that
+ * round. The numbers of all results stay the same. The pass goes from the last instruction to the
+ * first, since a copy rounds if its readers do. Kernels say what they round and what they can store
+ * in bf16 (device/kernel.h); on a device whose kernels say nothing, such as the CPU, nothing
+ * changes. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
@@ -14,8 +13,8 @@
 #include "graph/pointwise.h"
 
 enum { LARGE = 1 << 16 };  /* bytes; less is not worth it */
-enum { LINE = 64 };        /* bytes that places begin on: half of it is enough for kernels */
-enum { WORTH = 2 };        /* what readers must gain for a cast */
+enum { LINE = 64 };        /* alignment of places in bytes; kernels need half of it */
+enum { WORTH = 2 };        /* how much readers must gain to pay for a cast */
 enum { MOST_INPUTS = 32 }; /* that have a bit */
 
 typedef struct narrowing {
@@ -71,7 +70,7 @@ static bool rounds_input(const narrowing *w, int32_t at, int i)
 
 /* ---- what can be narrow ---------------------------------------------------------------------- */
 
-/* Memory of this block alone, all of which this output is. */
+/* Whether this output is all of a storage that only this block uses. */
 static bool is_own(const narrowing *w, const dra_place *out)
 {
     const dra_program *p = w->p;
@@ -82,7 +81,7 @@ static bool is_own(const narrowing *w, const dra_place *out)
            !w->uses.shared[root] && dra_in_order(p, out);
 }
 
-static bool writes(const dra_program *p, const dra_instr *in, int32_t root)
+static bool writes_storage(const dra_program *p, const dra_instr *in, int32_t root)
 {
     for (int i = 0; i < in->n_out; i++)
         if (dra_root(p, in->out[i].storage) == root) return true;
@@ -98,7 +97,7 @@ static bool count_readers(const narrowing *w, int32_t root, int32_t maker, reade
         const int32_t    at = u->at[k];
         const dra_instr *in = instr_at(w, at);
         if (at == maker || (k > u->first[root] && u->at[k - 1] == at)) continue;
-        if (!in->kernel || writes(w->p, in, root)) return false;
+        if (!in->kernel || writes_storage(w->p, in, root)) return false;
         for (int i = 0; i < in->n_in; i++) {
             if (dra_root(w->p, in->in[i].storage) != root) continue;
             const bool rounding = rounds_input(w, at, i);
@@ -119,8 +118,8 @@ static void make_narrow(dra_place *x, int32_t storage)
     x->offset /= 2;
 }
 
-/* Those who round read `storage`, in bf16, from now on. */
-static void redirect(const narrowing *w, int32_t root, int32_t storage)
+/* Makes the readers that round read `storage`, in bf16. */
+static void redirect_readers(const narrowing *w, int32_t root, int32_t storage)
 {
     const dra_uses *u = &w->uses;
     for (size_t k = u->first[root]; k < u->end[root]; k++) {
@@ -137,18 +136,19 @@ static void redirect(const narrowing *w, int32_t root, int32_t storage)
     }
 }
 
-/* A copy then rounds what it reads. */
+/* A copy then rounds its input. */
 static void narrow_output(narrowing *w, int32_t at, dra_place *out, int32_t root)
 {
     dra_instr *in = instr_at(w, at);
     w->p->storage[root].bytes /= 2;
     make_narrow(out, root);
-    redirect(w, root, root);
+    redirect_readers(w, root, root);
     dra_add_scratch(w->p, w->block, in);
     ask_what_it_rounds(w, at);
 }
 
-/* One cast, right after what makes the numbers; its kernel knows the dtype from its output. */
+/* Inserts one cast right after the instruction that computes the value; its kernel takes the dtype
+ * from its output. */
 static void add_cast(narrowing *w, int32_t maker, const dra_place *out, int32_t root)
 {
     dra_program   *p = w->p;
@@ -159,7 +159,7 @@ static void add_cast(narrowing *w, int32_t maker, const dra_place *out, int32_t 
     in->out[0] = dra_local_place(p, w->block, &t);
     if (dra_program_failed(p)) return;
     dra_set_kernel(p, in, dra_find_kernel(p, &dra_op_cast));
-    redirect(w, root, in->out[0].storage);
+    redirect_readers(w, root, in->out[0].storage);
     w->cast[w->casts] = in;
     w->after[w->casts++] = maker;
 }
@@ -203,7 +203,8 @@ static bool has_room(const dra_instr *in)
     return ((const dra_pointwise_attr *)(attr + program_at(in->op)))->steps < DRA_POINTWISE_STEPS;
 }
 
-/* What a cast would read again, the program has in its hands. */
+/* Stores a second output in bf16: the program has the value in registers, a cast would read it
+ * again. */
 static void add_output(narrowing *w, dra_instr *in, int o, int32_t root)
 {
     dra_program   *p = w->p;
@@ -221,7 +222,7 @@ static void add_output(narrowing *w, dra_instr *in, int o, int32_t root)
     in->n_out++;
     in->tensors = p->n_tensors;
     p->n_tensors += (size_t)(in->n_in + in->n_out);
-    if (!dra_program_failed(p)) redirect(w, root, out[in->n_out - 1].storage);
+    if (!dra_program_failed(p)) redirect_readers(w, root, out[in->n_out - 1].storage);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -247,7 +248,7 @@ static void narrow_instr(narrowing *w, int32_t at)
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
-/* False: no memory, or nobody rounds anything. */
+/* False: no memory, or nothing is rounded. */
 static bool narrowing_open(narrowing *w)
 {
     size_t outputs = 0;

@@ -1,5 +1,5 @@
-/* Placing by first fit. Looking at all that was placed before would take the square of their
- * number; here what is alive together is in few covers, most of them without gaps. */
+/* Placement by first fit. Comparing with every storage placed before would take quadratic time;
+ * here, storages that are alive together are in few covers, most of them without gaps. */
 #include "graph/place.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static size_t first_of(const dra_cover *c, size_t offset, bool beyond)
     return low;
 }
 
-static bool reserve(dra_cover *c)
+static bool reserve_extent(dra_cover *c)
 {
     if (c->n < c->room) return true;
     const size_t room = c->room ? 2 * c->room : 4;
@@ -50,7 +50,7 @@ static bool reserve(dra_cover *c)
 }
 
 /* Joins what it touches. */
-static bool cover(dra_cover *c, dra_extent e)
+static bool cover_extent(dra_cover *c, dra_extent e)
 {
     const size_t i = first_of(c, e.start, false);
     size_t       end = i;
@@ -58,15 +58,15 @@ static bool cover(dra_cover *c, dra_extent e)
         if (c->at[end].start < e.start) e.start = c->at[end].start;
         if (c->at[end].end > e.end) e.end = c->at[end].end;
     }
-    if (end == i && !reserve(c)) return false;
+    if (end == i && !reserve_extent(c)) return false;
     memmove(c->at + i + 1, c->at + end, (c->n - end) * sizeof *c->at);
     c->n += 1 - (end - i);
     c->at[i] = e;
     return true;
 }
 
-/* Moves *offset past what is in the way of `bytes` there; whether there was something. */
-static bool pass(const dra_cover *c, size_t bytes, size_t *offset)
+/* Moves *offset behind what is in the way of `bytes` there; returns whether anything was. */
+static bool pass_covered(const dra_cover *c, size_t bytes, size_t *offset)
 {
     const size_t before = *offset;
     for (size_t i = first_of(c, *offset, true); i < c->n; i++) {
@@ -78,9 +78,9 @@ static bool pass(const dra_cover *c, size_t bytes, size_t *offset)
 
 /* ---- the tree -------------------------------------------------------------------------------- */
 
-enum { MOST = 64 * 4 }; /* covers that a life meets: two at each level and those above them */
+enum { MOST = 64 * 4 }; /* covers that a lifetime meets: two at each level and those above them */
 
-static void meet(dra_placing *x, size_t node, const dra_cover *met[MOST], size_t *n)
+static void meet_covers(dra_placing *x, size_t node, const dra_cover *met[MOST], size_t *n)
 {
     if (x->within[node].n) met[(*n)++] = &x->within[node];
 }
@@ -90,11 +90,11 @@ static size_t find_covers(dra_placing *x, size_t first, size_t last, const dra_c
 {
     size_t n = 0, a = first + x->leaves, b = last + x->leaves + 1;
     for (; a < b; a /= 2, b /= 2) {
-        if (a & 1) meet(x, a++, met, &n);
-        if (b & 1) meet(x, --b, met, &n);
+        if (a & 1) meet_covers(x, a++, met, &n);
+        if (b & 1) meet_covers(x, --b, met, &n);
     }
-    /* What lasts during a node above: those above the first and the last moment are all of them,
-     * as a node between has the same ones above it as one of these, or is within the life. */
+    /* Also looks at the nodes above the interval: those above the first and the last moment are
+     * enough, since a node in between has the same nodes above it, or lies inside the lifetime. */
     for (a = (first + x->leaves) / 2; a; a /= 2)
         if (x->whole[a].n) met[n++] = &x->whole[a];
     for (b = (last + x->leaves) / 2; b; b /= 2)
@@ -102,9 +102,9 @@ static size_t find_covers(dra_placing *x, size_t first, size_t last, const dra_c
     return n;
 }
 
-static bool note(dra_placing *x, size_t node, dra_extent e)
+static bool note_extent(dra_placing *x, size_t node, dra_extent e)
 {
-    return cover(&x->whole[node], e) && cover(&x->within[node], e);
+    return cover_extent(&x->whole[node], e) && cover_extent(&x->within[node], e);
 }
 
 static bool note_all(dra_placing *x, size_t first, size_t last, dra_extent e)
@@ -112,12 +112,12 @@ static bool note_all(dra_placing *x, size_t first, size_t last, dra_extent e)
     bool   ok = true;
     size_t a = first + x->leaves, b = last + x->leaves + 1;
     for (; a < b && ok; a /= 2, b /= 2) {
-        if (a & 1) ok = note(x, a++, e);
-        if (ok && b & 1) ok = note(x, --b, e);
+        if (a & 1) ok = note_extent(x, a++, e);
+        if (ok && b & 1) ok = note_extent(x, --b, e);
     }
     for (a = (first + x->leaves) / 2, b = (last + x->leaves) / 2; a && ok; a /= 2, b /= 2) {
-        ok = cover(&x->within[a], e);
-        if (ok && b != a) ok = cover(&x->within[b], e);
+        ok = cover_extent(&x->within[a], e);
+        if (ok && b != a) ok = cover_extent(&x->within[b], e);
     }
     return ok;
 }
@@ -130,7 +130,7 @@ bool dra_placing_put(dra_placing *x, size_t first, size_t last, size_t bytes, si
     const size_t n = find_covers(x, first, last, met);
     for (bool moved = true; moved;) {
         moved = false;
-        for (size_t i = 0; i < n; i++) moved = pass(met[i], bytes, offset) || moved;
+        for (size_t i = 0; i < n; i++) moved = pass_covered(met[i], bytes, offset) || moved;
     }
     return note_all(x, first, last, (dra_extent){*offset, *offset + bytes});
 }

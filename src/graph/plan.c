@@ -1,20 +1,20 @@
-/* Planning memory: when is each storage alive, which outputs take over the memory of an input that
+/* Memory planning: when each storage is alive, which outputs take over the memory of an input that
  * dies, which take over a donated state, and where in its block each storage is placed. */
 #include "graph/place.h"
 #include "graph/program.h"
 
 #include <stdlib.h>
 
-/* Arrays of whole pages would all begin at the same offset in a page. The lines that a kernel takes
- * of each of them at a time would share one set of the first cache, and evict each other where rows
- * are whole pages, too. So each large array begins some lines further on. */
+/* Arrays of whole pages would all begin at the same offset in a page. The cache lines that a kernel
+ * reads from each of them at a time would share one set of the first cache and, if rows are whole
+ * pages too, evict each other. So each large array begins some lines further on. */
 enum { ALIGN = 64, PAGE = 4096, LARGE = 256 * PAGE, APART = 9 * ALIGN };
 
 #define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
 
-/* What a storage takes: whole lines, some more after a large one, with a fence on both sides where
+/* Bytes that a storage takes: whole lines, some more after a large one, and fences on both sides if
  * the program has them. */
-static size_t taken(const dra_program *p, size_t bytes)
+static size_t count_taken(const dra_program *p, size_t bytes)
 {
     const size_t apart = bytes >= LARGE && bytes % PAGE == 0 ? APART : 0;
     return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + apart + 2 * p->fence : MOST + 1;
@@ -22,8 +22,8 @@ static size_t taken(const dra_program *p, size_t bytes)
 
 /* ---- what belongs together ------------------------------------------------------------------- */
 
-/* Lists through the storages of each block and through the results in each storage, so that a block
- * or a storage is looked at without all others. */
+/* Linked lists of the storages of each block and of the results in each storage, so that visiting
+ * one block or storage does not visit all others. */
 typedef struct plan {
     dra_program *p;
     int32_t     *of_block, *next; /* its first storage, and the next one; -1: none */
@@ -32,14 +32,14 @@ typedef struct plan {
     int32_t     *taker; /* the result that takes over a storage, or -1 */
 } plan;
 
-static int32_t *none(size_t n)
+static int32_t *make_none(size_t n)
 {
     int32_t *list = malloc((n + 1) * sizeof *list);
     for (size_t i = 0; list && i <= n; i++) list[i] = -1;
     return list;
 }
 
-/* Those that are not in the lists yet. */
+/* Adds storages that are not in the lists yet. */
 static bool list_storages(plan *w)
 {
     const dra_program *p = w->p;
@@ -71,7 +71,7 @@ static void list_results(plan *w)
     }
 }
 
-/* All results of `from` are now in `to`. */
+/* Moves all results of `from` to `to`. */
 static void join_results(plan *w, int32_t to, int32_t from)
 {
     if (w->result[from] < 0) return;
@@ -85,11 +85,11 @@ static void join_results(plan *w, int32_t to, int32_t from)
 static bool plan_open(plan *w, dra_program *p)
 {
     *w = (plan){.p = p,
-                .of_block = none(p->n_block),
-                .result = none(p->n_storage),
-                .last_result = none(p->n_storage),
-                .taker = none(p->n_storage),
-                .next_result = none(p->n_result)};
+                .of_block = make_none(p->n_block),
+                .result = make_none(p->n_storage),
+                .last_result = make_none(p->n_storage),
+                .taker = make_none(p->n_storage),
+                .next_result = make_none(p->n_result)};
     if (!w->of_block || !w->result || !w->last_result || !w->taker || !w->next_result ||
         !list_storages(w))
         return false;
@@ -126,7 +126,7 @@ typedef struct moment {
     int32_t block, at;
 } moment;
 
-static void touch(dra_program *p, int32_t storage, void *user)
+static void touch_storage(dra_program *p, int32_t storage, void *user)
 {
     const moment *m = user;
     const int32_t root = dra_root(p, storage);
@@ -143,15 +143,15 @@ static void find_lives(const plan *w, int32_t block)
         p->storage[i].first = p->storage[i].last = -1;
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++)
-        dra_each_storage(p, b->instr[i], touch, &(moment){block, b->instr[i]->group});
+        dra_each_storage(p, b->instr[i], touch_storage, &(moment){block, b->instr[i]->group});
     for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i]) {
         dra_storage *s = &p->storage[i];
         if (s->alias < 0 && s->kept) s->last = (int32_t)b->n;
     }
 }
 
-/* What the step reads of the prepare block, and every result, lives on. */
-static void keep(dra_program *p, int32_t storage, void *user)
+/* Keeps alive every result, and everything in the prepare block that the step reads. */
+static void keep_storage(dra_program *p, int32_t storage, void *user)
 {
     const int32_t root = dra_root(p, storage);
     if (root >= 0 && p->storage[root].block == DRA_BLOCK_PREPARE) p->storage[root].kept = true;
@@ -161,14 +161,14 @@ static void mark_kept(dra_program *p)
 {
     for (size_t b = DRA_BLOCK_STEP; b < p->n_block; b++)
         for (size_t i = 0; i < p->block[b].n; i++)
-            dra_each_storage(p, p->block[b].instr[i], keep, NULL);
+            dra_each_storage(p, p->block[b].instr[i], keep_storage, NULL);
     for (size_t i = 0; i < p->n_result; i++)
         p->storage[dra_root(p, p->result[i].place.storage)].kept = true;
 }
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-static bool covers(const dra_program *p, const dra_place *place)
+static bool covers_storage(const dra_program *p, const dra_place *place)
 {
     size_t bytes = 0;
     dra_type_bytes(place->tensor.dtype, &place->tensor.shape, &bytes);
@@ -185,26 +185,27 @@ static bool same_place(const dra_place *a, const dra_place *b)
     return true;
 }
 
-/* Is `out` the value that takes over the donor in the end? Then it may be kept there. */
+/* Whether `out` is the value that finally takes over the donor, so that it may be kept there. */
 static bool donated_to(const plan *w, int32_t out, int32_t donor)
 {
     const int32_t taker = w->taker[donor];
     return taker >= 0 && dra_root(w->p, w->p->result[taker].place.storage) == out;
 }
 
-/* Will `out`, written by group `at`, become a donated state whose old value is dead by then?
- * It is written there directly, see donate(); another memory would cost a copy. */
+/* Whether `out`, written by group `at`, becomes a donated state whose old value is dead by then. It
+ * is written there directly, see donate_states(); other memory would cost a copy. */
 static bool has_donor(const plan *w, int32_t out, int32_t at)
 {
     const dra_program *p = w->p;
     for (int32_t i = w->result[out]; i >= 0; i = w->next_result[i]) {
         const dra_result_slot *r = &p->result[i];
-        if (r->donor >= 0 && covers(p, &r->place) && p->storage[r->donor].last < at) return true;
+        if (r->donor >= 0 && covers_storage(p, &r->place) && p->storage[r->donor].last < at)
+            return true;
     }
     return false;
 }
 
-/* Does the kernel read this input no later than it writes this output? */
+/* Whether the kernel reads this input no later than it writes this output. */
 static bool in_step(const dra_instr *in, int from, int to)
 {
     const dra_kernel *k = in->kernel;
@@ -214,7 +215,7 @@ static bool in_step(const dra_instr *in, int from, int to)
     return bits >> from & 1;
 }
 
-static bool touches(const dra_program *p, const dra_instr *in, int32_t root)
+static bool touches_storage(const dra_program *p, const dra_instr *in, int32_t root)
 {
     for (int i = 0; i < in->n_in; i++)
         if (dra_root(p, in->in[i].storage) == root) return true;
@@ -223,14 +224,15 @@ static bool touches(const dra_program *p, const dra_instr *in, int32_t root)
     return false;
 }
 
-/* Do others of the group of instruction number `i` touch this storage? They run meanwhile. */
+/* Whether other instructions of the group of `i`, which run at the same time, touch this
+ * storage. */
 static bool others_touch(const dra_program *p, const dra_code_block *b, size_t i, int32_t root)
 {
     const int32_t group = b->instr[i]->group;
     for (size_t k = i; k-- > 0 && b->instr[k]->group == group;)
-        if (touches(p, b->instr[k], root)) return true;
+        if (touches_storage(p, b->instr[k], root)) return true;
     for (size_t k = i + 1; k < b->n && b->instr[k]->group == group; k++)
-        if (touches(p, b->instr[k], root)) return true;
+        if (touches_storage(p, b->instr[k], root)) return true;
     return false;
 }
 
@@ -250,9 +252,10 @@ static bool may_take(const plan *w, int32_t block, size_t number, int from, int 
     if ((!donor && sx->kept) || sx->last != at || sx->bytes != sy->bytes) return false;
     if (donor && sy->kept && !donated_to(w, ry, rx)) return false;
     if (!donor && sy->kept && block == DRA_BLOCK_STEP && has_donor(w, ry, at)) return false;
-    if (!covers(p, x) || !covers(p, y)) return false;
+    if (!covers_storage(p, x) || !covers_storage(p, y)) return false;
     if (others_touch(p, &p->block[block], number, rx)) return false;
-    for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
+    for (int i = 0; i < in->n_in; i++) { /* the same memory again: is it read in step with
+                                          * writing? */
         const bool reads = in->kernel->paired || in_step(in, i, to);
         if (i != from && dra_root(p, in->in[i].storage) == rx &&
             !(reads && same_place(&in->in[i], x)))
@@ -263,7 +266,7 @@ static bool may_take(const plan *w, int32_t block, size_t number, int from, int 
     return true;
 }
 
-static void take(plan *w, int32_t from, int32_t to)
+static void take_over(plan *w, int32_t from, int32_t to)
 {
     dra_program  *p = w->p;
     const int32_t rx = dra_root(p, from), ry = dra_root(p, to);
@@ -282,7 +285,7 @@ static void share_in_place(plan *w, int32_t block)
         for (int to = 0; to < in->n_out; to++) {
             for (int from = 0; from < in->n_in; from++) {
                 if (!in_step(in, from, to) || !may_take(w, block, i, from, to)) continue;
-                take(w, in->in[from].storage, in->out[to].storage);
+                take_over(w, in->in[from].storage, in->out[to].storage);
                 break;
             }
         }
@@ -291,9 +294,9 @@ static void share_in_place(plan *w, int32_t block)
 
 /* ---- donations ------------------------------------------------------------------------------- */
 
-/* Results that take over a state and are not there already: write there directly if the old value
- * is dead by then, else copy at the end. */
-static void donate(dra_program *p)
+/* Results that take over a state but are not in its memory yet: write there directly if the old
+ * value is dead by then, else copy at the end. */
+static void donate_states(dra_program *p)
 {
     for (size_t i = 0; i < p->n_result; i++) {
         dra_result_slot *r = &p->result[i];
@@ -301,8 +304,8 @@ static void donate(dra_program *p)
         const int32_t root = dra_root(p, r->place.storage);
         dra_storage  *s = &p->storage[root], *donor = &p->storage[r->donor];
         if (root == r->donor) continue;
-        if (s->kind == DRA_STORAGE_LOCAL && s->block == DRA_BLOCK_STEP && covers(p, &r->place) &&
-            donor->last < s->first) {
+        if (s->kind == DRA_STORAGE_LOCAL && s->block == DRA_BLOCK_STEP &&
+            covers_storage(p, &r->place) && donor->last < s->first) {
             s->alias = r->donor;
             donor->last = s->last;
             continue;
@@ -337,7 +340,8 @@ static bool needs_memory(const dra_storage *s)
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Those of a block that need memory, the largest first; NULL: no memory for the list. */
+/* Lists the storages of a block that need memory, the largest first; NULL: no memory for the
+ * list. */
 static sized *by_size(const plan *w, int32_t block, size_t *n)
 {
     size_t all = 0;
@@ -360,10 +364,10 @@ static dra_status place_block(const plan *w, int32_t block)
     bool            ok = dra_placing_open(&placing, b->n + 1) && order;
     for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i])
         if (p->storage[i].kind == DRA_STORAGE_LOCAL)
-            b->without_plan += taken(p, p->storage[i].bytes);
+            b->without_plan += count_taken(p, p->storage[i].bytes);
     for (size_t i = 0; i < n && ok && b->bytes <= MOST; i++) {
         dra_storage *s = &p->storage[order[i].storage];
-        const size_t bytes = taken(p, s->bytes);
+        const size_t bytes = count_taken(p, s->bytes);
         ok = dra_placing_put(&placing, (size_t)s->first, (size_t)s->last, bytes, &s->offset);
         b->bytes = max_size(b->bytes, s->offset + bytes);
     }
@@ -416,7 +420,7 @@ static void plan_block(plan *w, int32_t block)
     find_lives(w, block);
     share_in_place(w, block);
     if (block == DRA_BLOCK_STEP) {
-        donate(p);
+        donate_states(p);
         if (!list_storages(w)) dra_no_memory(p);
         find_lives(w, block); /* copies may have been added */
     }

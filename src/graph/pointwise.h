@@ -8,34 +8,10 @@
 #include "base/shape.h"
 
 typedef enum dra_function {
-    /* of one operand x */
-    DRA_FUNCTION_NEG,
-    DRA_FUNCTION_ABS,
-    DRA_FUNCTION_SIGN,
-    DRA_FUNCTION_EXP,
-    DRA_FUNCTION_EXPM1,
-    DRA_FUNCTION_LOG,
-    DRA_FUNCTION_LOG1P,
-    DRA_FUNCTION_SQRT,
-    DRA_FUNCTION_RSQRT,
-    DRA_FUNCTION_SQUARE,
-    DRA_FUNCTION_RECIPROCAL,
-    DRA_FUNCTION_SIN,
-    DRA_FUNCTION_COS,
-    DRA_FUNCTION_TANH,
-    DRA_FUNCTION_ERF,
-    DRA_FUNCTION_SIGMOID,
-    DRA_FUNCTION_SOFTPLUS,
-    DRA_FUNCTION_LOG_SIGMOID,
-    DRA_FUNCTION_RELU,
-    DRA_FUNCTION_RELU2,
-    DRA_FUNCTION_ELU,
-    DRA_FUNCTION_SILU,
-    DRA_FUNCTION_SILU_SLOPE,
-    DRA_FUNCTION_GELU,
-    DRA_FUNCTION_GELU_SLOPE,
-    DRA_FUNCTION_GELU_TANH,
-    DRA_FUNCTION_GELU_TANH_SLOPE,
+/* of one operand x */
+#define DRA_UNARY(vectors, NAME, name, formula) DRA_FUNCTION_##NAME,
+#include "device/functions.def"
+#undef DRA_UNARY
     DRA_FUNCTION_AFFINE, /* a x + b */
     DRA_FUNCTION_CLAMP,  /* x within a..b */
     DRA_FUNCTION_IS_FINITE,
@@ -82,11 +58,12 @@ typedef struct dra_pointwise_step {
     dra_function function;
     dra_dtype    dtype;                     /* of its operands; of select, those after the first */
     int16_t      x[DRA_POINTWISE_OPERANDS]; /* values: the inputs, then the results of steps */
-    int16_t      output;                    /* of the instruction, or -1: nobody else reads it */
+    int16_t      output;                    /* of the instruction, or -1: read by later steps
+                                             * only */
     double       a, b;
 } dra_pointwise_step;
 
-typedef struct dra_pointwise_attr { /* only the steps that are there are stored */
+typedef struct dra_pointwise_attr { /* only existing steps are stored */
     int32_t            inputs, steps;
     dra_pointwise_step step[DRA_POINTWISE_STEPS];
 } dra_pointwise_attr;
@@ -98,7 +75,7 @@ static inline size_t dra_pointwise_bytes(const dra_pointwise_attr *p)
 
 /* An op followed by a program over the elements of its one output, while a tile of it is in the
  * cache: see `then` of dra_op. Its attribute is that of the op, then this. Its inputs are those of
- * the op, then those of the program without input 0, which is what the op makes. */
+ * the op, then those of the program except input 0, which is the result of the op. */
 typedef struct dra_then_attr {
     int32_t            inputs; /* of the op */
     int32_t            home;   /* the output in whose memory the op writes before the program */
@@ -125,8 +102,8 @@ DRA_BOTH static inline int dra_function_operands(dra_function f)
     return f == DRA_FUNCTION_SELECT ? 3 : f >= DRA_FUNCTION_ADD ? 2 : 1;
 }
 
-/* For `takes` of a kernel: an output may take over an input that no later step reads, since a step
- * reads an element before it writes it. */
+/* For `takes` of a kernel: an output may take over the memory of an input that no later step reads,
+ * since a step reads an element before it writes it. */
 static inline uint32_t dra_pointwise_takes(const void *attr, int out)
 {
     const dra_pointwise_attr *a = (const dra_pointwise_attr *)attr;

@@ -51,7 +51,7 @@ struct dra_program {
     dra_error        error;              /* the first one met while compiling */
 };
 
-/* The storage that a storage became one with in the end. */
+/* The storage that a storage was finally merged into. */
 static inline int32_t dra_root(const dra_program *p, int32_t s)
 {
     while (s >= 0 && p->storage[s].alias >= 0) s = p->storage[s].alias;
@@ -81,16 +81,19 @@ void dra_each_storage(dra_program *p, const dra_instr *in, dra_see_storage see, 
 
 /* Bytes of the workspace of a program: the fault record and what lives only during a run. */
 size_t dra_workspace_bytes(const dra_program *p);
-/* Buffers that run in memory of others, one at a time: a workspace, large enough and with an empty
- * fault record. Its results are there until something else runs in it. */
+/* Creates buffers that run in the memory of others, one at a time: in a workspace, large enough and
+ * with an empty fault record. Results stay there until something else runs in it. */
 dra_status dra_buffers_create_in(const dra_program *p, dra_array *workspace, dra_buffers **out,
                                  dra_error *err);
 void       dra_buffers_move(dra_buffers *b, dra_array *workspace);
-/* What its runs call between instructions, see dra_launch; NULL: nothing. */
-void       dra_buffers_pause(dra_buffers *b, void (*pause)(void *user), void *user);
+/* Runs that are started from now on return when the time of the slice is up; dra_run_continue()
+ * continues one until slice->at is 0. Devices that run a program as a whole ignore it. NULL: runs
+ * go to the end. */
+void       dra_buffers_slice(dra_buffers *b, dra_time_slice *slice);
+dra_status dra_run_continue(dra_buffers *b, dra_error *err);
 dra_span   dra_slot_memory(const dra_buffers *b, int slot); /* what is bound to it */
 dra_status dra_workspace_create(dra_device *d, size_t bytes, dra_array **out, dra_error *err);
-/* Waits; reads the fault record of a workspace and empties it, and `more` with it. */
+/* Waits; reads and clears the fault record of a workspace, and fetches `more` with it. */
 dra_status dra_workspace_fault(dra_array *workspace, const dra_fetch *more, size_t n,
                                dra_error *err);
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_recompute(dra_graph *g, const dra_node *n, dra_type *out)
 {
     for (int i = 0; i < n->n_out; i++) out[i] = *dra_body_output_type(n->body, i);
     return DRA_OK;
@@ -24,7 +24,7 @@ static int live_outputs(int n, const dra_value *y, const dra_value *dy, dra_valu
     return live;
 }
 
-static bool among(dra_value v, int n, const dra_value *list)
+static bool is_among(dra_value v, int n, const dra_value *list)
 {
     for (int i = 0; i < n; i++)
         if (list[i].id == v.id) return true;
@@ -36,14 +36,14 @@ static int float_inputs(const dra_graph *g, int n, const dra_value *in, dra_valu
 {
     int found = 0;
     for (int i = 0; i < n; i++) {
-        if (!dra_is_float(g, in[i]) || among(in[i], found, x)) continue;
+        if (!dra_is_float(g, in[i]) || is_among(in[i], found, x)) continue;
         x[found] = in[i];
         which[found++] = i;
     }
     return found;
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_recompute(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const size_t room = (size_t)(3 * n->n_out + 2 * n->n_in);
     dra_value   *y = calloc(room, sizeof *y);
@@ -68,8 +68,8 @@ const dra_op dra_op_recompute = {.name = "recompute",
                                  .n_in = DRA_MANY,
                                  .n_out = DRA_MANY,
                                  .flags = DRA_OP_REGION,
-                                 .infer = infer,
-                                 .gradient = gradient};
+                                 .infer = infer_recompute,
+                                 .gradient = derive_recompute};
 
 void dra_recompute(dra_graph *g, dra_region_body body, void *user, int n_in, const dra_value *in,
                    int n_out, dra_value *out)

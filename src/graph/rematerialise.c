@@ -1,18 +1,17 @@
 /* Rematerialisation, between lowering and fusing: a large value that is cheap to compute and is
  * read both early and late, such as the output of a norm or an activation in a training step, is
- * not kept from one to the other but computed again from values that are there anyway. The numbers
- * are the same and memory is saved.
- *
- * Instructions are looked at from the last to the first: whatever reads a value has then decided
- * when it does. What is computed again is noted, and inserted at the end, all at once; until then a
- * number stands for each instruction, and its place is counted with a tree of sums. */
+ * not kept in between but computed again from values that are alive anyway. The numbers are the
+ * same and memory is saved. The pass goes from the last instruction to the first, so that all
+ * readers of a value have their final place. Instructions to compute again are noted, and inserted
+ * at the end, all at once; until then each instruction has a number, and its place is counted with
+ * a Fenwick tree. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LARGE = 1 << 18 }; /* bytes; less than that is not worth an instruction */
-enum { FAR = 12 };        /* instructions between two readers; nearer ones gain nothing */
+enum { FAR = 12 };        /* instructions between two readers; closer ones gain nothing */
 
 static bool is_cheap(const dra_instr *in)
 {
@@ -28,8 +27,8 @@ typedef struct touches { /* instructions that touch a storage, in order */
 
 typedef struct added { /* an instruction to be inserted */
     dra_instr *in;
-    int32_t    before; /* which of the block's own it comes before */
-    int32_t    next;   /* number of the one that follows it there; -1: that instruction */
+    int32_t    before; /* the instruction of the block it is inserted before */
+    int32_t    next;   /* the next one inserted there; -1: that instruction */
 } added;
 
 typedef struct rematerialising {
@@ -40,8 +39,9 @@ typedef struct rematerialising {
     size_t       roots; /* storages when it was opened */
     added       *more;  /* instruction n + i */
     int32_t      n_more, room;
-    int32_t     *first; /* of the block's own: the first that is inserted before it; -1: none */
-    int32_t     *sums;  /* how many are inserted, see before() */
+    int32_t     *first; /* by instruction of the block: the first one inserted before it; -1:
+                         * none */
+    int32_t     *sums;  /* how many are inserted, see count_before() */
 } rematerialising;
 
 static bool open_rematerialising(rematerialising *r)
@@ -70,9 +70,9 @@ static void close_rematerialising(rematerialising *r)
     free(r->sums);
 }
 
-/* How many are inserted before the block's own instruction i and those in front of it.
- * [Fenwick 1994] */
-static int32_t before(const rematerialising *r, int32_t i)
+/* How many are inserted before instruction i of the block and those in front of it. [Fenwick
+ * 1994] */
+static int32_t count_before(const rematerialising *r, int32_t i)
 {
     int32_t sum = 0;
     for (i++; i > 0; i -= i & -i) sum += r->sums[i];
@@ -87,9 +87,9 @@ static void count_at(rematerialising *r, int32_t i)
 /* The place of an instruction among all. */
 static int32_t place_of(const rematerialising *r, int32_t at)
 {
-    if (at < r->n) return at + before(r, at);
+    if (at < r->n) return at + count_before(r, at);
     const int32_t own = r->more[at - r->n].before;
-    int32_t       place = own + before(r, own);
+    int32_t       place = own + count_before(r, own);
     for (int32_t i = at; i >= 0; i = r->more[i - r->n].next) place--;
     return place;
 }
@@ -102,7 +102,7 @@ static bool is_plain(const rematerialising *r, int32_t root)
     return !r->uses.shared[root] && s->kind == DRA_STORAGE_LOCAL && s->block == r->block;
 }
 
-/* Which touch comes after the longest pause between two readers; 0: there is none so long. */
+/* The touch after the longest pause between two readers; 0: no pause is long enough. */
 static size_t late_reader(const rematerialising *r, int32_t root)
 {
     const touches *t = &r->of[root];
@@ -115,7 +115,8 @@ static size_t late_reader(const rematerialising *r, int32_t root)
     return late;
 }
 
-/* Is what an instruction reads still there, and as it was, when the one at place `late` runs? */
+/* Whether the inputs of an instruction are still alive and unchanged when the one at place `late`
+ * runs. */
 static bool inputs_last(const rematerialising *r, const dra_instr *in, int32_t late)
 {
     const dra_program *p = r->p;
@@ -130,7 +131,7 @@ static bool inputs_last(const rematerialising *r, const dra_instr *in, int32_t l
     return true;
 }
 
-/* Before which of its touches output 0, the only large one, is to be computed again; 0: nowhere. */
+/* The touch before which output 0, the only large one, should be computed again; 0: none. */
 static size_t remade_at(const rematerialising *r, int32_t at)
 {
     const dra_program *p = r->p;
@@ -145,7 +146,7 @@ static size_t remade_at(const rematerialising *r, int32_t at)
 
 /* ---- rematerialising ------------------------------------------------------------------------- */
 
-/* The same instruction, of which only output 0 is wanted. */
+/* A copy of the instruction for output 0 only. */
 static dra_instr *copy_of(dra_program *p, int32_t block, const dra_instr *from)
 {
     dra_instr *in = dra_instr_apart(p, block, from->op, from->n_in, from->n_out);
@@ -163,7 +164,7 @@ static dra_instr *copy_of(dra_program *p, int32_t block, const dra_instr *from)
     return in;
 }
 
-static bool reserve(rematerialising *r)
+static bool reserve_inserted(rematerialising *r)
 {
     if (r->n_more < r->room) return true;
     const int32_t room = r->room ? 2 * r->room : 16;
@@ -175,9 +176,9 @@ static bool reserve(rematerialising *r)
 }
 
 /* Inserts directly before instruction `late`. Returns its number; -1: no memory. */
-static int32_t insert(rematerialising *r, int32_t late, dra_instr *in)
+static int32_t insert_instruction(rematerialising *r, int32_t late, dra_instr *in)
 {
-    if (!reserve(r)) return -1;
+    if (!reserve_inserted(r)) return -1;
     const bool    own = late < r->n;
     const int32_t id = r->n + r->n_more++, before = own ? late : r->more[late - r->n].before;
     int32_t      *link = &r->first[before];
@@ -188,8 +189,8 @@ static int32_t insert(rematerialising *r, int32_t late, dra_instr *in)
     return id;
 }
 
-/* A further touch of a storage, in its place. */
-static bool touch(rematerialising *r, int32_t root, int32_t id)
+/* Adds a touch of a storage in order. */
+static bool add_touch(rematerialising *r, int32_t root, int32_t id)
 {
     touches *t = &r->of[root];
     if (t->n >= t->room) {
@@ -207,30 +208,34 @@ static bool touch(rematerialising *r, int32_t root, int32_t id)
     return true;
 }
 
-static void redirect(dra_program *p, dra_instr *in, int32_t root, int32_t to)
+static void redirect_input(dra_program *p, dra_instr *in, int32_t root, int32_t to)
 {
     for (int i = 0; i < in->n_in; i++)
         if (dra_root(p, in->in[i].storage) == root) in->in[i].storage = to;
 }
 
-/* Instruction `at` once more before touch `late` of its output, for that and those after it. */
-static void rematerialise(rematerialising *r, int32_t at, size_t late)
+/* Computes instruction `at` again before touch `late` of its output, for this touch and later
+ * ones. */
+static void rematerialise_late(rematerialising *r, int32_t at, size_t late)
 {
     dra_program     *p = r->p;
     const dra_instr *from = p->block[r->block].instr[at];
     const int32_t    root = dra_root(p, from->out[0].storage);
     dra_instr       *in = copy_of(p, r->block, from);
-    const int32_t    id = in && !dra_program_failed(p) ? insert(r, r->of[root].at[late], in) : -1;
+    const int32_t    id = in && !dra_program_failed(p)
+                              ? insert_instruction(r, r->of[root].at[late], in)
+                              : -1;
     bool             ok = id >= 0;
-    for (int i = 0; ok && i < in->n_in; i++) ok = touch(r, dra_root(p, in->in[i].storage), id);
+    for (int i = 0; ok && i < in->n_in; i++) ok = add_touch(r, dra_root(p, in->in[i].storage), id);
     if (!ok) {
         dra_no_memory(p);
         return;
     }
     for (size_t i = late; i < r->of[root].n; i++) {
         const int32_t reader = r->of[root].at[i];
-        redirect(p, reader < r->n ? p->block[r->block].instr[reader] : r->more[reader - r->n].in,
-                 root, in->out[0].storage);
+        redirect_input(p,
+                       reader < r->n ? p->block[r->block].instr[reader] : r->more[reader - r->n].in,
+                       root, in->out[0].storage);
     }
     r->of[root].n = late;
 }
@@ -263,7 +268,7 @@ void dra_rematerialise(dra_program *p, int32_t block)
     if (!open_rematerialising(&r)) dra_no_memory(p);
     for (int32_t i = r.n; i-- > 0 && !dra_program_failed(p);) {
         const size_t late = remade_at(&r, i);
-        if (late) rematerialise(&r, i, late);
+        if (late) rematerialise_late(&r, i, late);
     }
     if (r.n_more && !dra_program_failed(p)) insert_all(&r);
     close_rematerialising(&r);

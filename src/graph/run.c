@@ -12,7 +12,7 @@ typedef struct timing {
 
 typedef struct binding {
     dra_span memory;
-    uint64_t serial; /* of its array, when it was bound; 0: nothing is */
+    uint64_t serial; /* serial number of its array when it was bound; 0: not bound */
 } binding;
 
 struct dra_buffers {
@@ -26,6 +26,7 @@ struct dra_buffers {
     dra_array        **own;       /* by slot: made by dra_put() */
     bool               changed;   /* a parameter changed since the last prepare */
     int64_t            prepare_runs;
+    dra_time_slice    *slice;  /* of its runs; NULL: they go to the end */
     timing            *timing; /* by instruction */
 };
 
@@ -39,7 +40,8 @@ size_t dra_workspace_bytes(const dra_program *p)
     return FAULT_ROOM + p->block[DRA_BLOCK_STEP].bytes;
 }
 
-/* Where the planned memory of a block starts; a body has its own in a storage around it. */
+/* The start of the planned memory of a block; that of a body is in a storage of the block around
+ * it. */
 static unsigned char *start_of(const dra_buffers *b, int32_t block)
 {
     const int32_t outer = b->p->block[block].memory;
@@ -57,8 +59,8 @@ static void place_storage(dra_buffers *b, int32_t i)
     b->launch.base[i] = start ? start + s->offset + b->p->fence : NULL;
 }
 
-/* Addresses of everything in planned memory, those around bodies first: blocks are created from the
- * outside in. */
+/* Sets the addresses of all storages in planned memory, outer blocks first: blocks are created from
+ * the outside in. */
 static void place_storages(dra_buffers *b)
 {
     const dra_program *p = b->p;
@@ -304,10 +306,15 @@ static dra_status check_bindings(const dra_buffers *b, dra_error *err)
     return DRA_OK;
 }
 
-void dra_buffers_pause(dra_buffers *b, void (*pause)(void *user), void *user)
+void dra_buffers_slice(dra_buffers *b, dra_time_slice *slice) { b->slice = slice; }
+
+dra_status dra_run_continue(dra_buffers *b, dra_error *err)
 {
-    b->launch.pause = pause;
-    b->launch.pause_user = user;
+    dra_device *d = b->p->device;
+    b->launch.slice = b->slice;
+    const dra_status st = d->table->run(d, &b->launch, DRA_BLOCK_STEP, err);
+    b->launch.slice = NULL;
+    return st;
 }
 
 dra_status dra_run_start(dra_buffers *b, dra_error *err)
@@ -321,7 +328,8 @@ dra_status dra_run_start(dra_buffers *b, dra_error *err)
     }
     if (st != DRA_OK) return st;
     b->changed = p->updates_parameters;
-    return d->table->run(d, &b->launch, DRA_BLOCK_STEP, err);
+    if (b->slice) b->slice->at = 0;
+    return dra_run_continue(b, err);
 }
 
 dra_status dra_run_finish(dra_buffers *b, dra_error *err)
@@ -339,7 +347,7 @@ dra_status dra_run(dra_buffers *b, dra_error *err)
 
 /* ---- profile --------------------------------------------------------------------------------- */
 
-static void record(void *user, const dra_instr *in, const dra_call *c, double seconds)
+static void record_time(void *user, const dra_instr *in, const dra_call *c, double seconds)
 {
     timing        *t = &((dra_buffers *)user)->timing[in->number];
     const dra_cost cost = in->op->cost ? in->op->cost(c) : (dra_cost){.bytes = dra_call_bytes(c)};
@@ -351,7 +359,7 @@ static void record(void *user, const dra_instr *in, const dra_call *c, double se
 
 void dra_profile_enable(dra_buffers *b, bool on)
 {
-    b->launch.profile = on ? record : NULL;
+    b->launch.profile = on ? record_time : NULL;
     if (on) memset(b->timing, 0, b->p->n_instr * sizeof *b->timing);
 }
 

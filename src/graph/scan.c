@@ -1,6 +1,6 @@
 /* scan: run a body T times with carried values.
  * Inputs of the node: carries, xs (T, ...), constants. Outputs: last carries, ys (T, ...), and the
- * carries kept at borders, one (segments, ...) each; an output nobody reads costs nothing.
+ * carries kept at borders, one (segments, ...) each; an output that is not read costs nothing.
  *
  * Gradient. Steps are cut into segments of `border` steps; the last one may be shorter. Walking
  * back over the segments, each runs the body forward once more from its kept carry (a scan that
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t segments(const dra_scan_attr *a) { return dra_div_up(a->length, a->border); }
+static int64_t count_segments(const dra_scan_attr *a) { return dra_div_up(a->length, a->border); }
 
-static dra_type stacked(int64_t n, const dra_type *t)
+static dra_type stack_type(int64_t n, const dra_type *t)
 {
     dra_type out = {t->dtype, {t->shape.rank + 1, {n}}};
     for (int32_t i = 0; i < t->shape.rank && i < DRA_MAX_RANK - 1; i++)
@@ -22,7 +22,7 @@ static dra_type stacked(int64_t n, const dra_type *t)
     return out;
 }
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_scan(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_scan_attr *a = n->attr;
     for (int i = 0; i < a->carries; i++) {
@@ -34,10 +34,10 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
                                dra_type_text(g, n->in[i]),
                                dra_type_text((dra_graph *)n->body, back));
         }
-        out[a->carries + a->ys + i] = stacked(segments(a), &out[i]);
+        out[a->carries + a->ys + i] = stack_type(count_segments(a), &out[i]);
     }
     for (int i = 0; i < a->ys; i++)
-        out[a->carries + i] = stacked(a->length, dra_body_output_type(n->body, a->carries + i));
+        out[a->carries + i] = stack_type(a->length, dra_body_output_type(n->body, a->carries + i));
     return DRA_OK;
 }
 
@@ -125,7 +125,7 @@ void dra_scan(dra_graph *g, const dra_scan_config *c, dra_value *carry_out, dra_
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-/* Everything the pieces below share. "Float" lists hold the numbers of the carries, xs, ys and
+/* Shared by the functions below. "Float" lists hold the numbers of the carries, xs, ys and
  * constants that can have gradients. */
 typedef struct back {
     const dra_graph *body;
@@ -136,7 +136,7 @@ typedef struct back {
     bool             border; /* do gradients of the kept carries come in? */
 } back;
 
-static int floats(const dra_graph *g, int n, const dra_value *v, int *which)
+static int find_floats(const dra_graph *g, int n, const dra_value *v, int *which)
 {
     int found = 0;
     for (int i = 0; i < n; i++)
@@ -144,7 +144,7 @@ static int floats(const dra_graph *g, int n, const dra_value *v, int *which)
     return found;
 }
 
-/* Forward again: puts out the carries before each step. */
+/* Recomputes forward: outputs the carries before each step. */
 static void step_forward(dra_graph *b, void *user, const dra_value *carry, const dra_value *x,
                          const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
@@ -200,9 +200,9 @@ static void step_backward(dra_graph *b, void *user, const dra_value *carry, cons
 
 /* One segment. d: dcarry, dconstant. kept: the carries at its start. x, dy: its steps.
  * d_out: the new dcarry, dconstant; dx: (steps, ...) each. */
-static void segment(dra_graph *g, back *k, const dra_value *d, const dra_value *kept,
-                    const dra_value *x, const dra_value *dy, const dra_value *constant,
-                    dra_value *d_out, dra_value *dx)
+static void derive_segment(dra_graph *g, back *k, const dra_value *d, const dra_value *kept,
+                           const dra_value *x, const dra_value *dy, const dra_value *constant,
+                           dra_value *d_out, dra_value *dx)
 {
     const int  n_d = k->n_carry + k->n_const;
     dra_value *before = calloc((size_t)(2 * k->a.carries + k->a.xs + k->n_y) + 1, sizeof *before);
@@ -248,13 +248,13 @@ static void segment_step(dra_graph *b, void *user, const dra_value *carry, const
 {
     back            *k = user;
     const dra_value *xs = x + k->a.carries, *dy = xs + k->a.xs, *d_kept = dy + k->n_y;
-    segment(b, k, carry, x, xs, dy, constant, carry_out, y);
+    derive_segment(b, k, carry, x, xs, dy, constant, carry_out, y);
     for (int i = 0; k->border && i < k->n_carry; i++)
         carry_out[i] = dra_add(b, carry_out[i], d_kept[i]);
 }
 
 /* Rows [start, start + n) of the first axis. */
-static dra_value rows(dra_graph *g, dra_value v, int64_t start, int64_t n)
+static dra_value slice_rows(dra_graph *g, dra_value v, int64_t start, int64_t n)
 {
     return dra_slice(g, v, 0, start, n);
 }
@@ -276,15 +276,15 @@ static dra_value merge_time(dra_graph *g, dra_value v)
     return dra_reshape(g, v, to);
 }
 
-/* Where things are: the short segment is last in the order of steps, so it is at the end of the
- * arrays of a forward scan and at the front of those of a reverse one. */
+/* The layout: the short segment is last in the order of steps, so it is at the end of the arrays of
+ * a forward scan and at the front of those of a reverse one. */
 typedef struct parts {
     int64_t whole, rest;     /* whole segments; steps in the short one     */
     int64_t whole_x, rest_x; /* where their steps start                    */
     int64_t whole_border, rest_border;
 } parts;
 
-static parts cut(const dra_scan_attr *a)
+static parts cut_steps(const dra_scan_attr *a)
 {
     /* A single segment counts as the short one: no scan around it. */
     const int64_t whole = a->length > a->border ? a->length / a->border : 0;
@@ -312,15 +312,16 @@ static void rest_segment(dra_graph *g, back *k, const dra_node *n, const dra_val
     k->length = p->rest;
     for (int i = 0; i < k->a.carries; i++) {
         const dra_shape to = dra_shape_of(g, n->in[i]);
-        s->kept[i] = dra_reshape(g, rows(g, borders[i], p->rest_border, 1), to);
+        s->kept[i] = dra_reshape(g, slice_rows(g, borders[i], p->rest_border, 1), to);
     }
     for (int i = 0; i < k->a.xs; i++)
-        s->x[i] = rows(g, n->in[k->a.carries + i], p->rest_x, p->rest);
-    for (int i = 0; i < k->n_y; i++) s->dy[i] = rows(g, up[k->n_carry + i], p->rest_x, p->rest);
-    segment(g, k, s->d, s->kept, s->x, s->dy, constant, s->d_out, s->dx_rest);
+        s->x[i] = slice_rows(g, n->in[k->a.carries + i], p->rest_x, p->rest);
+    for (int i = 0; i < k->n_y; i++)
+        s->dy[i] = slice_rows(g, up[k->n_carry + i], p->rest_x, p->rest);
+    derive_segment(g, k, s->d, s->kept, s->x, s->dy, constant, s->d_out, s->dx_rest);
     for (int i = 0; i < k->n_carry + k->n_const; i++) s->d[i] = s->d_out[i];
     for (int i = 0; k->border && i < k->n_carry; i++) {
-        const dra_value d = rows(g, s->d_kept[i], p->rest_border, 1);
+        const dra_value d = slice_rows(g, s->d_kept[i], p->rest_border, 1);
         s->d[i] = dra_add(g, s->d[i], dra_reshape(g, d, dra_shape_of(g, s->d[i])));
     }
 }
@@ -334,14 +335,15 @@ static void whole_segments(dra_graph *g, back *k, const dra_node *n, const dra_v
     int              m = 0;
     k->length = steps;
     for (int i = 0; i < k->a.carries; i++)
-        s->in[m++] = rows(g, borders[i], p->whole_border, p->whole);
+        s->in[m++] = slice_rows(g, borders[i], p->whole_border, p->whole);
     for (int i = 0; i < k->a.xs; i++)
-        s->in[m++] = split_time(g, rows(g, n->in[k->a.carries + i], p->whole_x, used), p->whole,
-                                steps);
+        s->in[m++] = split_time(g, slice_rows(g, n->in[k->a.carries + i], p->whole_x, used),
+                                p->whole, steps);
     for (int i = 0; i < k->n_y; i++)
-        s->in[m++] = split_time(g, rows(g, up[k->n_carry + i], p->whole_x, used), p->whole, steps);
+        s->in[m++] = split_time(g, slice_rows(g, up[k->n_carry + i], p->whole_x, used), p->whole,
+                                steps);
     for (int i = 0; k->border && i < k->n_carry; i++)
-        s->in[m++] = rows(g, s->d_kept[i], p->whole_border, p->whole);
+        s->in[m++] = slice_rows(g, s->d_kept[i], p->whole_border, p->whole);
     dra_scan(g,
              &(dra_scan_config){.length = p->whole,
                                 .carries = k->n_carry + k->n_const,
@@ -368,7 +370,7 @@ static dra_value join_time(dra_graph *g, const parts *p, bool reverse, dra_value
     return dra_concat(g, 2, both, 0);
 }
 
-static dra_value zeros(dra_graph *g, dra_value like)
+static dra_value make_zeros(dra_graph *g, dra_value like)
 {
     return dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, like));
 }
@@ -377,20 +379,20 @@ static dra_value zeros(dra_graph *g, dra_value like)
 static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *dy, const arrays *s,
                      dra_value *up, dra_value *dx)
 {
-    const parts p = cut(&k->a);
+    const parts p = cut_steps(&k->a);
     const int   first_const = k->a.carries + k->a.xs, first_border = k->a.carries + k->a.ys;
     for (int i = 0; i < k->n_carry; i++) {
         const int c = k->carry[i];
-        up[i] = s->d[i] = dy[c].id ? dy[c] : zeros(g, n->out[c]);
+        up[i] = s->d[i] = dy[c].id ? dy[c] : make_zeros(g, n->out[c]);
         if (!k->border) continue;
         s->d_kept[i] = dy[first_border + c].id ? dy[first_border + c]
-                                               : zeros(g, n->out[first_border + c]);
+                                               : make_zeros(g, n->out[first_border + c]);
     }
     for (int i = 0; i < k->n_const; i++)
-        s->d[k->n_carry + i] = zeros(g, n->in[first_const + k->constant[i]]);
+        s->d[k->n_carry + i] = make_zeros(g, n->in[first_const + k->constant[i]]);
     for (int i = 0; i < k->n_y; i++) {
         const int y = k->a.carries + k->y[i];
-        up[k->n_carry + i] = dy[y].id ? dy[y] : zeros(g, n->out[y]);
+        up[k->n_carry + i] = dy[y].id ? dy[y] : make_zeros(g, n->out[y]);
     }
     rest_segment(g, k, n, up, &p, s);
     whole_segments(g, k, n, up, &p, s);
@@ -400,7 +402,7 @@ static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *
         dx[k->a.carries + k->x[i]] = join_time(g, &p, k->a.reverse, s->dx_whole[i], s->dx_rest[i]);
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_scan(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     back         k = {.body = n->body, .a = *(const dra_scan_attr *)n->attr};
     const size_t all = (size_t)(n->n_in + n->n_out) + 1; /* enough for any of the arrays */
@@ -408,10 +410,10 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     dra_value   *room = calloc(11 * all, sizeof *room);
     if (which && room) {
         k.carry = which, k.x = k.carry + all, k.constant = k.x + all, k.y = k.constant + all;
-        k.n_carry = floats(g, k.a.carries, n->in, k.carry);
-        k.n_x = floats(g, k.a.xs, n->in + k.a.carries, k.x);
-        k.n_const = floats(g, k.a.constants, n->in + k.a.carries + k.a.xs, k.constant);
-        k.n_y = floats(g, k.a.ys, n->out + k.a.carries, k.y);
+        k.n_carry = find_floats(g, k.a.carries, n->in, k.carry);
+        k.n_x = find_floats(g, k.a.xs, n->in + k.a.carries, k.x);
+        k.n_const = find_floats(g, k.a.constants, n->in + k.a.carries + k.a.xs, k.constant);
+        k.n_y = find_floats(g, k.a.ys, n->out + k.a.carries, k.y);
         for (int i = 0; i < k.a.carries; i++)
             k.border = k.border || dy[k.a.carries + k.a.ys + i].id;
         const arrays s = {room,           room + all,     room + 2 * all,
@@ -430,5 +432,5 @@ const dra_op dra_op_scan = {.name = "scan",
                             .n_out = DRA_MANY,
                             .flags = DRA_OP_REGION,
                             .attr_size = sizeof(dra_scan_attr),
-                            .infer = infer,
-                            .gradient = gradient};
+                            .infer = infer_scan,
+                            .gradient = derive_scan};

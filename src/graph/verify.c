@@ -1,4 +1,4 @@
-/* The verifier: checks a finished graph again, node by node, trusting nothing. */
+/* The verifier: checks a finished graph again, node by node, and trusts nothing. */
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static int handed_on(const dra_node *n, uint32_t output)
     return input ? (int)dra_index(base) - 1 : -1; /* inputs are the first values of a body */
 }
 
-/* The value whose memory `v` looks into. */
+/* The value whose memory `v` is a view of. */
 static dra_value base_of(const dra_graph *g, dra_value v)
 {
     for (;;) {
@@ -88,7 +88,7 @@ static bool *find_used(const dra_graph *g)
     return used;
 }
 
-/* Who reads the memory of each value: looked up once for all donations. */
+/* The readers of the memory of each value, collected once for all donations. */
 typedef struct readers {
     bool   *used;
     size_t *last;    /* the last live node that reads it, plus 1 */
@@ -125,7 +125,7 @@ static bool readers_open(readers *r, const dra_graph *g)
     return true;
 }
 
-/* Nobody may read a state after the node that makes the value which takes it over. */
+/* No node may read a state after the node that computes the value which takes it over. */
 static dra_status check_donation(const dra_graph *g, const dra_output_info *o, const readers *r,
                                  dra_error *err)
 {

@@ -23,7 +23,7 @@ static bool look_up(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 
 /* ---- literals -------------------------------------------------------------------------------- */
 
-static bool list(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_list(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     size_t count = 0, i = 0;
     for (const dra_tnode *x = n->list; x; x = x->next) count++;
@@ -35,7 +35,7 @@ static bool list(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return true;
 }
 
-static bool dict(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_dict(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tspace all = {0};
     for (const dra_tnode *p = n->list; p; p = p->next) {
@@ -48,7 +48,7 @@ static bool dict(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return true;
 }
 
-static bool concat(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_concat(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tbuffer b = {0};
     for (const dra_tnode *x = n->list; x; x = x->next) {
@@ -120,9 +120,10 @@ bool dra_tbuiltin_call(dra_trun *r, const dra_tbuiltin *b, const dra_tvalue *sel
     return b->run(r, self, &(dra_targs){.at = at, .n = n}, out);
 }
 
-/* Keys end with a 0 for those who compare them; the parser bounds how many there are. */
-static bool arguments(dra_trun *r, const dra_tnode *n, dra_tvalue *at, const char **key,
-                      size_t *count)
+/* Names of arguments are copied with a final 0, since they are compared as C strings; the parser
+ * bounds their number. */
+static bool eval_arguments(dra_trun *r, const dra_tnode *n, dra_tvalue *at, const char **key,
+                           size_t *count)
 {
     *count = 0;
     for (const dra_tnode *x = n->list; x; x = x->next, ++*count) {
@@ -137,21 +138,21 @@ static bool arguments(dra_trun *r, const dra_tnode *n, dra_tvalue *at, const cha
     return true;
 }
 
-static bool call(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_call(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue  at[DRA_TEMPLATE_ARGS], f;
     const char *key[DRA_TEMPLATE_ARGS];
     dra_targs   a = {.at = at, .key = key};
-    if (!look_up(r, n, &f) || !arguments(r, n, at, key, &a.n)) return false;
+    if (!look_up(r, n, &f) || !eval_arguments(r, n, at, key, &a.n)) return false;
     if (f.kind == DRA_T_MACRO) return dra_tmacro_call(r, f.macro, &a, out);
     if (f.kind == DRA_T_FUNCTION) return dra_tbuiltin_call(r, f.builtin, &f, &a, out);
     return dra_trun_fail(r, "'%.*s' is %s and cannot be called", (int)n->n, n->text,
                          dra_tkind_name(&f));
 }
 
-/* Of a text or a dict; the same name may be a method of both. */
-static bool method(dra_trun *r, const dra_tnode *n, const dra_tvalue *self, const dra_targs *a,
-                   dra_tvalue *out)
+/* Calls a method of a string or a dict; both may have one of the same name. */
+static bool call_method(dra_trun *r, const dra_tnode *n, const dra_tvalue *self, const dra_targs *a,
+                        dra_tvalue *out)
 {
     const dra_tbuiltin *b = NULL;
     if (self->kind == DRA_T_STRING) b = dra_tbuiltin_find(&dra_ttext_methods, n->text, n->n);
@@ -165,21 +166,21 @@ static bool method(dra_trun *r, const dra_tnode *n, const dra_tvalue *self, cons
     return dra_tbuiltin_call(r, b, self, a, out);
 }
 
-static bool on_value(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_on_value(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue  at[DRA_TEMPLATE_ARGS], self = dra_tnone();
     const char *key[DRA_TEMPLATE_ARGS];
     dra_targs   a = {.at = at, .key = key};
     if (n->a ? !dra_teval(r, n->a, &self) : !r->filtered) return false;
     if (!n->a) self = *r->filtered;
-    if (!arguments(r, n, at, key, &a.n)) return false;
-    if (n->kind == DRA_N_METHOD) return method(r, n, &self, &a, out);
+    if (!eval_arguments(r, n, at, key, &a.n)) return false;
+    if (n->kind == DRA_N_METHOD) return call_method(r, n, &self, &a, out);
     return dra_tbuiltin_call(r, n->builtin, &self, &a, out);
 }
 
 /* ---- operators ------------------------------------------------------------------------------- */
 
-static bool binary(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_binary(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue a, b;
     if (!dra_teval(r, n->a, &a) || !dra_teval(r, n->b, &b)) return false;
@@ -188,7 +189,7 @@ static bool binary(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 }
 
 /* a < b < c is a < b and b < c. */
-static bool compare(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_comparison(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue a, b;
     bool       holds = true;
@@ -201,7 +202,7 @@ static bool compare(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return true;
 }
 
-static bool slice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_slice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue       of, bounds[3];
     const dra_tnode *x = n->list;
@@ -211,7 +212,7 @@ static bool slice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return dra_tslice(r, &of, bounds, out);
 }
 
-static bool member(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_member(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue of, key;
     if (!dra_teval(r, n->a, &of)) return false;
@@ -219,7 +220,7 @@ static bool member(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return dra_teval(r, n->b, &key) && dra_titem(r, &of, &key, out);
 }
 
-static bool of_one(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_unary(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue x;
     if (!dra_teval(r, n->a, &x)) return false;
@@ -232,7 +233,7 @@ static bool of_one(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return true;
 }
 
-static bool choice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_choice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     dra_tvalue c;
     if (!dra_teval(r, n->a, &c)) return false;
@@ -241,37 +242,37 @@ static bool choice(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     return taken ? dra_teval(r, taken, out) : true;
 }
 
-/* The first that decides, itself and not its truth. */
-static bool either(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+/* The operand that decides, not its truth. */
+static bool eval_and_or(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     if (!dra_teval(r, n->a, out)) return false;
     return dra_ttruth(out) == (n->kind == DRA_N_OR) ? true : dra_teval(r, n->b, out);
 }
 
-static bool eval(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
+static bool eval_node(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
 {
     switch (n->kind) {
     case DRA_N_CONST: *out = n->value; return true;
     case DRA_N_NAME: return look_up(r, n, out);
     case DRA_N_LIST:
-    case DRA_N_TUPLE: return list(r, n, out);
-    case DRA_N_DICT: return dict(r, n, out);
+    case DRA_N_TUPLE: return eval_list(r, n, out);
+    case DRA_N_DICT: return eval_dict(r, n, out);
     case DRA_N_ATTRIBUTE:
-    case DRA_N_ITEM: return member(r, n, out);
-    case DRA_N_SLICE: return slice(r, n, out);
-    case DRA_N_CALL: return call(r, n, out);
+    case DRA_N_ITEM: return eval_member(r, n, out);
+    case DRA_N_SLICE: return eval_slice(r, n, out);
+    case DRA_N_CALL: return eval_call(r, n, out);
     case DRA_N_METHOD:
     case DRA_N_FILTER:
-    case DRA_N_TEST: return on_value(r, n, out);
+    case DRA_N_TEST: return eval_on_value(r, n, out);
     case DRA_N_NOT:
     case DRA_N_NEGATIVE:
-    case DRA_N_POSITIVE: return of_one(r, n, out);
+    case DRA_N_POSITIVE: return eval_unary(r, n, out);
     case DRA_N_AND:
-    case DRA_N_OR: return either(r, n, out);
-    case DRA_N_BINARY: return binary(r, n, out);
-    case DRA_N_CONCAT: return concat(r, n, out);
-    case DRA_N_COMPARE: return compare(r, n, out);
-    default: return choice(r, n, out);
+    case DRA_N_OR: return eval_and_or(r, n, out);
+    case DRA_N_BINARY: return eval_binary(r, n, out);
+    case DRA_N_CONCAT: return eval_concat(r, n, out);
+    case DRA_N_COMPARE: return eval_comparison(r, n, out);
+    default: return eval_choice(r, n, out);
     }
 }
 
@@ -281,7 +282,7 @@ bool dra_teval(dra_trun *r, const dra_tnode *n, dra_tvalue *out)
     r->line = n->line;
     if (++r->depth > DRA_TEMPLATE_NESTED)
         ok = dra_trun_fail(r, "macros and values nest more than %d deep", DRA_TEMPLATE_NESTED);
-    ok = ok && eval(r, n, out);
+    ok = ok && eval_node(r, n, out);
     r->depth--;
     return ok;
 }

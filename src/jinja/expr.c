@@ -14,13 +14,13 @@ dra_tnode *dra_twrap(dra_tparser *p, dra_tnode_kind kind, dra_tnode *a, dra_tnod
 
 /* ---- operators ------------------------------------------------------------------------------- */
 
-static dra_tnode *unary(dra_tparser *p, bool with_filters)
+static dra_tnode *parse_unary(dra_tparser *p, bool with_filters)
 {
     dra_tnode *n;
     if (!dra_tenter(p)) return NULL;
     const bool minus = dra_ttake_sign(p, "-"), plus = !minus && dra_ttake_sign(p, "+");
     if (minus || plus)
-        n = dra_twrap(p, minus ? DRA_N_NEGATIVE : DRA_N_POSITIVE, unary(p, false), NULL);
+        n = dra_twrap(p, minus ? DRA_N_NEGATIVE : DRA_N_POSITIVE, parse_unary(p, false), NULL);
     else
         n = dra_tprimary(p);
     n = dra_tpostfix(p, n);
@@ -49,7 +49,7 @@ static bool take_operator(dra_tparser *p, const level *l, dra_top *op)
     return false;
 }
 
-static dra_tnode *binary(dra_tparser *p, const level *l, dra_tnode *(*inner)(dra_tparser *))
+static dra_tnode *parse_binary(dra_tparser *p, const level *l, dra_tnode *(*inner)(dra_tparser *))
 {
     dra_tnode *left = inner(p);
     dra_top    op;
@@ -61,23 +61,23 @@ static dra_tnode *binary(dra_tparser *p, const level *l, dra_tnode *(*inner)(dra
     return left;
 }
 
-static dra_tnode *operand(dra_tparser *p) { return unary(p, true); }
-static dra_tnode *power(dra_tparser *p) { return binary(p, &powers, operand); }
-static dra_tnode *product(dra_tparser *p) { return binary(p, &products, power); }
+static dra_tnode *parse_operand(dra_tparser *p) { return parse_unary(p, true); }
+static dra_tnode *parse_power(dra_tparser *p) { return parse_binary(p, &powers, parse_operand); }
+static dra_tnode *parse_product(dra_tparser *p) { return parse_binary(p, &products, parse_power); }
 
-static dra_tnode *concat(dra_tparser *p)
+static dra_tnode *parse_concat(dra_tparser *p)
 {
-    dra_tnode *first = product(p);
+    dra_tnode *first = parse_product(p);
     if (!first || !dra_tat_sign(p, "~")) return first;
     dra_tnode *all = dra_tnew(p, DRA_N_CONCAT, first->line);
     if (!all) return NULL;
     dra_tnode **end = &all->list;
     dra_tappend(&end, first);
-    while (dra_ttake_sign(p, "~")) dra_tappend(&end, product(p));
+    while (dra_ttake_sign(p, "~")) dra_tappend(&end, parse_product(p));
     return dra_tdone(p, all);
 }
 
-static dra_tnode *sum(dra_tparser *p) { return binary(p, &sums, concat); }
+static dra_tnode *parse_sum(dra_tparser *p) { return parse_binary(p, &sums, parse_concat); }
 
 static bool take_comparison(dra_tparser *p, dra_top *op)
 {
@@ -95,46 +95,46 @@ static bool take_comparison(dra_tparser *p, dra_top *op)
     return false;
 }
 
-static dra_tnode *compare(dra_tparser *p)
+static dra_tnode *parse_comparison(dra_tparser *p)
 {
-    dra_tnode *left = sum(p);
+    dra_tnode *left = parse_sum(p);
     dra_top    op;
     if (!left || !take_comparison(p, &op)) return left;
     dra_tnode *all = dra_twrap(p, DRA_N_COMPARE, left, NULL);
     if (!all) return NULL;
     dra_tnode **end = &all->list;
     do {
-        dra_tnode *n = dra_twrap(p, DRA_N_COMPARED, sum(p), NULL);
+        dra_tnode *n = dra_twrap(p, DRA_N_COMPARED, parse_sum(p), NULL);
         if (n) n->op = op;
         dra_tappend(&end, n);
     } while (take_comparison(p, &op));
     return dra_tdone(p, all);
 }
 
-static dra_tnode *negation(dra_tparser *p)
+static dra_tnode *parse_not(dra_tparser *p)
 {
-    if (!dra_ttake_word(p, "not")) return compare(p);
+    if (!dra_ttake_word(p, "not")) return parse_comparison(p);
     if (!dra_tenter(p)) return NULL;
-    dra_tnode *n = dra_twrap(p, DRA_N_NOT, negation(p), NULL);
+    dra_tnode *n = dra_twrap(p, DRA_N_NOT, parse_not(p), NULL);
     p->depth--;
     return n;
 }
 
-static dra_tnode *conjunction(dra_tparser *p)
+static dra_tnode *parse_and(dra_tparser *p)
 {
-    dra_tnode *left = negation(p);
+    dra_tnode *left = parse_not(p);
     while (left && dra_ttake_word(p, "and")) {
-        dra_tnode *right = negation(p);
+        dra_tnode *right = parse_not(p);
         left = right ? dra_twrap(p, DRA_N_AND, left, right) : NULL;
     }
     return left;
 }
 
-static dra_tnode *disjunction(dra_tparser *p)
+static dra_tnode *parse_or(dra_tparser *p)
 {
-    dra_tnode *left = conjunction(p);
+    dra_tnode *left = parse_and(p);
     while (left && dra_ttake_word(p, "or")) {
-        dra_tnode *right = conjunction(p);
+        dra_tnode *right = parse_and(p);
         left = right ? dra_twrap(p, DRA_N_OR, left, right) : NULL;
     }
     return left;
@@ -143,9 +143,9 @@ static dra_tnode *disjunction(dra_tparser *p)
 dra_tnode *dra_texpression(dra_tparser *p)
 {
     if (!dra_tenter(p)) return NULL;
-    dra_tnode *n = disjunction(p);
+    dra_tnode *n = parse_or(p);
     while (n && dra_ttake_word(p, "if")) {
-        dra_tnode *choice = dra_twrap(p, DRA_N_CHOICE, disjunction(p), n);
+        dra_tnode *choice = dra_twrap(p, DRA_N_CHOICE, parse_or(p), n);
         if (choice && dra_ttake_word(p, "else")) choice->c = dra_texpression(p);
         n = dra_tdone(p, choice);
     }
@@ -155,7 +155,7 @@ dra_tnode *dra_texpression(dra_tparser *p)
 
 dra_tnode *dra_ttuple(dra_tparser *p, bool with_choice)
 {
-    dra_tnode *first = with_choice ? dra_texpression(p) : disjunction(p);
+    dra_tnode *first = with_choice ? dra_texpression(p) : parse_or(p);
     if (!first || !dra_tat_sign(p, ",")) return first;
     dra_tnode *all = dra_tnew(p, DRA_N_TUPLE, first->line);
     if (!all) return NULL;
@@ -165,7 +165,7 @@ dra_tnode *dra_ttuple(dra_tparser *p, bool with_choice)
         if (p->at->kind == DRA_W_BLOCK_END || p->at->kind == DRA_W_PRINT_END ||
             dra_tat_sign(p, ")"))
             break;
-        dra_tappend(&end, with_choice ? dra_texpression(p) : disjunction(p));
+        dra_tappend(&end, with_choice ? dra_texpression(p) : parse_or(p));
     }
     return dra_tdone(p, all);
 }

@@ -9,16 +9,16 @@
 #define FILTER(name)                                                                               \
     static bool name(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 
-static bool given(const dra_targs *a, size_t i)
+static bool is_given(const dra_targs *a, size_t i)
 {
     return a->at[i].kind != DRA_T_ABSENT && a->at[i].kind != DRA_T_NONE;
 }
 
-/* An argument that is an int, or what stands for it where it is not given. */
-static bool whole(dra_trun *r, const dra_targs *a, size_t i, int64_t otherwise, int64_t *out)
+/* An argument that must be an int; `otherwise` if it is not given. */
+static bool int_argument(dra_trun *r, const dra_targs *a, size_t i, int64_t otherwise, int64_t *out)
 {
     *out = otherwise;
-    if (!given(a, i)) return true;
+    if (!is_given(a, i)) return true;
     if (!dra_tis_whole(&a->at[i]))
         return dra_trun_fail(r, "expected an int as argument, found %s", dra_tkind_name(&a->at[i]));
     *out = dra_twhole(&a->at[i]);
@@ -36,16 +36,16 @@ FILTER(safe)
     return true;
 }
 
-static bool cased(dra_trun *r, const dra_tvalue *self, dra_tcase how, dra_tvalue *out)
+static bool set_case(dra_trun *r, const dra_tvalue *self, dra_tcase how, dra_tvalue *out)
 {
     dra_tvalue text;
     return dra_tstring_of(r, self, &text) && dra_tcased(r, &text, how, out);
 }
 
-FILTER(upper) { return a->n == 0 && cased(r, self, DRA_CASE_UPPER, out); }
-FILTER(lower) { return a->n == 0 && cased(r, self, DRA_CASE_LOWER, out); }
-FILTER(title) { return a->n == 0 && cased(r, self, DRA_CASE_WORDS, out); }
-FILTER(capitalize) { return a->n == 0 && cased(r, self, DRA_CASE_FIRST, out); }
+FILTER(upper) { return a->n == 0 && set_case(r, self, DRA_CASE_UPPER, out); }
+FILTER(lower) { return a->n == 0 && set_case(r, self, DRA_CASE_LOWER, out); }
+FILTER(title) { return a->n == 0 && set_case(r, self, DRA_CASE_WORDS, out); }
+FILTER(capitalize) { return a->n == 0 && set_case(r, self, DRA_CASE_FIRST, out); }
 
 FILTER(trim)
 {
@@ -58,18 +58,18 @@ FILTER(replace)
     dra_tvalue text, from, to;
     int64_t    most;
     return dra_tstring_of(r, self, &text) && dra_tstring_of(r, &a->at[0], &from) &&
-           dra_tstring_of(r, &a->at[1], &to) && whole(r, a, 2, -1, &most) &&
+           dra_tstring_of(r, &a->at[1], &to) && int_argument(r, a, 2, -1, &most) &&
            dra_treplace(r, &text, &from, &to, most, out);
 }
 
-/* Lines after the first get the indent; empty ones and the first only if asked for. */
+/* Indents the lines after the first; empty lines and the first one only if asked for. */
 FILTER(indent)
 {
     dra_tvalue       text, by = a->at[0];
     const dra_tvalue space = dra_tstring(" ", 1), four = dra_tint(4);
     dra_tbuffer      b = {0};
     const bool       first = dra_ttruth(&a->at[1]), blank = dra_ttruth(&a->at[2]);
-    if (!given(a, 0)) by = four;
+    if (!is_given(a, 0)) by = four;
     if (by.kind != DRA_T_STRING) {
         const dra_tvalue width = by;
         if (!dra_tbinary(r, DRA_OP_MUL, &space, &width, &by)) return false;
@@ -93,7 +93,7 @@ FILTER(indent)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* An int is so many spaces. */
+/* An int is a number of spaces. */
 static bool json_indent(dra_trun *r, dra_tvalue *indent)
 {
     const dra_tvalue given_indent = *indent, space = dra_tstring(" ", 1);
@@ -110,7 +110,7 @@ FILTER(tojson)
     if (!json_indent(r, &how.indent)) return false;
     how.comma = how.indent.kind == DRA_T_STRING ? dra_tstring(",", 1) : dra_tstring(", ", 2);
     how.colon = dra_tstring(": ", 2);
-    if (given(a, 2)) {
+    if (is_given(a, 2)) {
         const dra_tvalue *s = &a->at[2];
         if (!dra_tis_list(s) || s->n != 2 || s->items[0].kind != DRA_T_STRING ||
             s->items[1].kind != DRA_T_STRING)
@@ -159,7 +159,7 @@ FILTER(to_int)
 {
     dra_tvalue x = *self;
     int64_t    base;
-    if (!whole(r, a, 1, 10, &base)) return false;
+    if (!int_argument(r, a, 1, 10, &base)) return false;
     if (base < 2 || base > 36) return dra_trun_fail(r, "int: expected a base of 2 to 36");
     *out = a->at[0].kind == DRA_T_ABSENT ? dra_tint(0) : a->at[0];
     if (x.kind == DRA_T_STRING && !read_number(self, (int)base, false, &x) &&
@@ -212,11 +212,11 @@ static double round_to(double x, int64_t places)
 FILTER(rounded)
 {
     int64_t places;
-    if (!whole(r, a, 0, 0, &places)) return false;
+    if (!int_argument(r, a, 0, 0, &places)) return false;
     if (!dra_tis_number(self))
         return dra_trun_fail(r, "round: expected a number, found %s", dra_tkind_name(self));
     const double x = dra_tnumber(self), unit = pow(10, (double)places);
-    if (!given(a, 1) || dra_tis(&a->at[1], "common")) {
+    if (!is_given(a, 1) || dra_tis(&a->at[1], "common")) {
         const bool kept = dra_tis_whole(self) && places >= 0;
         *out = kept ? dra_tint(dra_twhole(self)) : dra_treal(round_to(x, places));
         if (dra_tis_whole(self) && !kept) *out = dra_tint((int64_t)out->real);

@@ -1,4 +1,4 @@
-/* Tokens of a template. Around tags white space goes as Hugging Face sets Jinja up:
+/* Tokens of a template. White space around tags is removed as Hugging Face configures Jinja:
  *   {%- and -%}    all of it on that side
  *   {% {#          blanks between the start of the line and the tag (lstrip_blocks), not with {%+
  *   %} #}          the newline after the tag (trim_blocks), not with +%} */
@@ -28,7 +28,7 @@ static dra_status no_memory(const dra_tsource *s)
     return dra_fail_at(s->err, DRA_ERR_MEMORY, s->name, "out of memory for the template");
 }
 
-static dra_status push(dra_tsource *s, dra_ttoken t)
+static dra_status push_token(dra_tsource *s, dra_ttoken t)
 {
     if (s->tokens == s->room) {
         const size_t room = s->room ? 2 * s->room : 64;
@@ -41,14 +41,14 @@ static dra_status push(dra_tsource *s, dra_ttoken t)
     return DRA_OK;
 }
 
-static bool starts(const dra_tsource *s, size_t at, const char *text)
+static bool starts_with(const dra_tsource *s, size_t at, const char *text)
 {
     const size_t n = strlen(text);
     return s->n - at >= n && memcmp(s->text + at, text, n) == 0;
 }
 
-/* Goes on to `to`, counting lines. */
-static void skip(dra_tsource *s, size_t to)
+/* Moves on to `to` and counts lines. */
+static void skip_to(dra_tsource *s, size_t to)
 {
     for (; s->at < to; s->at++) s->line += s->text[s->at] == '\n';
 }
@@ -77,19 +77,19 @@ static size_t end_of_text(const dra_tsource *s, size_t tag)
     return dra_tblanks(text + line, n - line) == n - line ? s->at + line : tag;
 }
 
-/* Behind a tag that ends at `end` with or without a sign. */
+/* Moves behind a tag that ends at `end`, with or without a sign. */
 static void after_tag(dra_tsource *s, size_t end, char sign, bool is_print)
 {
     if (sign == '-') end += dra_tblanks(s->text + end, s->n - end);
     if (!sign && !is_print && end < s->n && s->text[end] == '\n') end++;
     s->starts_line = s->text[end - 1] == '\n';
-    skip(s, end);
+    skip_to(s, end);
 }
 
-static dra_status comment(dra_tsource *s, size_t from)
+static dra_status skip_comment(dra_tsource *s, size_t from)
 {
     size_t end = from;
-    while (end < s->n && !starts(s, end, "#}")) end++;
+    while (end < s->n && !starts_with(s, end, "#}")) end++;
     if (end == s->n) return dra_template_fail(s, s->line, "expected #} after {#, found the end");
     const char sign = end > from ? s->text[end - 1] : '\0';
     after_tag(s, end + 2, sign == '-' || sign == '+' ? sign : '\0', false);
@@ -97,22 +97,22 @@ static dra_status comment(dra_tsource *s, size_t from)
 }
 
 /* The text up to a tag, and its beginning. */
-static dra_status outside(dra_tsource *s, bool *is_print, bool *inside)
+static dra_status read_text(dra_tsource *s, bool *is_print, bool *inside)
 {
     const size_t     tag = next_tag(s), end = end_of_text(s, tag);
     const dra_ttoken text = {DRA_W_TEXT, s->line, s->text + s->at, end - s->at, {0}};
-    dra_status       st = text.n ? push(s, text) : DRA_OK;
-    skip(s, tag);
+    dra_status       st = text.n ? push_token(s, text) : DRA_OK;
+    skip_to(s, tag);
     if (tag == s->n || st != DRA_OK) return st;
     const char   kind = s->text[tag + 1];
     const size_t from = tag + 2 +
                         (tag + 2 < s->n && strchr("-+", s->text[tag + 2]) && s->text[tag + 2]);
-    if (kind == '#') return comment(s, from);
+    if (kind == '#') return skip_comment(s, from);
     *is_print = kind == '{';
     *inside = true;
     s->brackets = 0;
-    st = push(s, (dra_ttoken){*is_print ? DRA_W_PRINT : DRA_W_BLOCK, s->line, "", 0, {0}});
-    skip(s, from);
+    st = push_token(s, (dra_ttoken){*is_print ? DRA_W_PRINT : DRA_W_BLOCK, s->line, "", 0, {0}});
+    skip_to(s, from);
     return st;
 }
 
@@ -124,7 +124,7 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-static int octal(const char *at, const char *end, int64_t *code)
+static int read_octal(const char *at, const char *end, int64_t *code)
 {
     int n = 0;
     *code = 0;
@@ -132,7 +132,7 @@ static int octal(const char *at, const char *end, int64_t *code)
     return n;
 }
 
-static int hexadecimal(const char *at, const char *end, int digits, int64_t *code)
+static int read_hex(const char *at, const char *end, int digits, int64_t *code)
 {
     *code = 0;
     for (int i = 0; i < digits; i++) {
@@ -144,9 +144,9 @@ static int hexadecimal(const char *at, const char *end, int digits, int64_t *cod
     return digits;
 }
 
-/* What stands after a backslash, by Python's rules: how many bytes it takes; 0: a backslash is
- * meant; -1: it cannot be read. */
-static int escape(const char *at, const char *end, char *to, size_t *wrote)
+/* Reads what follows a backslash, by Python's rules. Returns how many bytes it took; 0: the
+ * backslash stands for itself; -1: malformed. */
+static int read_escape(const char *at, const char *end, char *to, size_t *wrote)
 {
     static const char names[] = "ntr\\'\"abfv", codes[] = "\n\t\r\\'\"\a\b\f\v";
     const char       *name = strchr(names, *at);
@@ -157,15 +157,15 @@ static int escape(const char *at, const char *end, char *to, size_t *wrote)
         to[(*wrote)++] = codes[name - names];
         return 1;
     }
-    int       n = octal(at, end, &code);
+    int       n = read_octal(at, end, &code);
     const int digits = *at == 'x' ? 2 : *at == 'u' ? 4 : *at == 'U' ? 8 : 0;
-    if (digits) n = hexadecimal(at + 1, end, digits, &code);
+    if (digits) n = read_hex(at + 1, end, digits, &code);
     if (n < 0 || *at == 'N' || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return -1;
     if (n > 0) *wrote = dra_utf8_write((int32_t)code, to);
     return n + (digits > 0);
 }
 
-static dra_status string(dra_tsource *s)
+static dra_status read_string(dra_tsource *s)
 {
     const char  quote = s->text[s->at];
     size_t      end = s->at + 1, n = 0;
@@ -178,7 +178,7 @@ static dra_status string(dra_tsource *s)
     if (!to) return no_memory(s);
     for (const char *stop = s->text + end; at < stop;) {
         size_t    wrote = 0;
-        const int taken = *at == '\\' ? escape(at + 1, stop, to + n, &wrote) : 0;
+        const int taken = *at == '\\' ? read_escape(at + 1, stop, to + n, &wrote) : 0;
         if (taken < 0)
             return dra_template_fail(s, s->line, "expected an escape of a letter, found \\%c",
                                      at[1]);
@@ -186,12 +186,12 @@ static dra_status string(dra_tsource *s)
         n += wrote;
         at += 1 + taken;
     }
-    const dra_status st = push(s, (dra_ttoken){DRA_W_STRING, s->line, to, n, {0}});
-    skip(s, end + 1);
+    const dra_status st = push_token(s, (dra_ttoken){DRA_W_STRING, s->line, to, n, {0}});
+    skip_to(s, end + 1);
     return st;
 }
 
-static dra_status number(dra_tsource *s)
+static dra_status read_number(dra_tsource *s)
 {
     const char  *text = s->text + s->at;
     size_t       n = 0;
@@ -220,11 +220,11 @@ static dra_status number(dra_tsource *s)
     if (errno && !is_float)
         return dra_template_fail(s, s->line, "expected an integer of 64 bits, found %s", room);
     s->at += n;
-    return push(s, (dra_ttoken){is_float ? DRA_W_FLOAT : DRA_W_INT, s->line, text, n, x});
+    return push_token(s, (dra_ttoken){is_float ? DRA_W_FLOAT : DRA_W_INT, s->line, text, n, x});
 }
 
 /* Tags end outside of brackets only, so that {{ {'a': {}} }} is one. */
-static dra_status bracket(dra_tsource *s, char c)
+static dra_status count_bracket(dra_tsource *s, char c)
 {
     const char *open = strchr("([{", c), *close = strchr(")]}", c);
     if (open && s->brackets == DRA_TEMPLATE_DEPTH)
@@ -237,18 +237,18 @@ static dra_status bracket(dra_tsource *s, char c)
     return DRA_OK;
 }
 
-static dra_status sign(dra_tsource *s)
+static dra_status read_sign(dra_tsource *s)
 {
     static const char *const signs[] = {"**", "//", "==", "!=", "<=", ">=", "+", "-", "*",
                                         "/",  "%",  "~",  "<",  ">",  "=",  ".", ",", ":",
                                         "|",  "(",  ")",  "[",  "]",  "{",  "}"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
-        if (!starts(s, s->at, signs[i])) continue;
+        if (!starts_with(s, s->at, signs[i])) continue;
         const size_t     n = strlen(signs[i]);
-        const dra_status st = bracket(s, *signs[i]);
+        const dra_status st = count_bracket(s, *signs[i]);
         if (st != DRA_OK) return st;
         s->at += n;
-        return push(s, (dra_ttoken){DRA_W_SIGN, s->line, signs[i], n, {0}});
+        return push_token(s, (dra_ttoken){DRA_W_SIGN, s->line, signs[i], n, {0}});
     }
     int32_t      code;
     const size_t n = dra_utf8(s->text + s->at, s->n - s->at, &code);
@@ -256,15 +256,16 @@ static dra_status sign(dra_tsource *s)
                              s->text + s->at);
 }
 
-/* Whether a tag ends here; then it is left. */
+/* Whether a tag ends here; if so, moves behind it. */
 static bool tag_ends(dra_tsource *s, bool is_print, dra_status *st)
 {
     const char  *end = is_print ? "}}" : "%}";
     const char   first = s->text[s->at];
     const bool   signed_end = first == '-' || (first == '+' && !is_print);
     const size_t at = s->at + signed_end;
-    if (s->brackets || at >= s->n || !starts(s, at, end)) return false;
-    *st = push(s, (dra_ttoken){is_print ? DRA_W_PRINT_END : DRA_W_BLOCK_END, s->line, end, 2, {0}});
+    if (s->brackets || at >= s->n || !starts_with(s, at, end)) return false;
+    *st = push_token(
+        s, (dra_ttoken){is_print ? DRA_W_PRINT_END : DRA_W_BLOCK_END, s->line, end, 2, {0}});
     after_tag(s, at + 2, signed_end ? first : '\0', is_print);
     return true;
 }
@@ -272,7 +273,7 @@ static bool tag_ends(dra_tsource *s, bool is_print, dra_status *st)
 static dra_status inside_tag(dra_tsource *s, bool is_print, bool *inside)
 {
     dra_status st = DRA_OK;
-    skip(s, s->at + dra_tblanks(s->text + s->at, s->n - s->at));
+    skip_to(s, s->at + dra_tblanks(s->text + s->at, s->n - s->at));
     if (s->at == s->n)
         return dra_template_fail(s, s->line, "expected %s, found the end of the template",
                                  is_print ? "}}" : "%}");
@@ -281,12 +282,12 @@ static dra_status inside_tag(dra_tsource *s, bool is_print, bool *inside)
         *inside = false;
         return st;
     }
-    if (c == '\'' || c == '"') return string(s);
-    if (is_digit(c)) return number(s);
-    if (!is_name(c)) return sign(s);
+    if (c == '\'' || c == '"') return read_string(s);
+    if (is_digit(c)) return read_number(s);
+    if (!is_name(c)) return read_sign(s);
     const size_t from = s->at;
     while (s->at < s->n && is_name(s->text[s->at])) s->at++;
-    return push(s, (dra_ttoken){DRA_W_NAME, s->line, s->text + from, s->at - from, {0}});
+    return push_token(s, (dra_ttoken){DRA_W_NAME, s->line, s->text + from, s->at - from, {0}});
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -311,7 +312,7 @@ dra_status dra_template_lex(dra_tsource *s, const char *text, size_t bytes)
     s->line = 1;
     s->starts_line = true;
     while (st == DRA_OK && (inside || s->at < s->n))
-        st = inside ? inside_tag(s, is_print, &inside) : outside(s, &is_print, &inside);
-    if (st == DRA_OK) st = push(s, (dra_ttoken){DRA_W_END, s->line, "", 0, {0}});
+        st = inside ? inside_tag(s, is_print, &inside) : read_text(s, &is_print, &inside);
+    if (st == DRA_OK) st = push_token(s, (dra_ttoken){DRA_W_END, s->line, "", 0, {0}});
     return st;
 }

@@ -6,7 +6,10 @@
 #define FILTER(name)                                                                               \
     static bool name(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 
-static bool given(const dra_tvalue *x) { return x->kind != DRA_T_ABSENT && x->kind != DRA_T_NONE; }
+static bool is_given(const dra_tvalue *x)
+{
+    return x->kind != DRA_T_ABSENT && x->kind != DRA_T_NONE;
+}
 
 /* ---- whole lists ----------------------------------------------------------------------------- */
 
@@ -66,10 +69,11 @@ FILTER(items)
     return dra_tpair_list(r, self, out);
 }
 
-/* The members, or of each the attribute. */
-static bool attributes(dra_trun *r, const dra_tvalue *self, const dra_tvalue *path, dra_tvalue *out)
+/* The members, or an attribute of each. */
+static bool read_attributes(dra_trun *r, const dra_tvalue *self, const dra_tvalue *path,
+                            dra_tvalue *out)
 {
-    if (!dra_titerate(r, self, out) || !given(path)) return r->status == DRA_OK;
+    if (!dra_titerate(r, self, out) || !is_given(path)) return r->status == DRA_OK;
     dra_tvalue *items = dra_trun_alloc(r, out->n, sizeof *items);
     if (!items) return false;
     for (size_t i = 0; i < out->n; i++)
@@ -82,15 +86,15 @@ FILTER(join)
 {
     dra_tvalue       list;
     const dra_tvalue nothing = dra_tstring("", 0);
-    return attributes(r, self, &a->at[1], &list) &&
-           dra_tjoin(r, &list, given(&a->at[0]) ? &a->at[0] : &nothing, out);
+    return read_attributes(r, self, &a->at[1], &list) &&
+           dra_tjoin(r, &list, is_given(&a->at[0]) ? &a->at[0] : &nothing, out);
 }
 
 FILTER(sum)
 {
     dra_tvalue list;
     *out = a->at[1].kind == DRA_T_ABSENT ? dra_tint(0) : a->at[1];
-    if (!attributes(r, self, &a->at[0], &list)) return false;
+    if (!read_attributes(r, self, &a->at[0], &list)) return false;
     for (size_t i = 0; i < list.n; i++) {
         const dra_tvalue so_far = *out;
         if (!dra_tbinary(r, DRA_OP_ADD, &so_far, &list.items[i], out)) return false;
@@ -100,11 +104,11 @@ FILTER(sum)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* What is compared for each member: its attribute, strings without upper case unless asked for. */
+/* The sort key of each member: itself or an attribute, strings in lower case unless `exact`. */
 static bool sort_keys(dra_trun *r, const dra_tvalue *self, const dra_tvalue *path, bool exact,
                       dra_tvalue *keys)
 {
-    if (!attributes(r, self, path, keys) || exact) return r->status == DRA_OK;
+    if (!read_attributes(r, self, path, keys) || exact) return r->status == DRA_OK;
     dra_tvalue *items = dra_trun_alloc(r, keys->n, sizeof *items);
     if (!items) return false;
     for (size_t i = 0; i < keys->n; i++) {
@@ -117,7 +121,7 @@ static bool sort_keys(dra_trun *r, const dra_tvalue *self, const dra_tvalue *pat
     return true;
 }
 
-/* Equal ones stay in their order, also when reversed. */
+/* Stable: equal members keep their order, also when reversed. */
 static bool sort_by(dra_trun *r, const dra_tvalue *list, const dra_tvalue *keys, bool reversed,
                     dra_tvalue *out)
 {
@@ -153,15 +157,15 @@ FILTER(dictsort)
     dra_tvalue       list, keys;
     if (self->kind != DRA_T_DICT)
         return dra_trun_fail(r, "dictsort: expected a dict, found %s", dra_tkind_name(self));
-    if (given(&a->at[1]) && !by_value && !dra_tis(&a->at[1], "key"))
+    if (is_given(&a->at[1]) && !by_value && !dra_tis(&a->at[1], "key"))
         return dra_trun_fail(r, "dictsort: by: expected 'key' or 'value'");
     return dra_tpair_list(r, self, &list) &&
            sort_keys(r, &list, &part, dra_ttruth(&a->at[0]), &keys) &&
            sort_by(r, &list, &keys, dra_ttruth(&a->at[2]), out);
 }
 
-static bool extreme(dra_trun *r, const dra_tvalue *self, const dra_targs *a, int sign,
-                    dra_tvalue *out)
+static bool find_extreme(dra_trun *r, const dra_tvalue *self, const dra_targs *a, int sign,
+                         dra_tvalue *out)
 {
     dra_tvalue list, keys;
     size_t     best = 0;
@@ -177,8 +181,8 @@ static bool extreme(dra_trun *r, const dra_tvalue *self, const dra_targs *a, int
     return true;
 }
 
-FILTER(least) { return extreme(r, self, a, -1, out); }
-FILTER(greatest) { return extreme(r, self, a, 1, out); }
+FILTER(least) { return find_extreme(r, self, a, -1, out); }
+FILTER(greatest) { return find_extreme(r, self, a, 1, out); }
 
 FILTER(unique)
 {
@@ -206,7 +210,7 @@ FILTER(unique)
 
 /* ---- map and select -------------------------------------------------------------------------- */
 
-static const dra_tvalue *named(const dra_targs *a, const char *key)
+static const dra_tvalue *named_argument(const dra_targs *a, const char *key)
 {
     for (size_t i = 0; i < a->n; i++)
         if (a->key && a->key[i] && strcmp(a->key[i], key) == 0) return &a->at[i];
@@ -215,7 +219,7 @@ static const dra_tvalue *named(const dra_targs *a, const char *key)
 
 static bool map_attribute(dra_trun *r, dra_tvalue *list, const dra_targs *a, const dra_tvalue *path)
 {
-    const dra_tvalue *otherwise = named(a, "default");
+    const dra_tvalue *otherwise = named_argument(a, "default");
     dra_tvalue       *items = dra_trun_alloc(r, list->n, sizeof *items);
     if (!items) return false;
     for (size_t i = 0; i < list->n; i++) {
@@ -236,14 +240,14 @@ static const dra_tbuiltin *builtin_of(dra_trun *r, const dra_targs *a, size_t at
     if (there && !filter) b = dra_tbuiltin_find(&dra_ttests, a->at[at].text, a->at[at].n);
     if (!b)
         dra_trun_fail(r, "expected the name of a %s, found %s", filter ? "filter" : "test",
-                      there ? "one that is not known" : "none");
+                      there ? "an unknown one" : "none");
     else
         *rest = (dra_targs){a->at + at + 1, a->key + at + 1, a->n - at - 1};
     return b;
 }
 
-/* What is false has no members here, be it a number. */
-static bool members(dra_trun *r, const dra_tvalue *self, dra_tvalue *out)
+/* A false value, even a number, has no members here. */
+static bool truthy_members(dra_trun *r, const dra_tvalue *self, dra_tvalue *out)
 {
     *out = dra_tlist(NULL, 0);
     return !dra_ttruth(self) || dra_titerate(r, self, out);
@@ -251,9 +255,9 @@ static bool members(dra_trun *r, const dra_tvalue *self, dra_tvalue *out)
 
 FILTER(map)
 {
-    const dra_tvalue *path = named(a, "attribute");
+    const dra_tvalue *path = named_argument(a, "attribute");
     dra_targs         rest = {0};
-    if (!members(r, self, out)) return false;
+    if (!truthy_members(r, self, out)) return false;
     if (path) return map_attribute(r, out, a, path);
     const dra_tbuiltin *b = builtin_of(r, a, 0, true, &rest);
     dra_tvalue         *items = b ? dra_trun_alloc(r, out->n, sizeof *items) : NULL;
@@ -264,9 +268,10 @@ FILTER(map)
     return true;
 }
 
-/* The members for which a test, or their truth, is `wanted`; by an attribute or not. */
-static bool choose(dra_trun *r, const dra_tvalue *self, const dra_targs *a, bool by_attribute,
-                   bool wanted, dra_tvalue *out)
+/* Keeps the members for which a test, or their truth, is `wanted`; looks at an attribute if
+ * `by_attribute`. */
+static bool choose_members(dra_trun *r, const dra_tvalue *self, const dra_targs *a,
+                           bool by_attribute, bool wanted, dra_tvalue *out)
 {
     const dra_tbuiltin *test = NULL;
     const size_t        at = by_attribute;
@@ -274,7 +279,7 @@ static bool choose(dra_trun *r, const dra_tvalue *self, const dra_targs *a, bool
     size_t              n = 0;
     if (by_attribute && a->n == 0) return dra_trun_fail(r, "expected an attribute, found none");
     if (a->n > at && !(test = builtin_of(r, a, at, false, &rest))) return false;
-    if (!members(r, self, out)) return false;
+    if (!truthy_members(r, self, out)) return false;
     dra_tvalue *items = dra_trun_alloc(r, out->n, sizeof *items);
     if (!items) return false;
     for (size_t i = 0; i < out->n; i++) {
@@ -288,10 +293,10 @@ static bool choose(dra_trun *r, const dra_tvalue *self, const dra_targs *a, bool
     return true;
 }
 
-FILTER(select_if) { return choose(r, self, a, false, true, out); }
-FILTER(reject) { return choose(r, self, a, false, false, out); }
-FILTER(selectattr) { return choose(r, self, a, true, true, out); }
-FILTER(rejectattr) { return choose(r, self, a, true, false, out); }
+FILTER(select_if) { return choose_members(r, self, a, false, true, out); }
+FILTER(reject) { return choose_members(r, self, a, false, false, out); }
+FILTER(selectattr) { return choose_members(r, self, a, true, true, out); }
+FILTER(rejectattr) { return choose_members(r, self, a, true, false, out); }
 
 static const dra_tbuiltin lists[] = {
     {"length", "", 0, length},

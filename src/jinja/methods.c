@@ -10,7 +10,7 @@
 #define METHOD(name)                                                                               \
     static bool name(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 
-static bool given(const dra_targs *a, size_t i)
+static bool is_given(const dra_targs *a, size_t i)
 {
     return a->at[i].kind != DRA_T_ABSENT && a->at[i].kind != DRA_T_NONE;
 }
@@ -21,7 +21,7 @@ static bool need_text(dra_trun *r, const dra_tvalue *x)
            dra_trun_fail(r, "expected a str as argument, found %s", dra_tkind_name(x));
 }
 
-static bool whole(dra_trun *r, const dra_targs *a, size_t i, int64_t otherwise, int64_t *out)
+static bool int_argument(dra_trun *r, const dra_targs *a, size_t i, int64_t otherwise, int64_t *out)
 {
     *out = otherwise;
     if (a->at[i].kind == DRA_T_ABSENT) return true;
@@ -44,13 +44,13 @@ METHOD(capitalize) { return a->n == 0 && dra_tcased(r, self, DRA_CASE_FIRST, out
 METHOD(replace)
 {
     int64_t most;
-    return need_text(r, &a->at[0]) && need_text(r, &a->at[1]) && whole(r, a, 2, -1, &most) &&
+    return need_text(r, &a->at[0]) && need_text(r, &a->at[1]) && int_argument(r, a, 2, -1, &most) &&
            dra_treplace(r, self, &a->at[0], &a->at[1], most, out);
 }
 
-/* Of one part, or of any of a tuple. */
-static bool affix(dra_trun *r, const dra_tvalue *self, const dra_tvalue *parts, bool at_end,
-                  dra_tvalue *out)
+/* Whether a string begins or ends with a part, or with any of a tuple. */
+static bool has_affix(dra_trun *r, const dra_tvalue *self, const dra_tvalue *parts, bool at_end,
+                      dra_tvalue *out)
 {
     const bool        many = parts->kind == DRA_T_TUPLE;
     const dra_tvalue *part = many ? parts->items : parts;
@@ -64,8 +64,8 @@ static bool affix(dra_trun *r, const dra_tvalue *self, const dra_tvalue *parts, 
     return true;
 }
 
-METHOD(startswith) { return affix(r, self, &a->at[0], false, out); }
-METHOD(endswith) { return affix(r, self, &a->at[0], true, out); }
+METHOD(startswith) { return has_affix(r, self, &a->at[0], false, out); }
+METHOD(endswith) { return has_affix(r, self, &a->at[0], true, out); }
 
 METHOD(find)
 {
@@ -109,7 +109,7 @@ typedef struct pieces {
     size_t      n, room;
 } pieces;
 
-static bool push(dra_trun *r, pieces *p, const char *text, size_t n)
+static bool push_piece(dra_trun *r, pieces *p, const char *text, size_t n)
 {
     if (p->n == p->room) {
         const size_t room = p->room ? 2 * p->room : 8;
@@ -123,14 +123,15 @@ static bool push(dra_trun *r, pieces *p, const char *text, size_t n)
     return true;
 }
 
-/* Words between white space; what is left after the last cut keeps its end, or its start. */
+/* Splits at white space; what remains after the last split keeps its trailing, or leading,
+ * space. */
 static bool split_blanks(dra_trun *r, dra_tvalue x, int64_t most, bool from_end, pieces *p)
 {
     const dra_tvalue any = {0};
     for (;; most--) {
         if (!dra_tstrip(r, x, &any, from_end ? DRA_SIDE_RIGHT : DRA_SIDE_LEFT, &x)) return false;
         if (x.n == 0) return true;
-        if (most == 0) return push(r, p, x.text, x.n);
+        if (most == 0) return push_piece(r, p, x.text, x.n);
         size_t  at = from_end ? x.n : 0;
         int32_t code;
         while (from_end && at > 0) {
@@ -140,7 +141,8 @@ static bool split_blanks(dra_trun *r, dra_tvalue x, int64_t most, bool from_end,
         }
         while (!from_end && at < x.n && !dra_tblank(x.text + at, x.n - at))
             at += dra_utf8(x.text + at, x.n - at, &code);
-        if (!push(r, p, from_end ? x.text + at : x.text, from_end ? x.n - at : at)) return false;
+        if (!push_piece(r, p, from_end ? x.text + at : x.text, from_end ? x.n - at : at))
+            return false;
         x = from_end ? dra_tstring(x.text, at) : dra_tstring(x.text + at, x.n - at);
     }
 }
@@ -148,10 +150,10 @@ static bool split_blanks(dra_trun *r, dra_tvalue x, int64_t most, bool from_end,
 static bool split_at(dra_trun *r, dra_tvalue x, const dra_tvalue *by, int64_t most, pieces *p)
 {
     for (size_t at; most != 0 && (at = dra_tfind(&x, 0, by)) != SIZE_MAX; most--) {
-        if (!push(r, p, x.text, at)) return false;
+        if (!push_piece(r, p, x.text, at)) return false;
         x = dra_tstring(x.text + at + by->n, x.n - at - by->n);
     }
-    return push(r, p, x.text, x.n);
+    return push_piece(r, p, x.text, x.n);
 }
 
 static bool rsplit_at(dra_trun *r, dra_tvalue x, const dra_tvalue *by, int64_t most, pieces *p)
@@ -161,11 +163,11 @@ static bool rsplit_at(dra_trun *r, dra_tvalue x, const dra_tvalue *by, int64_t m
             at--;
             continue;
         }
-        if (!push(r, p, x.text + at, x.n - at)) return false;
+        if (!push_piece(r, p, x.text + at, x.n - at)) return false;
         x.n = at -= by->n;
         most--;
     }
-    return push(r, p, x.text, x.n);
+    return push_piece(r, p, x.text, x.n);
 }
 
 static bool split_by(dra_trun *r, const dra_tvalue *self, const dra_targs *a, bool from_end,
@@ -174,9 +176,9 @@ static bool split_by(dra_trun *r, const dra_tvalue *self, const dra_targs *a, bo
     pieces  p = {0};
     int64_t most;
     bool    ok;
-    if (!whole(r, a, 1, -1, &most) || !dra_trun_spend(r, self->n / 16)) return false;
+    if (!int_argument(r, a, 1, -1, &most) || !dra_trun_spend(r, self->n / 16)) return false;
     if (most < 0) most = -1;
-    if (!given(a, 0))
+    if (!is_given(a, 0))
         ok = split_blanks(r, *self, most, from_end, &p);
     else if (!need_text(r, &a->at[0]))
         return false;
@@ -238,8 +240,9 @@ METHOD(range)
     int64_t from = 0, to, step = 1;
     (void)self;
     if (a->at[1].kind == DRA_T_ABSENT) {
-        if (!whole(r, a, 0, 0, &to)) return false;
-    } else if (!whole(r, a, 0, 0, &from) || !whole(r, a, 1, 0, &to) || !whole(r, a, 2, 1, &step)) {
+        if (!int_argument(r, a, 0, 0, &to)) return false;
+    } else if (!int_argument(r, a, 0, 0, &from) || !int_argument(r, a, 1, 0, &to) ||
+               !int_argument(r, a, 2, 1, &step)) {
         return false;
     }
     if (step == 0) return dra_trun_fail(r, "range: the step is 0");
@@ -258,7 +261,7 @@ METHOD(range)
 }
 
 /* Members of a dict and named arguments. */
-static bool gather(dra_trun *r, const dra_targs *a, dra_tspace *all)
+static bool gather_pairs(dra_trun *r, const dra_targs *a, dra_tspace *all)
 {
     for (size_t i = 0; i < a->n; i++) {
         if (!a->key[i]) {
@@ -280,7 +283,7 @@ METHOD(namespace)
 {
     dra_tspace *space = dra_trun_alloc(r, 1, sizeof *space);
     (void)self;
-    if (!space || !gather(r, a, space)) return false;
+    if (!space || !gather_pairs(r, a, space)) return false;
     *out = (dra_tvalue){DRA_T_NAMESPACE, 0, {.space = space}};
     return true;
 }
@@ -289,7 +292,7 @@ METHOD(dict)
 {
     dra_tspace all = {0};
     (void)self;
-    if (!gather(r, a, &all)) return false;
+    if (!gather_pairs(r, a, &all)) return false;
     *out = dra_tdict(all.pairs, all.n);
     return true;
 }

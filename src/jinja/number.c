@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool overflow(dra_trun *r) { return dra_trun_fail(r, "an int of more than 64 bits"); }
+static bool fail_overflow(dra_trun *r) { return dra_trun_fail(r, "an int of more than 64 bits"); }
 
 static const char *sign_of(dra_top op)
 {
@@ -12,7 +12,7 @@ static const char *sign_of(dra_top op)
     return signs[op];
 }
 
-static bool cannot(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalue *b)
+static bool fail_operands(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalue *b)
 {
     if (a->kind == DRA_T_UNDEFINED || b->kind == DRA_T_UNDEFINED) {
         const dra_tvalue *x = a->kind == DRA_T_UNDEFINED ? a : b;
@@ -25,7 +25,7 @@ static bool cannot(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalu
 
 /* ---- ints ------------------------------------------------------------------------------------ */
 
-static bool power(dra_trun *r, int64_t a, int64_t b, dra_tvalue *out)
+static bool int_power(dra_trun *r, int64_t a, int64_t b, dra_tvalue *out)
 {
     int64_t x = 1;
     if (b < 0) {
@@ -38,17 +38,18 @@ static bool power(dra_trun *r, int64_t a, int64_t b, dra_tvalue *out)
         return true;
     }
     for (; b > 0; b--)
-        if (__builtin_mul_overflow(x, a, &x)) return overflow(r);
+        if (__builtin_mul_overflow(x, a, &x)) return fail_overflow(r);
     *out = dra_tint(x);
     return true;
 }
 
-/* Rounded towards minus infinity, so that the rest has the sign of b. */
-static bool divide(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *out)
+/* Quotient or remainder, rounded towards minus infinity, so that the remainder has the sign of
+ * b. */
+static bool int_divide(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *out)
 {
     if (b == 0) return dra_trun_fail(r, "division by zero");
     if (a == INT64_MIN && b == -1) {
-        if (op == DRA_OP_FLOOR) return overflow(r);
+        if (op == DRA_OP_FLOOR) return fail_overflow(r);
         *out = dra_tint(0);
         return true;
     }
@@ -58,7 +59,7 @@ static bool divide(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *ou
     return true;
 }
 
-static bool whole(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *out)
+static bool int_binary(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *out)
 {
     int64_t x = 0;
     bool    lost = false;
@@ -70,16 +71,16 @@ static bool whole(dra_trun *r, dra_top op, int64_t a, int64_t b, dra_tvalue *out
         if (b == 0) return dra_trun_fail(r, "division by zero");
         *out = dra_treal((double)a / (double)b);
         return true;
-    case DRA_OP_POW: return power(r, a, b, out);
-    default: return divide(r, op, a, b, out);
+    case DRA_OP_POW: return int_power(r, a, b, out);
+    default: return int_divide(r, op, a, b, out);
     }
     *out = dra_tint(x);
-    return lost ? overflow(r) : true;
+    return lost ? fail_overflow(r) : true;
 }
 
 /* ---- floats ---------------------------------------------------------------------------------- */
 
-static bool real(dra_trun *r, dra_top op, double a, double b, dra_tvalue *out)
+static bool real_binary(dra_trun *r, dra_top op, double a, double b, dra_tvalue *out)
 {
     double x = 0;
     if ((op == DRA_OP_DIV || op == DRA_OP_FLOOR || op == DRA_OP_MOD) && b == 0)
@@ -113,7 +114,7 @@ bool dra_tnegate(dra_trun *r, const dra_tvalue *x, dra_tvalue *out)
         return true;
     }
     if (!dra_tis_whole(x)) return dra_trun_fail(r, "- %s cannot be computed", dra_tkind_name(x));
-    if (dra_twhole(x) == INT64_MIN) return overflow(r);
+    if (dra_twhole(x) == INT64_MIN) return fail_overflow(r);
     *out = dra_tint(-dra_twhole(x));
     return true;
 }
@@ -140,7 +141,7 @@ static bool join_texts(dra_trun *r, const dra_tvalue *a, const dra_tvalue *b, dr
     return true;
 }
 
-static bool repeat(dra_trun *r, const dra_tvalue *x, int64_t times, dra_tvalue *out)
+static bool repeat_sequence(dra_trun *r, const dra_tvalue *x, int64_t times, dra_tvalue *out)
 {
     const size_t count = times > 0 && x->n ? (size_t)times : 0;
     const size_t size = x->kind == DRA_T_STRING ? 1 : sizeof *x->items;
@@ -164,16 +165,16 @@ static bool is_sequence(const dra_tvalue *x) { return x->kind == DRA_T_STRING ||
 bool dra_tbinary(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalue *b, dra_tvalue *out)
 {
     if (dra_tis_whole(a) && dra_tis_whole(b))
-        return whole(r, op, dra_twhole(a), dra_twhole(b), out);
+        return int_binary(r, op, dra_twhole(a), dra_twhole(b), out);
     if (dra_tis_number(a) && dra_tis_number(b))
-        return real(r, op, dra_tnumber(a), dra_tnumber(b), out);
+        return real_binary(r, op, dra_tnumber(a), dra_tnumber(b), out);
     if (op == DRA_OP_ADD && a->kind == b->kind && is_sequence(a))
         return a->kind == DRA_T_STRING ? join_texts(r, a, b, out) : join_lists(r, a, b, out);
     if (op == DRA_OP_MUL && is_sequence(a) && dra_tis_whole(b))
-        return repeat(r, a, dra_twhole(b), out);
+        return repeat_sequence(r, a, dra_twhole(b), out);
     if (op == DRA_OP_MUL && is_sequence(b) && dra_tis_whole(a))
-        return repeat(r, b, dra_twhole(a), out);
-    return cannot(r, op, a, b);
+        return repeat_sequence(r, b, dra_twhole(a), out);
+    return fail_operands(r, op, a, b);
 }
 
 bool dra_tcompare(dra_trun *r, dra_top op, const dra_tvalue *a, const dra_tvalue *b, bool *out)

@@ -31,7 +31,7 @@ static bool is_file(const char *path)
     return stat(path, &s) == 0 && !S_ISDIR(s.st_mode);
 }
 
-/* An object of a file of the folder; NULL: there is no such file. */
+/* The JSON object in a file of the folder; NULL: there is no such file. */
 static dra_status read_object(const char *folder, const char *file, char path[PATH_ROOM],
                               json_t **out, dra_error *err)
 {
@@ -54,8 +54,9 @@ static dra_status read_object(const char *folder, const char *file, char path[PA
 
 /* ---- templates ------------------------------------------------------------------------------- */
 
-/* A text, or the one named "default" of a list. */
-static dra_status pick(const json_t *json, const char *path, const json_t **out, dra_error *err)
+/* The value of "chat_template": a string, or the one named "default" in a list. */
+static dra_status pick_template(const json_t *json, const char *path, const json_t **out,
+                                dra_error *err)
 {
     const json_t *value = json_object_get(json, "chat_template");
     *out = NULL;
@@ -78,7 +79,7 @@ static dra_status open_in_json(const char *folder, const char *file, dra_templat
     json_t       *json;
     const json_t *text = NULL;
     dra_status    st = read_object(folder, file, path, &json, err);
-    if (st == DRA_OK && json) st = pick(json, path, &text, err);
+    if (st == DRA_OK && json) st = pick_template(json, path, &text, err);
     if (st == DRA_OK && text)
         st = dra_template_create(json_string_value(text), json_string_length(text), path, out, err);
     json_decref(json);

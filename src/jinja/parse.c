@@ -7,7 +7,7 @@
 
 #include "file/fail.h"
 
-static dra_tnode *statements(dra_tparser *p, const char *const *ends);
+static dra_tnode *parse_statements(dra_tparser *p, const char *const *ends);
 
 /* ---- helpers for all of parsing -------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ dra_tnode *dra_tnew(dra_tparser *p, dra_tnode_kind kind, int line)
     return n;
 }
 
-static int above(int height, const dra_tnode *n)
+static int height_above(int height, const dra_tnode *n)
 {
     for (; n; n = n->next)
         if (n->height >= height) height = n->height + 1;
@@ -68,7 +68,8 @@ dra_tnode *dra_tdone(dra_tparser *p, dra_tnode *n)
     if (n->a && n->a->height >= n->height) n->height = n->a->height + 1;
     if (n->b && n->b->height >= n->height) n->height = n->b->height + 1;
     if (n->c && n->c->height >= n->height) n->height = n->c->height + 1;
-    n->height = above(above(n->height, n->list), n->kind == DRA_N_CALL ? NULL : n->other);
+    n->height = height_above(height_above(n->height, n->list),
+                             n->kind == DRA_N_CALL ? NULL : n->other);
     if (n->height > DRA_TEMPLATE_DEPTH)
         return dra_trefuse(p, n->line, "nests more than %d deep", DRA_TEMPLATE_DEPTH);
     return n;
@@ -81,13 +82,19 @@ bool dra_tenter(dra_tparser *p)
     return false;
 }
 
-static bool is(const dra_ttoken *t, dra_tword kind, const char *text)
+static bool token_is(const dra_ttoken *t, dra_tword kind, const char *text)
 {
     return t->kind == kind && strlen(text) == t->n && memcmp(t->text, text, t->n) == 0;
 }
 
-bool dra_tat_sign(const dra_tparser *p, const char *sign) { return is(p->at, DRA_W_SIGN, sign); }
-bool dra_tat_word(const dra_tparser *p, const char *name) { return is(p->at, DRA_W_NAME, name); }
+bool dra_tat_sign(const dra_tparser *p, const char *sign)
+{
+    return token_is(p->at, DRA_W_SIGN, sign);
+}
+bool dra_tat_word(const dra_tparser *p, const char *name)
+{
+    return token_is(p->at, DRA_W_NAME, name);
+}
 
 bool dra_ttake_sign(dra_tparser *p, const char *sign)
 {
@@ -152,7 +159,7 @@ static dra_tnode *target_name(dra_tparser *p, bool with_member)
     return dra_tdone(p, member);
 }
 
-static dra_tnode *target(dra_tparser *p, bool with_member)
+static dra_tnode *parse_target(dra_tparser *p, bool with_member)
 {
     const bool  brackets = dra_ttake_sign(p, "(");
     dra_tnode  *first = target_name(p, with_member);
@@ -171,7 +178,7 @@ static dra_tnode *target(dra_tparser *p, bool with_member)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
-static dra_tnode *if_clauses(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_if(dra_tparser *p, dra_tnode *n)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     static const char *const last[] = {"endif", NULL};
@@ -181,7 +188,7 @@ static dra_tnode *if_clauses(dra_tparser *p, dra_tnode *n)
         if (!clause) return NULL;
         if (with) clause->a = dra_ttuple(p, false);
         end_tag(p);
-        clause->list = statements(p, with ? ends : last);
+        clause->list = parse_statements(p, with ? ends : last);
         dra_tappend(&end, dra_tdone(p, clause));
         more = !dra_ttake_word(p, "endif");
         if (more) with = dra_ttake_word(p, "elif");
@@ -191,30 +198,30 @@ static dra_tnode *if_clauses(dra_tparser *p, dra_tnode *n)
     return dra_tdone(p, n);
 }
 
-static dra_tnode *for_loop(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_for(dra_tparser *p, dra_tnode *n)
 {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
-    n->a = target(p, false);
+    n->a = parse_target(p, false);
     if (!dra_ttake_word(p, "in")) return dra_texpected(p, "in");
     n->b = dra_ttuple(p, false);
     if (dra_ttake_word(p, "if")) n->c = dra_texpression(p);
     end_tag(p);
     p->loops++;
-    n->list = statements(p, ends);
+    n->list = parse_statements(p, ends);
     p->loops--;
     if (dra_ttake_word(p, "else")) {
         end_tag(p);
-        n->other = statements(p, last);
+        n->other = parse_statements(p, last);
     }
     if (p->status == DRA_OK) p->at++; /* endfor */
     end_tag(p);
     return dra_tdone(p, n);
 }
 
-static dra_tnode *set(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_set(dra_tparser *p, dra_tnode *n)
 {
     static const char *const ends[] = {"endset", NULL};
-    n->a = target(p, true);
+    n->a = parse_target(p, true);
     if (dra_ttake_sign(p, "=")) {
         n->b = dra_ttuple(p, true);
         end_tag(p);
@@ -225,14 +232,14 @@ static dra_tnode *set(dra_tparser *p, dra_tnode *n)
     n->c = dra_tnew(p, DRA_N_BODY, n->line);
     n->b = dra_tfilters(p, NULL);
     end_tag(p);
-    if (n->c) n->c->list = statements(p, ends);
+    if (n->c) n->c->list = parse_statements(p, ends);
     n->c = dra_tdone(p, n->c);
     if (p->status == DRA_OK) p->at++;
     end_tag(p);
     return dra_tdone(p, n);
 }
 
-static void params(dra_tparser *p, dra_tnode *macro)
+static void parse_params(dra_tparser *p, dra_tnode *macro)
 {
     dra_tnode **end = &macro->other;
     bool        defaults = false;
@@ -254,7 +261,7 @@ static void params(dra_tparser *p, dra_tnode *macro)
     dra_tneed_sign(p, ")");
 }
 
-static dra_tnode *macro(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_macro(dra_tparser *p, dra_tnode *n)
 {
     static const char *const ends[] = {"endmacro", NULL};
     const int                loops = p->loops;
@@ -262,10 +269,10 @@ static dra_tnode *macro(dra_tparser *p, dra_tnode *n)
     if (!name || !dra_tneed_sign(p, "(")) return NULL;
     n->text = name->text;
     n->n = name->n;
-    params(p, n);
+    parse_params(p, n);
     end_tag(p);
     p->loops = 0;
-    n->list = statements(p, ends);
+    n->list = parse_statements(p, ends);
     p->loops = loops;
     if (p->status == DRA_OK) p->at++;
     end_tag(p);
@@ -276,17 +283,17 @@ static dra_tnode *macro(dra_tparser *p, dra_tnode *n)
     return n;
 }
 
-static dra_tnode *generation(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_generation(dra_tparser *p, dra_tnode *n)
 {
     static const char *const ends[] = {"endgeneration", NULL};
     end_tag(p);
-    n->list = statements(p, ends);
+    n->list = parse_statements(p, ends);
     if (p->status == DRA_OK) p->at++;
     end_tag(p);
     return dra_tdone(p, n);
 }
 
-static dra_tnode *leave(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_leave(dra_tparser *p, dra_tnode *n)
 {
     if (!p->loops)
         return dra_trefuse(p, n->line, "%s outside of a loop",
@@ -295,20 +302,20 @@ static dra_tnode *leave(dra_tparser *p, dra_tnode *n)
     return n;
 }
 
-static dra_tnode *block(dra_tparser *p)
+static dra_tnode *parse_block(dra_tparser *p)
 {
     static const struct {
         const char    *word;
         dra_tnode_kind kind;
         dra_tnode *(*parse)(dra_tparser *, dra_tnode *);
     } known[] = {
-        {"if", DRA_N_IF, if_clauses},
-        {"for", DRA_N_FOR, for_loop},
-        {"set", DRA_N_SET, set},
-        {"macro", DRA_N_MACRO, macro},
-        {"break", DRA_N_BREAK, leave},
-        {"continue", DRA_N_CONTINUE, leave},
-        {"generation", DRA_N_BODY, generation},
+        {"if", DRA_N_IF, parse_if},
+        {"for", DRA_N_FOR, parse_for},
+        {"set", DRA_N_SET, parse_set},
+        {"macro", DRA_N_MACRO, parse_macro},
+        {"break", DRA_N_BREAK, parse_leave},
+        {"continue", DRA_N_CONTINUE, parse_leave},
+        {"generation", DRA_N_BODY, parse_generation},
     };
     const int line = p->at->line;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -319,7 +326,7 @@ static dra_tnode *block(dra_tparser *p)
     return dra_texpected(p, "if, for, set, macro, generation, break or continue");
 }
 
-static dra_tnode *print(dra_tparser *p)
+static dra_tnode *parse_print(dra_tparser *p)
 {
     dra_tnode *n = dra_tnew(p, DRA_N_PRINT, p->at->line);
     if (!n) return NULL;
@@ -335,12 +342,12 @@ static bool at_end(const dra_tparser *p, const char *const *ends)
 {
     if (!ends || p->at->kind != DRA_W_BLOCK) return false;
     for (; *ends; ends++)
-        if (is(p->at + 1, DRA_W_NAME, *ends)) return true;
+        if (token_is(p->at + 1, DRA_W_NAME, *ends)) return true;
     return false;
 }
 
-/* Up to {% and one of these words, on which the parser then stands; NULL: up to the end. */
-static dra_tnode *statements(dra_tparser *p, const char *const *ends)
+/* Parses up to {% and one of these words, where the parser then stands; NULL: up to the end. */
+static dra_tnode *parse_statements(dra_tparser *p, const char *const *ends)
 {
     dra_tnode *first = NULL, **end = &first;
     if (!dra_tenter(p)) return NULL;
@@ -351,10 +358,10 @@ static dra_tnode *statements(dra_tparser *p, const char *const *ends)
             if (n) n->text = p->at->text, n->n = p->at->n;
             p->at++;
         } else if (p->at->kind == DRA_W_PRINT) {
-            n = print(p);
+            n = parse_print(p);
         } else {
             p->at++;
-            n = block(p);
+            n = parse_block(p);
         }
         dra_tappend(&end, n);
     }
@@ -384,7 +391,7 @@ static void check_calls(dra_tparser *p)
 dra_tnode *dra_template_statements(dra_tparser *p)
 {
     dra_tnode *body = dra_tnew(p, DRA_N_BODY, 1);
-    if (body) body->list = statements(p, NULL);
+    if (body) body->list = parse_statements(p, NULL);
     check_calls(p);
     return dra_tdone(p, body);
 }

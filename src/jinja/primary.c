@@ -11,8 +11,8 @@ static bool token_is(const dra_tparser *p, const char *name)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* Up to the closing bracket; the opening one is taken. */
-static void arguments(dra_tparser *p, dra_tnode *call)
+/* Parses up to the closing bracket; the opening one has been read. */
+static void parse_arguments(dra_tparser *p, dra_tnode *call)
 {
     dra_tnode **end = &call->list;
     bool        keys = false;
@@ -40,7 +40,7 @@ static void arguments(dra_tparser *p, dra_tnode *call)
     dra_tneed_sign(p, ")");
 }
 
-/* What is known of a function is checked now: names and numbers of arguments. */
+/* Checks what is known before rendering: names and number of the arguments. */
 static void check_arguments(dra_tparser *p, const dra_tnode *call)
 {
     const dra_tbuiltin *b = call->builtin;
@@ -73,7 +73,7 @@ static void check_named(dra_tparser *p, const dra_tnode *call)
 
 /* ---- primary expressions --------------------------------------------------------------------- */
 
-static dra_tnode *constant(dra_tparser *p, dra_tvalue value)
+static dra_tnode *take_constant(dra_tparser *p, dra_tvalue value)
 {
     dra_tnode *n = dra_tnew(p, DRA_N_CONST, p->at->line);
     if (n) n->value = value;
@@ -81,10 +81,10 @@ static dra_tnode *constant(dra_tparser *p, dra_tvalue value)
     return n;
 }
 
-/* Strings side by side are one. */
-static dra_tnode *string(dra_tparser *p)
+/* Adjacent strings are one. */
+static dra_tnode *parse_string(dra_tparser *p)
 {
-    dra_tnode *n = constant(p, dra_tstring(p->at->text, p->at->n));
+    dra_tnode *n = take_constant(p, dra_tstring(p->at->text, p->at->n));
     while (n && p->at->kind == DRA_W_STRING) {
         char *both = dra_arena_alloc(p->source->arena, n->value.n + p->at->n + 1);
         if (!both) return dra_tno_memory(p);
@@ -96,18 +96,18 @@ static dra_tnode *string(dra_tparser *p)
     return n;
 }
 
-static dra_tnode *name(dra_tparser *p)
+static dra_tnode *parse_name(dra_tparser *p)
 {
     static const char *const words[] = {"not", "and", "or", "if", "else", "in", "is"};
-    if (token_is(p, "true") || token_is(p, "True")) return constant(p, dra_tbool(true));
-    if (token_is(p, "false") || token_is(p, "False")) return constant(p, dra_tbool(false));
-    if (token_is(p, "none") || token_is(p, "None")) return constant(p, dra_tnone());
+    if (token_is(p, "true") || token_is(p, "True")) return take_constant(p, dra_tbool(true));
+    if (token_is(p, "false") || token_is(p, "False")) return take_constant(p, dra_tbool(false));
+    if (token_is(p, "none") || token_is(p, "None")) return take_constant(p, dra_tnone());
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (token_is(p, words[i])) return dra_texpected(p, "a value");
     return dra_tname(p, DRA_N_NAME);
 }
 
-static dra_tnode *list(dra_tparser *p)
+static dra_tnode *parse_list(dra_tparser *p)
 {
     dra_tnode *all = dra_tnew(p, DRA_N_LIST, p->at->line);
     if (!all) return NULL;
@@ -122,7 +122,7 @@ static dra_tnode *list(dra_tparser *p)
     return dra_tdone(p, all);
 }
 
-static dra_tnode *dict(dra_tparser *p)
+static dra_tnode *parse_dict(dra_tparser *p)
 {
     dra_tnode *all = dra_tnew(p, DRA_N_DICT, p->at->line);
     if (!all) return NULL;
@@ -139,7 +139,7 @@ static dra_tnode *dict(dra_tparser *p)
     return dra_tdone(p, all);
 }
 
-static dra_tnode *brackets(dra_tparser *p)
+static dra_tnode *parse_brackets(dra_tparser *p)
 {
     dra_tnode *inner;
     p->at++;
@@ -156,14 +156,14 @@ dra_tnode *dra_tprimary(dra_tparser *p)
     dra_tnode *n = NULL;
     if (!dra_tenter(p)) return NULL;
     switch (p->at->kind) {
-    case DRA_W_NAME: n = name(p); break;
-    case DRA_W_STRING: n = string(p); break;
+    case DRA_W_NAME: n = parse_name(p); break;
+    case DRA_W_STRING: n = parse_string(p); break;
     case DRA_W_INT:
-    case DRA_W_FLOAT: n = constant(p, p->at->number); break;
+    case DRA_W_FLOAT: n = take_constant(p, p->at->number); break;
     default:
-        n = dra_tat_sign(p, "(")   ? brackets(p)
-            : dra_tat_sign(p, "[") ? list(p)
-            : dra_tat_sign(p, "{") ? dict(p)
+        n = dra_tat_sign(p, "(")   ? parse_brackets(p)
+            : dra_tat_sign(p, "[") ? parse_list(p)
+            : dra_tat_sign(p, "{") ? parse_dict(p)
                                    : dra_texpected(p, "a value");
     }
     p->depth--;
@@ -173,7 +173,7 @@ dra_tnode *dra_tprimary(dra_tparser *p)
 /* ---- what follows a value -------------------------------------------------------------------- */
 
 /* One of the three parts of a slice: none where it is not given. */
-static dra_tnode *bound(dra_tparser *p)
+static dra_tnode *parse_bound(dra_tparser *p)
 {
     const bool given = !dra_tat_sign(p, ":") && !dra_tat_sign(p, "]");
     if (given) return dra_texpression(p);
@@ -182,9 +182,9 @@ static dra_tnode *bound(dra_tparser *p)
     return n;
 }
 
-static dra_tnode *subscript(dra_tparser *p, dra_tnode *of)
+static dra_tnode *parse_subscript(dra_tparser *p, dra_tnode *of)
 {
-    dra_tnode *first = dra_tat_sign(p, "]") ? dra_texpected(p, "an index") : bound(p);
+    dra_tnode *first = dra_tat_sign(p, "]") ? dra_texpected(p, "an index") : parse_bound(p);
     if (!first) return NULL;
     if (!dra_ttake_sign(p, ":")) {
         dra_tneed_sign(p, "]");
@@ -194,14 +194,14 @@ static dra_tnode *subscript(dra_tparser *p, dra_tnode *of)
     if (!n) return NULL;
     dra_tnode **end = &n->list;
     dra_tappend(&end, first);
-    dra_tappend(&end, bound(p));
+    dra_tappend(&end, parse_bound(p));
     dra_ttake_sign(p, ":");
-    dra_tappend(&end, bound(p));
+    dra_tappend(&end, parse_bound(p));
     dra_tneed_sign(p, "]");
     return dra_tdone(p, n);
 }
 
-static dra_tnode *method(dra_tparser *p, dra_tnode *n)
+static dra_tnode *parse_method(dra_tparser *p, dra_tnode *n)
 {
     n->kind = DRA_N_METHOD;
     n->builtin = dra_tbuiltin_find(&dra_ttext_methods, n->text, n->n);
@@ -209,25 +209,26 @@ static dra_tnode *method(dra_tparser *p, dra_tnode *n)
     if (!n->builtin)
         return dra_trefuse(p, n->line, "no such method is known: '%.*s'",
                            n->n < 60 ? (int)n->n : 60, n->text);
-    arguments(p, n);
+    parse_arguments(p, n);
     return dra_tdone(p, n);
 }
 
-static dra_tnode *attribute(dra_tparser *p, dra_tnode *of)
+static dra_tnode *parse_attribute(dra_tparser *p, dra_tnode *of)
 {
-    if (p->at->kind == DRA_W_INT) return dra_twrap(p, DRA_N_ITEM, of, constant(p, p->at->number));
+    if (p->at->kind == DRA_W_INT)
+        return dra_twrap(p, DRA_N_ITEM, of, take_constant(p, p->at->number));
     dra_tnode *n = dra_tname(p, DRA_N_ATTRIBUTE);
     if (!n) return NULL;
     n->a = of;
-    return dra_ttake_sign(p, "(") ? method(p, n) : dra_tdone(p, n);
+    return dra_ttake_sign(p, "(") ? parse_method(p, n) : dra_tdone(p, n);
 }
 
-static dra_tnode *call(dra_tparser *p, dra_tnode *of)
+static dra_tnode *parse_call(dra_tparser *p, dra_tnode *of)
 {
     if (of->kind != DRA_N_NAME)
         return dra_trefuse(p, of->line, "only functions, macros and methods can be called");
     of->kind = DRA_N_CALL;
-    arguments(p, of);
+    parse_arguments(p, of);
     of->other = p->calls;
     p->calls = of;
     return dra_tdone(p, of);
@@ -237,11 +238,11 @@ dra_tnode *dra_tpostfix(dra_tparser *p, dra_tnode *n)
 {
     while (n && p->status == DRA_OK) {
         if (dra_ttake_sign(p, "."))
-            n = attribute(p, n);
+            n = parse_attribute(p, n);
         else if (dra_ttake_sign(p, "["))
-            n = subscript(p, n);
+            n = parse_subscript(p, n);
         else if (dra_ttake_sign(p, "("))
-            n = call(p, n);
+            n = parse_call(p, n);
         else
             break;
     }
@@ -250,7 +251,7 @@ dra_tnode *dra_tpostfix(dra_tparser *p, dra_tnode *n)
 
 /* ---- filters and tests ----------------------------------------------------------------------- */
 
-static dra_tnode *filter(dra_tparser *p, dra_tnode *on)
+static dra_tnode *parse_filter(dra_tparser *p, dra_tnode *on)
 {
     dra_tnode *n = dra_tname(p, DRA_N_FILTER);
     if (!n) return NULL;
@@ -259,7 +260,7 @@ static dra_tnode *filter(dra_tparser *p, dra_tnode *on)
     if (!n->builtin)
         return dra_trefuse(p, n->line, "no such filter is known: '%.*s'",
                            n->n < 60 ? (int)n->n : 60, n->text);
-    if (dra_ttake_sign(p, "(")) arguments(p, n);
+    if (dra_ttake_sign(p, "(")) parse_arguments(p, n);
     check_arguments(p, n);
     check_named(p, n);
     return dra_tdone(p, n);
@@ -267,7 +268,7 @@ static dra_tnode *filter(dra_tparser *p, dra_tnode *on)
 
 dra_tnode *dra_tfilters(dra_tparser *p, dra_tnode *on)
 {
-    while (dra_ttake_sign(p, "|")) on = filter(p, on);
+    while (dra_ttake_sign(p, "|")) on = parse_filter(p, on);
     return on;
 }
 
@@ -281,7 +282,7 @@ static bool argument_follows(const dra_tparser *p)
            dra_tat_sign(p, "[") || dra_tat_sign(p, "{");
 }
 
-static dra_tnode *test(dra_tparser *p, dra_tnode *on)
+static dra_tnode *parse_test(dra_tparser *p, dra_tnode *on)
 {
     const bool negated = dra_ttake_word(p, "not");
     dra_tnode *n = dra_tname(p, DRA_N_TEST);
@@ -292,7 +293,7 @@ static dra_tnode *test(dra_tparser *p, dra_tnode *on)
         return dra_trefuse(p, n->line, "no such test is known: '%.*s'", n->n < 60 ? (int)n->n : 60,
                            n->text);
     if (dra_ttake_sign(p, "("))
-        arguments(p, n);
+        parse_arguments(p, n);
     else if (argument_follows(p))
         n->list = dra_tpostfix(p, dra_tprimary(p));
     check_arguments(p, n);
@@ -304,9 +305,9 @@ dra_tnode *dra_tfiltered(dra_tparser *p, dra_tnode *n)
 {
     while (n && p->status == DRA_OK) {
         if (dra_ttake_sign(p, "|"))
-            n = filter(p, n);
+            n = parse_filter(p, n);
         else if (dra_ttake_word(p, "is"))
-            n = test(p, n);
+            n = parse_test(p, n);
         else
             break;
     }

@@ -85,7 +85,7 @@ static bool set_member(dra_trun *r, const dra_tnode *target, const dra_tvalue *v
     return dra_tmap_set(r, space.space, &key, value);
 }
 
-static bool assign(dra_trun *r, const dra_tnode *target, const dra_tvalue *value)
+static bool assign_target(dra_trun *r, const dra_tnode *target, const dra_tvalue *value)
 {
     dra_tvalue parts;
     size_t     i = 0;
@@ -97,7 +97,7 @@ static bool assign(dra_trun *r, const dra_tnode *target, const dra_tvalue *value
         return dra_trun_fail(r, "expected %zu values for as many names, found %zu", i, parts.n);
     i = 0;
     for (const dra_tnode *n = target->list; n; n = n->next)
-        if (!assign(r, n, &parts.items[i++])) return false;
+        if (!assign_target(r, n, &parts.items[i++])) return false;
     return true;
 }
 
@@ -113,7 +113,7 @@ static flow run_if(dra_trun *r, const dra_tnode *n)
     return FLOW_ON;
 }
 
-/* The members for which the condition holds, which sees the loop's variables. */
+/* Keeps the members for which the loop's condition holds; it sees the loop's variables. */
 static bool keep_members(dra_trun *r, const dra_tnode *n, dra_tvalue *list)
 {
     size_t      kept = 0;
@@ -121,7 +121,7 @@ static bool keep_members(dra_trun *r, const dra_tnode *n, dra_tvalue *list)
     if (!items) return false;
     for (size_t i = 0; i < list->n; i++) {
         dra_tvalue x;
-        if (!assign(r, n->a, &list->items[i]) || !dra_teval(r, n->c, &x)) return false;
+        if (!assign_target(r, n->a, &list->items[i]) || !dra_teval(r, n->c, &x)) return false;
         if (dra_ttruth(&x)) items[kept++] = list->items[i];
     }
     *list = dra_tlist(items, kept);
@@ -137,7 +137,7 @@ static flow run_turns(dra_trun *r, const dra_tnode *n, dra_tscope *scope, dra_tv
     const dra_tvalue value = {DRA_T_LOOP, 0, {.loop = loop}};
     for (; loop->index < list.n && (f == FLOW_ON || f == FLOW_CONTINUE); loop->index++) {
         scope->n = 0;
-        if (!assign(r, n->a, &list.items[loop->index]) || !dra_tset(r, "loop", 4, &value))
+        if (!assign_target(r, n->a, &list.items[loop->index]) || !dra_tset(r, "loop", 4, &value))
             return FLOW_FAILED;
         f = run_all(r, n->list);
     }
@@ -161,8 +161,8 @@ static flow run_for(dra_trun *r, const dra_tnode *n)
     return f;
 }
 
-/* A text that nodes write. */
-static flow capture(dra_trun *r, const dra_tnode *n, dra_tvalue *text)
+/* Renders nodes into a string. */
+static flow capture_text(dra_trun *r, const dra_tnode *n, dra_tvalue *text)
 {
     dra_tbuffer  b = {0};
     dra_tbuffer *out = r->out;
@@ -180,7 +180,7 @@ static flow run_set_block(dra_trun *r, const dra_tnode *n, dra_tvalue *x)
     if (!inner) return FLOW_FAILED;
     inner->around = around;
     r->scope = inner;
-    const flow f = capture(r, n->c->list, &text);
+    const flow f = capture_text(r, n->c->list, &text);
     r->scope = around;
     *x = text;
     if (f != FLOW_ON || !n->b) return f;
@@ -199,7 +199,7 @@ static flow run_set(dra_trun *r, const dra_tnode *n)
     else if (!dra_teval(r, n->b, &x))
         f = FLOW_FAILED;
     if (f != FLOW_ON) return f;
-    return assign(r, n->a, &x) ? FLOW_ON : FLOW_FAILED;
+    return assign_target(r, n->a, &x) ? FLOW_ON : FLOW_FAILED;
 }
 
 static flow run_macro(dra_trun *r, const dra_tnode *n)
@@ -255,7 +255,8 @@ static bool is_named(const dra_tnode *n, const char *key)
 }
 
 /* An argument by position or name, else the default, which sees the parameters before it. */
-static bool bind(dra_trun *r, const dra_tnode *param, size_t at, const dra_targs *a, size_t *used)
+static bool bind_param(dra_trun *r, const dra_tnode *param, size_t at, const dra_targs *a,
+                       size_t *used)
 {
     dra_tvalue x = dra_tundefined(param->text, param->n);
     bool       given = false;
@@ -279,11 +280,12 @@ bool dra_tmacro_call(dra_trun *r, const dra_tmacro *m, const dra_targs *a, dra_t
     if (!ok) return false;
     scope->around = m->scope;
     r->scope = scope;
-    for (const dra_tnode *p = m->node->other; ok && p; p = p->next) ok = bind(r, p, at++, a, &used);
+    for (const dra_tnode *p = m->node->other; ok && p; p = p->next)
+        ok = bind_param(r, p, at++, a, &used);
     if (ok && used < a->n)
         ok = dra_trun_fail(r, "the macro '%.*s' has no such argument, or has it twice",
                            (int)m->node->n, m->node->text);
-    ok = ok && capture(r, m->node->list, out) != FLOW_FAILED;
+    ok = ok && capture_text(r, m->node->list, out) != FLOW_FAILED;
     r->scope = around;
     r->line = line;
     return ok;

@@ -1,4 +1,4 @@
-/* Rendering: scopes, budgets, and the functions that the language brings along. */
+/* Rendering: scopes, budgets and built-in functions. */
 #ifndef DRA_SRC_JINJA_RUN_H
 #define DRA_SRC_JINJA_RUN_H
 
@@ -123,11 +123,11 @@ typedef struct dra_targs {
 } dra_targs;
 bool dra_tmacro_call(dra_trun *r, const dra_tmacro *m, const dra_targs *a, dra_tvalue *out);
 
-/* ---- what the language brings along ---------------------------------------------------------- */
+/* ---- built-ins ------------------------------------------------------------------------------- */
 
-/* A function of `self`, which is what is filtered, tested or has the method, and of arguments. With
- * `params`, names parted by blanks, run() gets one for each of these, perhaps DRA_T_ABSENT; else
- * those of the call. */
+/* A built-in: a function of arguments and of `self`, the value that is filtered or tested or whose
+ * method is called. With `params`, names separated by blanks, run() gets one argument for each of
+ * them, perhaps DRA_T_ABSENT; without, it gets the arguments of the call. */
 typedef struct dra_tbuiltin {
     const char *name, *params;
     size_t      needed; /* how many of them must be given */
@@ -145,14 +145,14 @@ extern const dra_tbuiltins dra_ttext_methods, dra_tdict_methods;
 
 const dra_tbuiltin *dra_tfilter_find(const char *name, size_t n);
 const dra_tbuiltin *dra_tbuiltin_find(const dra_tbuiltins *all, const char *name, size_t n);
-/* Calls one: arguments go to the parameters of their names. */
+/* Calls a built-in; named arguments go to the parameters of these names. */
 bool dra_tbuiltin_call(dra_trun *r, const dra_tbuiltin *b, const dra_tvalue *self,
                        const dra_targs *a, dra_tvalue *out);
-/* Where parameter `key` is; -1: there is none of that name. And how many there are. */
+/* The index of parameter `key`, -1 if there is none of that name; the number of parameters. */
 int    dra_tparam_find(const char *params, const char *key, size_t n);
 size_t dra_tparam_count(const char *params);
 
-/* For several filters: str.strip(), and the letters of a text changed. */
+/* Used by several filters: str.strip(), and upper, lower or title case. */
 typedef enum dra_tside { DRA_SIDE_LEFT = 1, DRA_SIDE_RIGHT = 2, DRA_SIDE_BOTH = 3 } dra_tside;
 bool dra_tstrip(dra_trun *r, dra_tvalue text, const dra_tvalue *chars, dra_tside side,
                 dra_tvalue *out);

@@ -27,14 +27,14 @@ bool dra_tbuffer_add(dra_trun *r, dra_tbuffer *b, const char *text, size_t n)
     return dra_trun_spend(r, n / 16);
 }
 
-static bool add(dra_trun *r, dra_tbuffer *b, const char *text)
+static bool add_text(dra_trun *r, dra_tbuffer *b, const char *text)
 {
     return dra_tbuffer_add(r, b, text, strlen(text));
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The digits that are enough to read the number again, as repr() gives them. */
+/* As many digits as read back to the same number, like repr(). */
 static void show_real(double x, char room[NUMBER])
 {
     char digits[NUMBER];
@@ -62,7 +62,7 @@ static bool add_number(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x)
         show_real(x->real, room);
     else
         snprintf(room, sizeof room, "%lld", (long long)x->whole);
-    return add(r, b, room);
+    return add_text(r, b, room);
 }
 
 /* ---- str() and repr() ------------------------------------------------------------------------ */
@@ -73,36 +73,36 @@ static bool add_quoted(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x)
     return room && dra_tbuffer_add(r, b, room, dra_literal_write(x->text, x->n, room));
 }
 
-static bool show(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth);
+static bool show_value(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth);
 
 static bool show_list(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth)
 {
     const bool tuple = x->kind == DRA_T_TUPLE;
-    bool       ok = add(r, b, tuple ? "(" : "[");
+    bool       ok = add_text(r, b, tuple ? "(" : "[");
     for (size_t i = 0; ok && i < x->n; i++)
-        ok = (i == 0 || add(r, b, ", ")) && show(r, b, &x->items[i], depth + 1);
-    return ok && add(r, b, !tuple ? "]" : x->n == 1 ? ",)" : ")");
+        ok = (i == 0 || add_text(r, b, ", ")) && show_value(r, b, &x->items[i], depth + 1);
+    return ok && add_text(r, b, !tuple ? "]" : x->n == 1 ? ",)" : ")");
 }
 
 static bool show_dict(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth)
 {
-    bool ok = add(r, b, "{");
+    bool ok = add_text(r, b, "{");
     for (size_t i = 0; ok && i < x->n; i++)
-        ok = (i == 0 || add(r, b, ", ")) && show(r, b, &x->pairs[i].key, depth + 1) &&
-             add(r, b, ": ") && show(r, b, &x->pairs[i].value, depth + 1);
-    return ok && add(r, b, "}");
+        ok = (i == 0 || add_text(r, b, ", ")) && show_value(r, b, &x->pairs[i].key, depth + 1) &&
+             add_text(r, b, ": ") && show_value(r, b, &x->pairs[i].value, depth + 1);
+    return ok && add_text(r, b, "}");
 }
 
 /* depth 0: str(), else repr(). */
-static bool show(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth)
+static bool show_value(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth)
 {
     if (depth > DEEPEST) return dra_trun_fail(r, "values nest more than %d deep", DEEPEST);
     if (!dra_trun_spend(r, 1)) return false;
     switch (x->kind) {
     case DRA_T_ABSENT: return true;
-    case DRA_T_UNDEFINED: return add(r, b, depth ? "Undefined" : "");
-    case DRA_T_NONE: return add(r, b, "None");
-    case DRA_T_BOOL: return add(r, b, x->truth ? "True" : "False");
+    case DRA_T_UNDEFINED: return add_text(r, b, depth ? "Undefined" : "");
+    case DRA_T_NONE: return add_text(r, b, "None");
+    case DRA_T_BOOL: return add_text(r, b, x->truth ? "True" : "False");
     case DRA_T_INT:
     case DRA_T_FLOAT: return add_number(r, b, x);
     case DRA_T_STRING: return depth ? add_quoted(r, b, x) : dra_tbuffer_add(r, b, x->text, x->n);
@@ -113,14 +113,14 @@ static bool show(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, int depth)
     }
 }
 
-bool dra_tshow(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x) { return show(r, b, x, 0); }
+bool dra_tshow(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x) { return show_value(r, b, x, 0); }
 
 bool dra_tstring_of(dra_trun *r, const dra_tvalue *x, dra_tvalue *out)
 {
     dra_tbuffer b = {0};
     *out = *x;
     if (x->kind == DRA_T_STRING) return true;
-    if (!show(r, &b, x, 0)) return false;
+    if (!show_value(r, &b, x, 0)) return false;
     *out = dra_tbuffer_value(&b);
     return true;
 }
@@ -139,12 +139,12 @@ static bool dump_code(dra_trun *r, dra_tbuffer *b, int32_t code)
     else
         snprintf(room, sizeof room, "\\u%04x\\u%04x", 0xd800 + ((unsigned)(code - 0x10000) >> 10),
                  0xdc00 + ((unsigned)code & 0x3ff));
-    return add(r, b, room);
+    return add_text(r, b, room);
 }
 
 static bool dump_string(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, bool ascii)
 {
-    bool ok = add(r, b, "\"");
+    bool ok = add_text(r, b, "\"");
     for (size_t at = 0, bytes; ok && at < x->n; at += bytes) {
         int32_t code;
         bytes = dra_utf8(x->text + at, x->n - at, &code);
@@ -152,16 +152,17 @@ static bool dump_string(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, bool a
                              (code < 0x20 || code == '"' || code == '\\' || (ascii && code > 0x7e));
         ok = escaped ? dump_code(r, b, code) : dra_tbuffer_add(r, b, x->text + at, bytes);
     }
-    return ok && add(r, b, "\"");
+    return ok && add_text(r, b, "\"");
 }
 
-static bool dump(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how, int depth);
+static bool dump_value(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how,
+                       int depth);
 
 /* With an indent, each member has a line. */
 static bool dump_line(dra_trun *r, dra_tbuffer *b, const dra_tjson *how, int depth)
 {
     if (how->indent.kind != DRA_T_STRING) return true;
-    bool ok = add(r, b, "\n");
+    bool ok = add_text(r, b, "\n");
     for (int i = 0; ok && i < depth; i++)
         ok = dra_tbuffer_add(r, b, how->indent.text, how->indent.n);
     return ok;
@@ -176,18 +177,19 @@ static bool dump_part(dra_trun *r, dra_tbuffer *b, const dra_tjson *how, int dep
 static bool dump_list(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how,
                       int depth)
 {
-    bool ok = add(r, b, "[");
+    bool ok = add_text(r, b, "[");
     for (size_t i = 0; ok && i < x->n; i++)
-        ok = dump_part(r, b, how, depth, i) && dump(r, b, &x->items[i], how, depth + 1);
-    return ok && (x->n == 0 || dump_line(r, b, how, depth)) && add(r, b, "]");
+        ok = dump_part(r, b, how, depth, i) && dump_value(r, b, &x->items[i], how, depth + 1);
+    return ok && (x->n == 0 || dump_line(r, b, how, depth)) && add_text(r, b, "]");
 }
 
-/* Keys that are no strings become ones. */
+/* Keys that are not strings are converted. */
 static bool dump_key(dra_trun *r, dra_tbuffer *b, const dra_tvalue *key, const dra_tjson *how)
 {
     if (key->kind == DRA_T_STRING) return dump_string(r, b, key, how->ascii);
-    if (key->kind == DRA_T_TUPLE) return dra_trun_fail(r, "tojson: a tuple is no key of JSON");
-    return add(r, b, "\"") && dump(r, b, key, how, 0) && add(r, b, "\"");
+    if (key->kind == DRA_T_TUPLE)
+        return dra_trun_fail(r, "tojson: a tuple cannot be a key in JSON");
+    return add_text(r, b, "\"") && dump_value(r, b, key, how, 0) && add_text(r, b, "\"");
 }
 
 static bool sort_pairs(dra_trun *r, dra_tvalue *x)
@@ -210,34 +212,35 @@ static bool sort_pairs(dra_trun *r, dra_tvalue *x)
 static bool dump_dict(dra_trun *r, dra_tbuffer *b, dra_tvalue x, const dra_tjson *how, int depth)
 {
     if (how->sorted && !sort_pairs(r, &x)) return false;
-    bool ok = add(r, b, "{");
+    bool ok = add_text(r, b, "{");
     for (size_t i = 0; ok && i < x.n; i++)
         ok = dump_part(r, b, how, depth, i) && dump_key(r, b, &x.pairs[i].key, how) &&
              dra_tbuffer_add(r, b, how->colon.text, how->colon.n) &&
-             dump(r, b, &x.pairs[i].value, how, depth + 1);
-    return ok && (x.n == 0 || dump_line(r, b, how, depth)) && add(r, b, "}");
+             dump_value(r, b, &x.pairs[i].value, how, depth + 1);
+    return ok && (x.n == 0 || dump_line(r, b, how, depth)) && add_text(r, b, "}");
 }
 
-static bool dump(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how, int depth)
+static bool dump_value(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how,
+                       int depth)
 {
     if (depth > DEEPEST) return dra_trun_fail(r, "values nest more than %d deep", DEEPEST);
     if (!dra_trun_spend(r, 1)) return false;
     switch (x->kind) {
-    case DRA_T_NONE: return add(r, b, "null");
-    case DRA_T_BOOL: return add(r, b, x->truth ? "true" : "false");
+    case DRA_T_NONE: return add_text(r, b, "null");
+    case DRA_T_BOOL: return add_text(r, b, x->truth ? "true" : "false");
     case DRA_T_INT: return add_number(r, b, x);
     case DRA_T_FLOAT:
         if (isfinite(x->real)) return add_number(r, b, x);
-        return add(r, b, isnan(x->real) ? "NaN" : x->real > 0 ? "Infinity" : "-Infinity");
+        return add_text(r, b, isnan(x->real) ? "NaN" : x->real > 0 ? "Infinity" : "-Infinity");
     case DRA_T_STRING: return dump_string(r, b, x, how->ascii);
     case DRA_T_LIST:
     case DRA_T_TUPLE: return dump_list(r, b, x, how, depth);
     case DRA_T_DICT: return dump_dict(r, b, *x, how, depth);
-    default: return dra_trun_fail(r, "tojson: %s is no JSON", dra_tkind_name(x));
+    default: return dra_trun_fail(r, "tojson: %s has no form in JSON", dra_tkind_name(x));
     }
 }
 
 bool dra_tjson_add(dra_trun *r, dra_tbuffer *b, const dra_tvalue *x, const dra_tjson *how)
 {
-    return dump(r, b, x, how, 0);
+    return dump_value(r, b, x, how, 0);
 }

@@ -1,4 +1,4 @@
-/* Templates: made of a text, rendered with variables. */
+/* Templates: parsed from a text, rendered with variables. */
 #include "dra/template.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { JSON_DEPTH = 64 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static dra_status parse(dra_template *t, const char *text, size_t bytes, dra_error *err)
+static dra_status parse_template(dra_template *t, const char *text, size_t bytes, dra_error *err)
 {
     dra_tsource source = {.name = t->name, .arena = &t->arena, .err = err};
     dra_status  st = dra_template_lex(&source, text, bytes);
@@ -34,7 +34,7 @@ dra_status dra_template_create(const char *text, size_t bytes, const char *name,
     if (t) t->name = dra_arena_text(&t->arena, name);
     if (!t || !t->name)
         st = dra_fail_at(err, DRA_ERR_MEMORY, name, "out of memory for the template");
-    if (st == DRA_OK) st = parse(t, text, bytes, err);
+    if (st == DRA_OK) st = parse_template(t, text, bytes, err);
     if (st == DRA_OK)
         *out = t;
     else
@@ -103,7 +103,7 @@ static bool from_json(dra_trun *r, const json_t *json, dra_tvalue *out)
     }
 }
 
-/* Those given, and tokens of the folder that are not among them. */
+/* Sets the variables given, and the folder's tokens that are not among them. */
 static bool with_tokens(dra_trun *r, const dra_template *t, const dra_tvalue *given)
 {
     dra_tpair *pairs = dra_trun_alloc(r, given->n + t->tokens, sizeof *pairs);
@@ -119,13 +119,14 @@ static bool with_tokens(dra_trun *r, const dra_template *t, const dra_tvalue *gi
 
 /* ---- rendering ------------------------------------------------------------------------------- */
 
-static dra_trun begin(const dra_template *t, dra_error *err)
+static dra_trun begin_rendering(const dra_template *t, dra_error *err)
 {
     return (dra_trun){.name = t->name, .err = err, .steps = DRA_TEMPLATE_STEPS, .line = 1};
 }
 
-/* Ends a rendering, whose variables are there if `ok`. */
-static dra_status render(dra_trun *r, const dra_template *t, bool ok, char **text, size_t *bytes)
+/* Renders if the variables could be read (`ok`), and frees the run. */
+static dra_status finish_rendering(dra_trun *r, const dra_template *t, bool ok, char **text,
+                                   size_t *bytes)
 {
     dra_tbuffer b = {0};
     ok = ok && dra_trun_template(r, t->body, &b);
@@ -143,21 +144,93 @@ static dra_status render(dra_trun *r, const dra_template *t, bool ok, char **tex
     return r->status;
 }
 
+static dra_status read_variables(const char *variables, json_t **out, dra_error *err)
+{
+    static const char place[] = "variables of a template";
+    dra_status        st = dra_json_parse(place, variables, strlen(variables),
+                                          (dra_json_rules){.depth = JSON_DEPTH}, out, err);
+    if (st == DRA_OK && !json_is_object(*out))
+        st = dra_fail_at(err, DRA_ERR_FORMAT, place, "expected an object");
+    return st;
+}
+
 dra_status dra_template_render(const dra_template *t, const char *variables, char **text,
                                size_t *bytes, dra_error *err)
 {
     json_t    *json = NULL;
     dra_tvalue given = {0};
-    dra_trun   r = begin(t, err);
+    dra_trun   r = begin_rendering(t, err);
     *text = NULL;
     *bytes = 0;
-    dra_status st = dra_json_parse("variables of a template", variables, strlen(variables),
-                                   (dra_json_rules){.depth = JSON_DEPTH}, &json, err);
-    if (st == DRA_OK && !json_is_object(json))
-        st = dra_fail_at(err, DRA_ERR_FORMAT, "variables of a template", "expected an object");
+    dra_status st = read_variables(variables, &json, err);
     if (st == DRA_OK) {
         const bool ok = from_json(&r, json, &given) && with_tokens(&r, t, &given);
-        st = render(&r, t, ok, text, bytes);
+        st = finish_rendering(&r, t, ok, text, bytes);
+    }
+    json_decref(json);
+    return st;
+}
+
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static bool make_messages(dra_trun *r, const dra_message *messages, size_t n, dra_tvalue *out)
+{
+    dra_tvalue *list = dra_trun_alloc(r, n, sizeof *list);
+    dra_tpair  *pairs = dra_trun_alloc(r, n, 2 * sizeof *pairs);
+    for (size_t i = 0; list && pairs && i < n; i++) {
+        const dra_message *m = &messages[i];
+        pairs[2 * i] = (dra_tpair){dra_tstring("role", 4), dra_tstring(m->role, strlen(m->role))};
+        pairs[2 * i + 1] = (dra_tpair){dra_tstring("content", 7),
+                                       dra_tstring(m->content, m->bytes)};
+        list[i] = dra_tdict(&pairs[2 * i], 2);
+    }
+    *out = dra_tlist(list, n);
+    return list && pairs;
+}
+
+/* What a conversation sets itself, and variables that are given. */
+static bool make_variables(dra_trun *r, dra_tvalue messages, bool answer, const json_t *given,
+                           dra_tvalue *out)
+{
+    dra_tvalue more = dra_tdict(NULL, 0);
+    if (given && !from_json(r, given, &more)) return false;
+    dra_tpair *all = dra_trun_alloc(r, more.n + 2, sizeof *all);
+    if (!all) return false;
+    all[0] = (dra_tpair){dra_tstring("messages", 8), messages};
+    all[1] = (dra_tpair){dra_tstring("add_generation_prompt", 21), dra_tbool(answer)};
+    if (more.n) memcpy(all + 2, more.pairs, more.n * sizeof *all);
+    *out = dra_tdict(all, more.n + 2);
+    return true;
+}
+
+static dra_status check_given(const json_t *given, dra_error *err)
+{
+    static const char *const own[] = {"messages", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(given, own[i]))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "variables of a template: '%s' is the conversation's own, expected "
+                            "others",
+                            own[i]);
+    return DRA_OK;
+}
+
+dra_status dra_template_chat_with(const dra_template *t, const dra_message *messages, size_t n,
+                                  bool answer, const char *variables, char **text, size_t *bytes,
+                                  dra_error *err)
+{
+    dra_trun   r = begin_rendering(t, err);
+    dra_tvalue list, given;
+    json_t    *json = NULL;
+    *text = NULL;
+    *bytes = 0;
+    dra_status st = variables ? read_variables(variables, &json, err) : DRA_OK;
+    if (st == DRA_OK) st = check_given(json, err);
+    if (st == DRA_OK) {
+        const bool ok = make_messages(&r, messages, n, &list) &&
+                        make_variables(&r, list, answer, json, &given) &&
+                        with_tokens(&r, t, &given);
+        st = finish_rendering(&r, t, ok, text, bytes);
     }
     json_decref(json);
     return st;
@@ -166,20 +239,5 @@ dra_status dra_template_render(const dra_template *t, const char *variables, cha
 dra_status dra_template_chat(const dra_template *t, const dra_message *messages, size_t n,
                              bool answer, char **text, size_t *bytes, dra_error *err)
 {
-    dra_trun    r = begin(t, err);
-    dra_tvalue *list = dra_trun_alloc(&r, n, sizeof *list);
-    dra_tpair  *pairs = dra_trun_alloc(&r, n, 2 * sizeof *pairs);
-    *text = NULL;
-    *bytes = 0;
-    for (size_t i = 0; list && pairs && i < n; i++) {
-        const dra_message *m = &messages[i];
-        pairs[2 * i] = (dra_tpair){dra_tstring("role", 4), dra_tstring(m->role, strlen(m->role))};
-        pairs[2 * i + 1] = (dra_tpair){dra_tstring("content", 7),
-                                       dra_tstring(m->content, m->bytes)};
-        list[i] = dra_tdict(&pairs[2 * i], 2);
-    }
-    const dra_tpair  all[] = {{dra_tstring("messages", 8), dra_tlist(list, n)},
-                              {dra_tstring("add_generation_prompt", 21), dra_tbool(answer)}};
-    const dra_tvalue given = dra_tdict(all, 2);
-    return render(&r, t, list && pairs && with_tokens(&r, t, &given), text, bytes);
+    return dra_template_chat_with(t, messages, n, answer, NULL, text, bytes, err);
 }

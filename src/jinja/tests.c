@@ -15,7 +15,7 @@ static bool has_members(const dra_tvalue *x)
            x->kind == DRA_T_UNDEFINED;
 }
 
-/* The same object: of values that are not made anew. */
+/* Whether two values are one object. */
 static bool is_same(const dra_tvalue *a, const dra_tvalue *b)
 {
     if (a->kind != b->kind) return false;
@@ -39,7 +39,8 @@ TEST(is_false, self->kind == DRA_T_BOOL && !self->truth)
 TEST(callable, self->kind >= DRA_T_MACRO)
 TEST(sameas, is_same(self, &a->at[0]))
 
-static bool divides(dra_trun *r, const dra_tvalue *self, int64_t by, int64_t rest, dra_tvalue *out)
+static bool has_remainder(dra_trun *r, const dra_tvalue *self, int64_t by, int64_t rest,
+                          dra_tvalue *out)
 {
     const dra_tvalue divisor = dra_tint(by);
     dra_tvalue       left;
@@ -48,24 +49,24 @@ static bool divides(dra_trun *r, const dra_tvalue *self, int64_t by, int64_t res
     return true;
 }
 
-static bool even(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
+static bool is_even(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 {
     (void)a;
-    return divides(r, self, 2, 0, out);
+    return has_remainder(r, self, 2, 0, out);
 }
 
-static bool odd(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
+static bool is_odd(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 {
     (void)a;
-    return divides(r, self, 2, 1, out);
+    return has_remainder(r, self, 2, 1, out);
 }
 
-static bool divisible(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
+static bool is_divisible(dra_trun *r, const dra_tvalue *self, const dra_targs *a, dra_tvalue *out)
 {
     if (!dra_tis_whole(&a->at[0]))
         return dra_trun_fail(r, "divisibleby: expected an int, found %s",
                              dra_tkind_name(&a->at[0]));
-    return divides(r, self, dra_twhole(&a->at[0]), 0, out);
+    return has_remainder(r, self, dra_twhole(&a->at[0]), 0, out);
 }
 
 #define COMPARE(name, op)                                                                          \
@@ -100,9 +101,9 @@ static const dra_tbuiltin tests[] = {
     {"true", "", 0, is_true},
     {"false", "", 0, is_false},
     {"callable", "", 0, callable},
-    {"odd", "", 0, odd},
-    {"even", "", 0, even},
-    {"divisibleby", "num", 1, divisible},
+    {"odd", "", 0, is_odd},
+    {"even", "", 0, is_even},
+    {"divisibleby", "num", 1, is_divisible},
     {"sameas", "other", 1, sameas},
     {"equalto", "b", 1, eq},
     {"eq", "b", 1, eq},

@@ -48,7 +48,7 @@ typedef struct dra_tsource { /* a template while it is read */
     size_t      tokens, room;
 } dra_tsource;
 
-/* The tokens of a text, whose line ends become newlines and whose last one goes, as in Jinja. */
+/* The tokens of a text. Its line ends become newlines and the last one is dropped, as in Jinja. */
 dra_status dra_template_lex(dra_tsource *s, const char *text, size_t bytes);
 
 /* "NAME: line LINE: ..." */
@@ -165,14 +165,14 @@ dra_tnode *dra_tfiltered(dra_tparser *p, dra_tnode *n);
 dra_tnode *dra_twrap(dra_tparser *p, dra_tnode_kind kind, dra_tnode *a, dra_tnode *b);
 /* A node of a line; NULL: a failure, here or before. */
 dra_tnode *dra_tnew(dra_tparser *p, dra_tnode_kind kind, int line);
-/* The node, its height checked, as all its parts are there. */
+/* Completes a node whose parts are all there: checks its height. */
 dra_tnode *dra_tdone(dra_tparser *p, dra_tnode *n);
 dra_tnode *dra_tname(dra_tparser *p, dra_tnode_kind kind); /* takes a name */
 /* Remembers a failure at a token: "expected ..., found ...". Returns NULL. */
 void *dra_texpected(dra_tparser *p, const char *what);
 void *dra_trefuse(dra_tparser *p, int line, const char *format, ...) DRA_PRINTF(3, 4);
 void *dra_tno_memory(dra_tparser *p);
-bool  dra_tenter(dra_tparser *p); /* one level deeper; false: too deep */
+bool  dra_tenter(dra_tparser *p); /* goes one level deeper; false: too deep */
 
 bool dra_tat_sign(const dra_tparser *p, const char *sign);
 bool dra_tat_word(const dra_tparser *p, const char *name);

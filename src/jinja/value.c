@@ -68,6 +68,7 @@ const char *dra_tkind_name(const dra_tvalue *x)
                                         "a namespace", "a loop",
                                         "a macro",     "a function",
                                         "a method"};
+    _Static_assert(sizeof names / sizeof *names == DRA_T_COUNT, "a name for each");
     return names[x->kind];
 }
 
@@ -262,7 +263,7 @@ bool dra_tlength(dra_trun *r, const dra_tvalue *x, int64_t *length)
     return dra_trun_fail(r, "%s has no length", dra_tkind_name(x));
 }
 
-static bool letters(dra_trun *r, const dra_tvalue *x, dra_tvalue *list)
+static bool split_letters(dra_trun *r, const dra_tvalue *x, dra_tvalue *list)
 {
     int64_t length;
     if (!dra_tlength(r, x, &length)) return false;
@@ -281,7 +282,7 @@ bool dra_titerate(dra_trun *r, const dra_tvalue *x, dra_tvalue *list)
 {
     *list = dra_tlist(NULL, 0);
     if (x->kind == DRA_T_UNDEFINED) return true;
-    if (x->kind == DRA_T_STRING) return letters(r, x, list);
+    if (x->kind == DRA_T_STRING) return split_letters(r, x, list);
     if (dra_tis_list(x)) {
         *list = dra_tlist(x->items, x->n);
         return true;
@@ -297,8 +298,9 @@ bool dra_titerate(dra_trun *r, const dra_tvalue *x, dra_tvalue *list)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-/* Python's: bounds from the end where negative, cut to what there is. */
-static int64_t bound(const dra_tvalue *x, int64_t n, int64_t step, int64_t none)
+/* A bound as Python takes it: a negative one counts from the end, and all are clipped to the
+ * list. */
+static int64_t slice_bound(const dra_tvalue *x, int64_t n, int64_t step, int64_t none)
 {
     if (x->kind == DRA_T_NONE) return none;
     int64_t i = dra_twhole(x);
@@ -335,14 +337,14 @@ bool dra_tslice(dra_trun *r, const dra_tvalue *x, const dra_tvalue bounds[3], dr
         if (bounds[i].kind != DRA_T_NONE && !dra_tis_whole(&bounds[i]))
             return dra_trun_fail(r, "expected an int in a slice, found %s",
                                  dra_tkind_name(&bounds[i]));
-    if (x->kind == DRA_T_STRING && !letters(r, x, &list)) return false;
+    if (x->kind == DRA_T_STRING && !split_letters(r, x, &list)) return false;
     const int64_t n = (int64_t)list.n;
     int64_t       step = bounds[2].kind == DRA_T_NONE ? 1 : dra_twhole(&bounds[2]);
     if (step == 0) return dra_trun_fail(r, "the step of a slice is 0");
     if (step > n) step = n + 1;
     if (step < -n) step = -n - 1;
-    const int64_t at[3] = {bound(&bounds[0], n, step, step < 0 ? n - 1 : 0),
-                           bound(&bounds[1], n, step, step < 0 ? -1 : n), step};
+    const int64_t at[3] = {slice_bound(&bounds[0], n, step, step < 0 ? n - 1 : 0),
+                           slice_bound(&bounds[1], n, step, step < 0 ? -1 : n), step};
     if (!slice_list(r, &list, at, out)) return false;
     if (x->kind != DRA_T_STRING) return true;
     const dra_tvalue parts = *out, nothing = dra_tstring("", 0);

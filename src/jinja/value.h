@@ -1,5 +1,5 @@
-/* Values of templates: what Python's are to Jinja, and never changed once made, but for namespaces.
- * All that they point to is in the arena of a rendering, or of the template. */
+/* Values of templates, as Jinja sees those of Python. Except for namespaces, they never change. All
+ * that they point to is in the arena of a rendering, or of the template. */
 #ifndef DRA_SRC_JINJA_VALUE_H
 #define DRA_SRC_JINJA_VALUE_H
 
@@ -9,7 +9,7 @@
 
 typedef enum dra_tkind {
     DRA_T_ABSENT,    /* an argument that was not given */
-    DRA_T_UNDEFINED, /* a variable or member that there is not; `text`: its name */
+    DRA_T_UNDEFINED, /* a variable or member that does not exist; `text`: its name */
     DRA_T_NONE,
     DRA_T_BOOL,
     DRA_T_INT,
@@ -22,7 +22,8 @@ typedef enum dra_tkind {
     DRA_T_LOOP,
     DRA_T_MACRO,
     DRA_T_FUNCTION,
-    DRA_T_METHOD /* of a dict, that is not called */
+    DRA_T_METHOD, /* of a dict, that is not called */
+    DRA_T_COUNT
 } dra_tkind;
 
 typedef struct dra_tvalue dra_tvalue;

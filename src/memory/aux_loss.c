@@ -17,7 +17,7 @@ const char *dra_aux_name(dra_aux_kind kind)
     return (unsigned)kind < DRA_AUX_COUNT ? names[kind] : NULL;
 }
 
-static bool wants(const dra_branch *b, dra_aux_kind kind) { return b->aux >> kind & 1; }
+static bool wants_loss(const dra_branch *b, dra_aux_kind kind) { return b->aux >> kind & 1; }
 
 /* ---- what a memory has ----------------------------------------------------------------------- */
 
@@ -56,13 +56,14 @@ bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
 
 bool dra_aux_needs_trail(const dra_branch *b)
 {
-    return (wants(b, DRA_AUX_DRIFT) || wants(b, DRA_AUX_SIZE)) && is_stream(b) && has_state(b);
+    return (wants_loss(b, DRA_AUX_DRIFT) || wants_loss(b, DRA_AUX_SIZE)) && is_stream(b) &&
+           has_state(b);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
 /* where (B, ...) with as many axes as x has. */
-static dra_value spread(dra_graph *g, dra_value where, dra_value x)
+static dra_value spread_mask(dra_graph *g, dra_value where, dra_value x)
 {
     if (dra_graph_failed(g)) return (dra_value){0};
     dra_shape s = dra_shape_of(g, where);
@@ -88,7 +89,7 @@ static dra_value before_each(dra_graph *g, const dra_aux_losses *w, int i)
     const dra_value all = dra_concat(g, 2, parts, 1);
     if (!w->tokens->mark.id) return all;
     const dra_value initial = dra_number(g, dra_branch_state(w->b, i)->number);
-    return dra_select(g, spread(g, is_reset(g, w->tokens), all), initial, all);
+    return dra_select(g, spread_mask(g, is_reset(g, w->tokens), all), initial, all);
 }
 
 /* The same for a call as a whole, (B, ...). */
@@ -99,7 +100,7 @@ static dra_value before_all(dra_graph *g, const dra_aux_losses *w, int i)
     const dra_value resets = dra_sum(g, is_reset(g, w->tokens), (dra_axes){1, {1}, false});
     const dra_value any = dra_greater(g, resets, dra_integer(g, 0));
     const dra_value initial = dra_number(g, dra_branch_state(w->b, i)->number);
-    return dra_select(g, spread(g, any, start), initial, start);
+    return dra_select(g, spread_mask(g, any, start), initial, start);
 }
 
 /* How many tokens are not padding, at least 1. */
@@ -133,7 +134,7 @@ static dra_value mean_square(dra_graph *g, const dra_aux_losses *w, bool change)
 /* ---- writes, matrices ------------------------------------------------------------------------ */
 
 /* ln S + sum p ln p of the mean weight of writes to each slot, over heads. */
-static dra_value entropy(dra_graph *g, const dra_aux_losses *w)
+static dra_value entropy_loss(dra_graph *g, const dra_aux_losses *w)
 {
     if (dra_graph_failed(g)) return (dra_value){0};
     const double    S = (double)dra_shape_of(g, w->write).dim[3];
@@ -146,7 +147,7 @@ static dra_value entropy(dra_graph *g, const dra_aux_losses *w)
 }
 
 /* Of the matrices before they are divided by s, where they are. */
-static dra_value spectral(dra_graph *g, const dra_aux_losses *w, const dra_value *param)
+static dra_value spectral_loss(dra_graph *g, const dra_aux_losses *w, const dra_value *param)
 {
     dra_value sum = dra_number(g, 0);
     int64_t   n = 0;
@@ -163,12 +164,12 @@ static dra_value spectral(dra_graph *g, const dra_aux_losses *w, const dra_value
 void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT])
 {
     const dra_branch *b = w->b;
-    const bool        weighed = b->config.recurrent == DRA_RECURRENT_WEIGHT;
+    const bool        weighed = b->config.cell.recurrent == DRA_RECURRENT_WEIGHT;
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
-        if (!wants(b, k) || !dra_aux_has(b, k)) continue;
+        if (!wants_loss(b, k) || !dra_aux_has(b, k)) continue;
         if (k == DRA_AUX_DRIFT || k == DRA_AUX_SIZE) out[k] = mean_square(g, w, k == DRA_AUX_DRIFT);
-        if (k == DRA_AUX_ENTROPY) out[k] = entropy(g, w);
-        if (k == DRA_AUX_SPECTRAL) out[k] = spectral(g, w, weighed ? w->used : w->param);
+        if (k == DRA_AUX_ENTROPY) out[k] = entropy_loss(g, w);
+        if (k == DRA_AUX_SPECTRAL) out[k] = spectral_loss(g, w, weighed ? w->used : w->param);
     }
 }
 

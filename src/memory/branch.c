@@ -1,7 +1,9 @@
 /* One memory with its retrieval inside a mixer: names resolved and checked. */
 #include <string.h>
 
+#include "file/field_rows.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
 /* ---- the table of memories ------------------------------------------------------------------- */
 
@@ -26,6 +28,69 @@ const dra_memory *dra_memory_find(const char *name)
         if (strcmp(table[i]->name, name) == 0) return table[i];
     return NULL;
 }
+
+/* ---- what all of them may be told ------------------------------------------------------------ */
+
+#define DRA_MEMORY(name) #name,
+static const char *const memory_names[] = {
+#include "memory/memory.def"
+    NULL};
+#undef DRA_MEMORY
+static const char *const retrieval_names[] = {"time", "window", "slots-own", "slots-all", "pooled",
+                                              "none", "joint",  "formula",   NULL};
+DRA_CHOICES(whose, DRA_SLOTS_COUNT, "own", "all");
+DRA_CHOICES(norms, DRA_ITEM_LAYER + 1, "rms", "layer");
+
+#define PART(part, table)                                                                          \
+    {                                                                                              \
+        .name = "", .kind = DRA_FIELD_INLINE, .offset = offsetof(dra_memory_config, part),         \
+        .fields = table                                                                            \
+    }
+
+const dra_field dra_memory_fields[] = {
+    {.name = "memory",
+     .kind = DRA_FIELD_NAME,
+     .offset = offsetof(dra_memory_config, memory),
+     .choices = memory_names,
+     .given = offsetof(dra_memory_config, own),
+     .also = "attention",
+     .unset = "append",
+     .about =
+         "what is kept of the past; append, or attention: all of it, as softmax attention does"},
+    NAME(dra_memory_config, retrieval, retrieval_names, "the first that the memory has",
+         "how a query reads what is kept"),
+    INT(dra_memory_config, window, "none", "retrieval window: how many of the last items it sees"),
+    OBJECT(dra_memory_config, gamma, dra_gamma_fields, NULL),
+    BOOL(dra_memory_config, joined, "keys and values share one state"),
+    INT(dra_memory_config, dim, "both widths", "joined: the width of that state"),
+    SWITCH(dra_memory_config, head_norm, "true for moment without normalise",
+           "normalise the output of each head"),
+    CHOICE(dra_memory_config, joint, whose, "retrieval joint: slots of the own head, or of all"),
+    BOOL(dra_memory_config, steps, "run token by token, by definition, instead of the fused form"),
+    PART(ema, dra_ema_fields),
+    PART(ssm, dra_ssm_fields),
+    PART(cell, dra_cell_fields),
+    PART(moment, dra_moment_fields),
+    PART(lambda, dra_lambda_fields),
+    PART(slots, dra_slots_fields),
+    BOOL(dra_memory_config, pi, "slots are read through learned maps, the same for all heads"),
+    BOOL(dra_memory_config, norm, "normalise items and slots as they are read"),
+    PART(cell, dra_cell_late_fields),
+    BOOL(dra_memory_config, maps, "items and slots are read through learned maps of each head"),
+    CHOICE(dra_memory_config, norm_kind, norms, "how norm does it"),
+    PART(lambda, dra_lambda_late_fields),
+    PART(delta, dra_delta_fields),
+    REAL(dra_memory_config, head_norm_eps, 0, 1, "1e-5", "epsilon of head_norm"),
+    {.name = "",
+     .kind = DRA_FIELD_OWN,
+     .offset = offsetof(dra_memory_config, options),
+     .given = offsetof(dra_memory_config, own),
+     .size = DRA_OPTIONS_BYTES,
+     .row = dra_memory_option_field},
+    {0},
+};
+
+/* ---- what is read ---------------------------------------------------------------------------- */
 
 static const dra_retrieval *retrieval_of(const dra_memory_config *c)
 {
@@ -75,7 +140,7 @@ static dra_status check_table(const dra_memory *m, dra_error *err)
         if (!dra_retrieval_find(*r))
             return dra_fail(err, DRA_ERR_NAME, "memory %s: no retrieval is called %.40s", m->name,
                             *r);
-    return DRA_OK;
+    return dra_memory_check_options(m, err);
 }
 
 static dra_status find_memory(dra_branch *b, dra_error *err)
@@ -117,49 +182,24 @@ static dra_status check_window(const dra_branch *b, dra_error *err)
     return DRA_OK;
 }
 
-/* Numbers and choices in their ranges, and only those that the memory has. */
-static dra_status check_options(const dra_branch *b, dra_error *err)
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+bool dra_memory_has(const dra_memory *m, const dra_part *part)
 {
-    const dra_memory_config *c = &b->config;
-    const struct {
-        const char *name;
-        int64_t     value, most;
-        uint32_t    option; /* 0: every memory has it */
-    } options[] = {
-        {"head_norm", (int64_t)c->head_norm, DRA_OFF, 0},
-        {"joint", (int64_t)c->joint, DRA_SLOTS_ALL, 0},
-        {"norm_kind", (int64_t)c->norm_kind, DRA_ITEM_LAYER, 0},
-        {"timescales", c->timescales, DRA_SIZE_MOST, DRA_OPTION_TIMESCALES},
-        {"modes", c->modes, DRA_SIZE_MOST, DRA_OPTION_MODES},
-        {"per_head", c->per_head, true, DRA_OPTION_CELLS},
-        {"recurrent", (int64_t)c->recurrent, DRA_RECURRENT_WEIGHT, DRA_OPTION_CELLS},
-        {"phi", (int64_t)c->phi, DRA_PHI_IDENTITY, DRA_OPTION_PHI},
-        {"features", c->features, DRA_SIZE_MOST, DRA_OPTION_PHI},
-        {"normalise", (int64_t)c->normalise, DRA_OFF, DRA_OPTION_PHI},
-        {"decay", (int64_t)c->decay, DRA_DECAY_DATA, DRA_OPTION_DECAY},
-        {"decay_form", (int64_t)c->decay_form, DRA_FORM_BOUNDED, DRA_OPTION_DECAY},
-        {"decay_rank", c->decay_rank, DRA_SIZE_MOST, DRA_OPTION_DECAY},
-        {"bonus", (int64_t)c->bonus, DRA_BONUS_CHANNEL, DRA_OPTION_BONUS},
-        {"bonus_exp", c->bonus_exp, true, DRA_OPTION_BONUS},
-        {"transition", (int64_t)c->transition, DRA_TRANSITION_DIAGONAL, DRA_OPTION_TRANSITION},
-        {"rate_rank", c->rate_rank, DRA_SIZE_MOST, DRA_OPTION_TRANSITION},
-        {"slots", c->slots, DRA_SIZE_MOST, DRA_OPTION_SLOTS},
-        {"gate", (int64_t)c->gate, DRA_GATE_GATED, DRA_OPTION_SLOTS},
-        {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
-        {"tau", c->tau != 0 || c->tau_learned, true, DRA_OPTION_SLOTS},
-        {"slot_decay", c->slot_decay, true, DRA_OPTION_SLOTS},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        const char   *name = options[i].name;
-        const int64_t value = options[i].value, most = options[i].most;
-        if (value < 0 || value > most)
-            return dra_fail(err, DRA_ERR_VALUE, "%s: %s is %lld, expected 0 to %lld",
-                            b->memory->name, name, (long long)value, (long long)most);
-        if (value && options[i].option & ~b->memory->options)
-            return dra_fail(err, DRA_ERR_VALUE, "%s: %s is set, which this memory does not have",
-                            b->memory->name, name);
-    }
-    return DRA_OK;
+    return dra_parts_have(m->parts, part);
+}
+
+static dra_status check_parts(const dra_branch *b, dra_error *err)
+{
+#define DRA_PART(part) &dra_##part##_part,
+    static const dra_part *const all[] = {
+#include "memory/parts.def"
+        NULL};
+#undef DRA_PART
+    dra_choice memories[sizeof table / sizeof *table + 1] = {0};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        memories[i] = (dra_choice){table[i]->name, table[i]->parts};
+    return dra_parts_check(b->memory->name, all, b->memory->parts, memories, &b->config, err);
 }
 
 /* Parts of the stability kit that need something to act on. */
@@ -170,9 +210,6 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: norm is for items and slots, but retrieval is formula",
                         b->memory->name);
-    if (!(c->head_norm_eps >= 0 && c->head_norm_eps <= 1))
-        return dra_fail(err, DRA_ERR_VALUE, "%s: head_norm_eps is %g, expected 0 to 1",
-                        b->memory->name, c->head_norm_eps);
     if (c->norm_kind && !c->norm)
         return dra_fail(err, DRA_ERR_VALUE, "%s: norm_kind is set, but norm is off",
                         b->memory->name);
@@ -186,10 +223,6 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
     if (c->maps && c->dim > 0)
         return dra_fail(err, DRA_ERR_VALUE, "%s: maps is set, but dim brings maps of its own",
                         b->memory->name);
-    if (c->recurrent && b->memory->options & DRA_OPTION_SLOTS && c->candidate != DRA_CANDIDATE_GRU)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "%s: recurrent is %d, but only candidate gru has recurrent matrices",
-                        b->memory->name, (int)c->recurrent);
     return DRA_OK;
 }
 
@@ -197,25 +230,25 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
 {
     const dra_memory_config *c = &b->config;
     const char              *name = b->memory->name;
-    if (c->dim < 0 || c->dim > DRA_SIZE_MOST)
-        return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, expected 0 to %d", name,
-                        (long long)c->dim, DRA_SIZE_MOST);
+    dra_status               st = dra_fields_check(dra_memory_fields, name, c, err);
+    if (st == DRA_OK) st = dra_memory_check_own(c, err);
+    if (st != DRA_OK) return st;
     if (c->joint && strcmp(c->retrieval, "joint") != 0)
         return dra_fail(err, DRA_ERR_VALUE, "%s: joint is %d, but retrieval is %s", name,
                         (int)c->joint, c->retrieval);
-    if (c->gamma.share && !(b->memory->options & DRA_OPTION_TIMESCALES))
+    if (c->gamma.share && !dra_memory_has(b->memory, &dra_ema_part))
         return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.share is set, which only ema has", name);
     if (c->dim > 0 && !c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
                         (long long)c->dim);
-    dra_status st = check_options(b, err);
+    st = check_parts(b, err);
     if (st == DRA_OK) st = check_window(b, err);
     if (st == DRA_OK) st = check_kit(b, err);
     return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
 }
 
 /* Each head reads its own slots: q.(kappa P) = (kappa^T q).P, sum a_i nu Q_i = nu sum a_i Q_i. */
-static bool folds(const dra_branch *b)
+static bool folds_maps(const dra_branch *b)
 {
     const dra_memory_config *c = &b->config;
     const bool own = strcmp(c->retrieval, "slots-all") != 0 && c->joint == DRA_SLOTS_OWN;
@@ -234,13 +267,13 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (st == DRA_OK) st = check_numbers(b, err);
     if (st != DRA_OK) return st;
     /* A sum without a denominator grows with the length: its heads are normalised. */
-    if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
-        (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
+    if (b->config.head_norm == DRA_DEFAULT && dra_memory_has(b->memory, &dra_moment_part) &&
+        (b->config.moment.normalise == DRA_OFF || b->config.moment.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
     if (b->config.head_norm_eps > 0 && b->config.head_norm != DRA_ON)
         return dra_fail(err, DRA_ERR_VALUE, "%s: head_norm_eps is set, but head_norm is off",
                         b->memory->name);
-    b->folds = folds(b);
+    b->folds = folds_maps(b);
     const bool items = mixer->maps || config->norm || (config->maps && !b->folds);
     /* Reads over items take fewer heads of keys than of queries; for others they are repeated. */
     const bool    grouped = b->retrieval->over_time && b->retrieval->from_memory;
@@ -259,9 +292,10 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .segment = mixer->xl_segment,
                                   .memory = mixer->xl_memory,
                                   .config = &b->config,
-                                  .levels = mixer->forget,
-                                  .latent = mixer->latent_kv,
-                                  .rope = mixer->latent_rope};
+                                  .options = b->config.options,
+                                  .levels = mixer->attention.forget,
+                                  .latent = mixer->latent.kv,
+                                  .rope = mixer->latent.rope};
     if (config->joined) {
         b->sizes.streams = 1;
         b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};

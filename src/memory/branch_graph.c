@@ -15,7 +15,7 @@ typedef struct building {
 } building;
 
 /* A parameter that comes after the memory's own. */
-static dra_value param(const building *u, const char *name)
+static dra_value find_param(const building *u, const char *name)
 {
     const dra_branch *b = u->b;
     const size_t      prefix = strlen(b->prefix);
@@ -51,22 +51,22 @@ dra_value dra_branch_start(dra_graph *g, const dra_branch *b, int i, int64_t B, 
 }
 
 /* What the memory is fed: keys and values, or both as one stream. */
-static void feed(const building *u, dra_value x[2])
+static void feed_memory(const building *u, dra_value x[2])
 {
     x[0] = u->qkv[1];
     x[1] = u->qkv[2];
     if (!u->b->config.joined) return;
-    const dra_value join = param(u, "join");
+    const dra_value join = find_param(u, "join");
     x[0] = dra_concat(u->g, 2, u->qkv + 1, -1);
     if (join.id) x[0] = dra_head_linear(u->g, x[0], join);
 }
 
 /* Keys and values of the items: two streams, or the halves of one; through their maps, unless
  * these act on the query and on what was read. */
-static void split(const building *u, dra_value item[2])
+static void split_items(const building *u, dra_value item[2])
 {
     const dra_memory_sizes *s = &u->b->sizes;
-    const dra_value         kappa = param(u, "kappa"), nu = param(u, "nu"), m = item[0];
+    const dra_value         kappa = find_param(u, "kappa"), nu = find_param(u, "nu"), m = item[0];
     const bool              mapped = nu.id && !u->b->folds;
     if (u->b->config.joined && !mapped) {
         item[0] = dra_slice(u->g, m, -1, 0, s->D);
@@ -80,15 +80,15 @@ static void split(const building *u, dra_value item[2])
 
 /* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. Reads of slots
  * divide by sqrt(D), which another score_scale undoes. */
-static dra_value asked(const building *u)
+static dra_value query_of_slots(const building *u)
 {
     dra_graph   *g = u->g;
     const double scale = u->options->config->score_scale * sqrt((double)u->b->sizes.D);
     dra_value    q = u->qkv[0];
     if (u->b->retrieval->slots && scale > 0) q = dra_affine(g, q, scale, 0);
     if (u->b->config.pi)
-        q = dra_linear(g, q, dra_transpose(g, param(u, "pi_k"), 0, 1), (dra_value){0});
-    if (u->b->folds) q = dra_head_linear(g, q, dra_transpose(g, param(u, "kappa"), 1, 2));
+        q = dra_linear(g, q, dra_transpose(g, find_param(u, "pi_k"), 0, 1), (dra_value){0});
+    if (u->b->folds) q = dra_head_linear(g, q, dra_transpose(g, find_param(u, "kappa"), 1, 2));
     return q;
 }
 
@@ -98,8 +98,9 @@ static void norm_items(const building *u, dra_value item[2])
                                                                                "bias_mv"};
     for (int i = 0; i < 2 && u->b->config.norm; i++)
         item[i] = u->b->config.norm_kind == DRA_ITEM_LAYER
-                      ? dra_layer_norm(u->g, item[i], param(u, gain[i]), param(u, bias[i]), 1e-5)
-                      : dra_rms_norm(u->g, item[i], param(u, gain[i]), 1e-6);
+                      ? dra_layer_norm(u->g, item[i], find_param(u, gain[i]),
+                                       find_param(u, bias[i]), 1e-5)
+                      : dra_rms_norm(u->g, item[i], find_param(u, gain[i]), 1e-6);
 }
 
 static dra_value norm_heads(const building *u, dra_value y)
@@ -109,7 +110,7 @@ static dra_value norm_heads(const building *u, dra_value y)
     const dra_shape heads = dra_shape_of(g, y);
     y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
     const double eps = u->b->config.head_norm_eps > 0 ? u->b->config.head_norm_eps : 1e-5;
-    y = dra_group_norm(g, y, heads.dim[2], param(u, "hn_g"), param(u, "hn_b"), eps);
+    y = dra_group_norm(g, y, heads.dim[2], find_param(u, "hn_g"), find_param(u, "hn_b"), eps);
     return dra_reshape(g, y, heads);
 }
 
@@ -122,15 +123,15 @@ static dra_value value_side(const building *u, dra_value item)
         const int64_t S = dra_shape_of(g, item).dim[3];
         item = dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
     }
-    return u->b->folds ? dra_head_linear(g, item, param(u, "nu")) : item;
+    return u->b->folds ? dra_head_linear(g, item, find_param(u, "nu")) : item;
 }
 
-static bool fuses(const building *u)
+static bool fuses_chunk(const building *u)
 {
     const dra_memory *m = u->b->memory;
     if (!m->chunk || u->b->config.steps || (m->fuses && !m->fuses(&u->b->sizes))) return false;
-    if (u->call->tokens.skip.id && !(m->options & DRA_CHUNK_SKIPS)) return false;
-    return !dra_aux_needs_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
+    if (u->call->tokens.skip.id && !(m->chunks & DRA_CHUNK_SKIPS)) return false;
+    return !dra_aux_needs_trail(u->b) || m->chunks & DRA_CHUNK_TRAIL;
 }
 
 /* A call with a key drops weights out; the two memories of a blend drop different ones. */
@@ -142,8 +143,8 @@ static dra_read_drop drop_of(const building *u, char name[32])
 }
 
 /* Reads what the memory made: its items, normed where that is wanted. */
-static void retrieve(const building *u, const dra_memory_call *c, dra_memory_result *r,
-                     dra_value *state_out, dra_branch_result *out)
+static void retrieve_items(const building *u, const dra_memory_call *c, dra_memory_result *r,
+                           dra_value *state_out, dra_branch_result *out)
 {
     dra_graph          *g = u->g;
     dra_value           scores = {0}, weights = {0};
@@ -157,8 +158,8 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
                                 .key = r->item[0],
                                 .value = r->item[1],
                                 .slot_q = c->q,
-                                .nu = u->b->folds ? param(u, "nu") : (dra_value){0},
-                                .pi_v = param(u, "pi_v"),
+                                .nu = u->b->folds ? find_param(u, "nu") : (dra_value){0},
+                                .pi_v = find_param(u, "pi_v"),
                                 .y = r->y,
                                 .lse = r->lse,
                                 .drop = drop_of(u, name),
@@ -173,8 +174,8 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
 }
 
 /* What was written where, and what it did to the state. */
-static void observe(const building *u, const dra_memory_call *c, const dra_memory_result *r,
-                    dra_branch_result *out)
+static void observe_losses(const building *u, const dra_memory_call *c, const dra_memory_result *r,
+                           dra_branch_result *out)
 {
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
@@ -200,9 +201,54 @@ static void observe(const building *u, const dra_memory_call *c, const dra_memor
     out->map[DRA_SHOW_OCCUPANCY] = dra_map_occupancy(g, tokens, w.write);
 }
 
+static dra_value token_of(dra_graph *g, dra_value x, int64_t t)
+{
+    return x.id ? dra_slice(g, x, 1, t, 1) : x;
+}
+
+/* The tokens of a call one by one, as calls of their own would read them. */
+static void chunk_by_token(const building *u, const dra_memory_call *c, dra_memory_result *r)
+{
+    enum { PARTS = 4 };
+    const dra_branch *b = u->b;
+    dra_graph        *g = u->g;
+    const int64_t     T = u->call->tokens.T;
+    dra_value        *part = calloc((size_t)(PARTS * T + b->n_states) + 1, sizeof *part);
+    dra_value *state = part + PARTS * T, *to[PARTS] = {&r->item[0], &r->item[1], &r->y, &r->lse};
+    if (!part) {
+        dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
+        return;
+    }
+    for (int i = 0; i < b->n_states; i++) state[i] = c->state[i];
+    for (int64_t t = 0; t < T; t++) {
+        dra_memory_call   one = *c;
+        dra_memory_result own = {.state = r->state};
+        one.q = token_of(g, c->q, t);
+        for (int i = 0; i < 2; i++) one.x[i] = token_of(g, c->x[i], t);
+        for (int i = 0; i < c->codes; i++) one.code[i] = token_of(g, c->code[i], t);
+        one.mark = token_of(g, c->mark, t);
+        one.skip = token_of(g, c->skip, t);
+        one.reads = token_of(g, c->reads, t);
+        one.state = state;
+        b->memory->chunk(g, &one, &own);
+        for (int i = 0; i < b->n_states; i++) state[i] = r->state[i];
+        part[t] = own.item[0], part[T + t] = own.item[1];
+        part[2 * T + t] = own.y, part[3 * T + t] = own.lse;
+    }
+    for (int i = 0; i < PARTS; i++)
+        if (part[i * T].id) *to[i] = dra_concat(g, (int)T, part + i * T, 1);
+    free(part);
+}
+
+static bool reads_by_token(const building *u)
+{
+    return u->call->tokens.by_token && u->call->tokens.T > 1 && !dra_aux_needs_trail(u->b) &&
+           u->b->memory->chunks & DRA_CHUNK_BLOCKS;
+}
+
 /* `room` holds the parameters as they are used, then the trail. */
-static void remember(const building *u, const dra_seen *seen, dra_value *room, dra_value *state_out,
-                     dra_branch_result *out)
+static void remember_tokens(const building *u, const dra_seen *seen, dra_value *room,
+                            dra_value *state_out, dra_branch_result *out)
 {
     const dra_branch *b = u->b;
     dra_graph        *g = u->g;
@@ -210,26 +256,28 @@ static void remember(const building *u, const dra_seen *seen, dra_value *room, d
     dra_memory_result r = {.state = state_out + b->states,
                            .trail = dra_aux_needs_trail(b) ? room + b->n_params : NULL};
     dra_memory_call   c = {.sizes = &b->sizes,
-                           .q = asked(u),
+                           .q = query_of_slots(u),
                            .param = room,
                            .state = u->call->state + b->states,
                            .mark = tokens->writes,
                            .skip = tokens->skip,
                            .reads = tokens->mark};
     dra_recurrent_apply(g, b, u->call->param + b->params, room);
-    feed(u, c.x);
+    feed_memory(u, c.x);
     dra_seen all = *seen;
     all.k = c.x[0];
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, &all, c.code);
-    if (fuses(u))
+    if (fuses_chunk(u) && reads_by_token(u))
+        chunk_by_token(u, &c, &r);
+    else if (fuses_chunk(u))
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
-    if (!r.y.id) split(u, r.item);
+    if (!r.y.id) split_items(u, r.item);
     out->memory = value_side(u, r.item[1]);
     norm_items(u, r.item);
-    retrieve(u, &c, &r, state_out, out);
-    observe(u, &c, &r, out);
+    retrieve_items(u, &c, &r, state_out, out);
+    observe_losses(u, &c, &r, out);
 }
 
 /* Items of the context are what they are: there is nothing to remember. */
@@ -237,7 +285,7 @@ static void read_context(const building *u, dra_value *state_out, dra_branch_res
 {
     dra_memory_result     r = {.item = {u->qkv[1], u->qkv[2]}};
     const dra_memory_call c = {.sizes = &u->b->sizes, .q = u->qkv[0]};
-    retrieve(u, &c, &r, state_out, out);
+    retrieve_items(u, &c, &r, state_out, out);
 }
 
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
@@ -250,7 +298,7 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     if (b->sizes.context)
         read_context(&u, state_out, &out);
     else if (room)
-        remember(&u, seen, room, state_out, &out);
+        remember_tokens(&u, seen, room, state_out, &out);
     else
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
     free(room);

@@ -20,17 +20,19 @@ static void declare_joined(const dra_branch *b, dra_specs *params)
                       &(dra_spec){.name = maps[i].name,
                                   .shape = DRA_SHAPE(s->H, maps[i].out, maps[i].in),
                                   .fill = DRA_FILL_NORMAL,
-                                  .number = 1 / sqrt((double)maps[i].in)});
+                                  .number = 1 / sqrt((double)maps[i].in),
+                                  .group = DRA_PARAM_MAP});
 }
 
 void dra_identity_declare(dra_specs *params, const char *prefix, const char *name, dra_shape shape,
-                          int64_t from)
+                          int64_t from, dra_param_group group)
 {
     const int64_t in = shape.dim[shape.rank - 1], out = shape.dim[shape.rank - 2];
     const int64_t heads = shape.rank == 3 ? shape.dim[0] : 1;
     double       *eye = calloc((size_t)(heads * out * in) + 1, sizeof *eye);
     for (int64_t i = 0; eye && i < heads * out; i++) eye[i * in + from + i % out] = 1;
-    dra_specs_add(params, prefix, &(dra_spec){name, shape, DRA_FILL_VALUES, .values = eye});
+    dra_specs_add(params, prefix,
+                  &(dra_spec){name, shape, DRA_FILL_VALUES, .values = eye, .group = group});
     free(eye);
 }
 
@@ -40,22 +42,26 @@ static void declare_maps(const dra_branch *b, dra_specs *params)
     const dra_memory_sizes *s = &b->sizes;
     const dra_stream       *k = &s->stream[0], *v = &s->stream[s->streams - 1];
     if (strcmp(b->config.retrieval, "none") != 0)
-        dra_identity_declare(params, b->prefix, "kappa", DRA_SHAPE(s->H, s->D, k->width), 0);
-    dra_identity_declare(params, b->prefix, "nu", DRA_SHAPE(s->H, s->E, v->width), v->width - s->E);
+        dra_identity_declare(params, b->prefix, "kappa", DRA_SHAPE(s->H, s->D, k->width), 0,
+                             DRA_PARAM_MAP);
+    dra_identity_declare(params, b->prefix, "nu", DRA_SHAPE(s->H, s->E, v->width), v->width - s->E,
+                         DRA_PARAM_MAP);
 }
 
-static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_specs *params)
+static void declare_vector(const dra_branch *b, const char *name, int64_t n, double number,
+                           dra_specs *params)
 {
-    dra_specs_add(params, b->prefix, &(dra_spec){name, DRA_SHAPE(n), .number = 1});
+    dra_specs_add(params, b->prefix,
+                  &(dra_spec){name, DRA_SHAPE(n), .number = number, .group = DRA_PARAM_NORM});
 }
 
 static void declare_norm(const dra_branch *b, dra_specs *params)
 {
-    declare_ones(b, "gain_mk", b->sizes.D, params);
-    declare_ones(b, "gain_mv", b->sizes.E, params);
+    declare_vector(b, "gain_mk", b->sizes.D, 1, params);
+    declare_vector(b, "gain_mv", b->sizes.E, 1, params);
     if (b->config.norm_kind != DRA_ITEM_LAYER) return;
-    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mk", DRA_SHAPE(b->sizes.D)});
-    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mv", DRA_SHAPE(b->sizes.E)});
+    declare_vector(b, "bias_mk", b->sizes.D, 0, params);
+    declare_vector(b, "bias_mv", b->sizes.E, 0, params);
 }
 
 void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
@@ -74,10 +80,12 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
     dra_recurrent_declare(b, params);
     if (b->config.dim > 0) declare_joined(b, params);
     if (b->config.maps) declare_maps(b, params);
-    if (b->config.pi) dra_identity_declare(params, b->prefix, "pi_k", DRA_SHAPE(s->D, s->D), 0);
-    if (b->config.pi) dra_identity_declare(params, b->prefix, "pi_v", DRA_SHAPE(s->E, s->E), 0);
+    if (b->config.pi)
+        dra_identity_declare(params, b->prefix, "pi_k", DRA_SHAPE(s->D, s->D), 0, DRA_PARAM_MAP);
+    if (b->config.pi)
+        dra_identity_declare(params, b->prefix, "pi_v", DRA_SHAPE(s->E, s->E), 0, DRA_PARAM_MAP);
     if (b->config.norm) declare_norm(b, params);
     if (b->config.head_norm != DRA_ON) return;
-    declare_ones(b, "hn_g", all, params);
-    dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", DRA_SHAPE(all)});
+    declare_vector(b, "hn_g", all, 1, params);
+    declare_vector(b, "hn_b", all, 0, params);
 }

@@ -5,6 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "file/field_rows.h"
+#include "memory/part.h"
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static const char *const recurrents[] = {"plain", "spectral", "weight", NULL};
+
+const dra_field dra_cell_fields[] = {
+    BOOL(dra_cell_options, per_head, "gru, lstm: a cell for each head"), {0}};
+const dra_field dra_cell_late_fields[] = {
+    CHOICE(dra_cell_options, recurrent, recurrents, "gru, lstm: bounds of the recurrent matrices"),
+    {0}};
+const dra_part dra_cell_part = {offsetof(dra_memory_config, cell),
+                                {dra_cell_fields, dra_cell_late_fields}};
+
 dra_status dra_cell_check(const dra_memory_sizes *s, const char *name, dra_error *err)
 {
     if (s->streams == 2 && s->config->gamma.per == DRA_PER_CHANNEL && s->D != s->E)
@@ -17,13 +32,13 @@ dra_status dra_cell_check(const dra_memory_sizes *s, const char *name, dra_error
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void add(const dra_memory_sizes *s, int i, const char *what, const char *prefix, dra_spec p,
-                dra_specs *params)
+static void add_param(const dra_memory_sizes *s, int i, const char *what, const char *prefix,
+                      dra_spec p, dra_specs *params)
 {
     char name[32];
     snprintf(name, sizeof name, "%s_%s", s->stream[i].name, what);
     p.name = name;
-    if (s->config->per_head) {
+    if (s->config->cell.per_head) {
         for (int32_t k = p.shape.rank++; k > 0; k--) p.shape.dim[k] = p.shape.dim[k - 1];
         p.shape.dim[0] = s->H;
     }
@@ -33,19 +48,20 @@ static void add(const dra_memory_sizes *s, int i, const char *what, const char *
 void dra_cell_declare(const dra_memory_sizes *s, int i, int gates, int keep, const char *prefix,
                       dra_specs *params)
 {
-    const int64_t W = s->stream[i].width, n = (s->config->per_head ? s->H : 1) * gates * W;
+    const int64_t W = s->stream[i].width, n = (s->config->cell.per_head ? s->H : 1) * gates * W;
     const double  most = 1 / sqrt((double)W);
     dra_spec weight = {.shape = DRA_SHAPE(gates * W, W), .fill = DRA_FILL_UNIFORM, .number = most};
-    dra_spec bias = {.shape = DRA_SHAPE(gates * W), .fill = DRA_FILL_VALUES};
-    double  *b = calloc((size_t)n + 1, sizeof *b);
+    dra_spec bias = {
+        .shape = DRA_SHAPE(gates * W), .fill = DRA_FILL_VALUES, .group = DRA_PARAM_BIAS};
+    double *b = calloc((size_t)n + 1, sizeof *b);
     for (int64_t k = 0; b && k < n; k++) b[k] = k / W % gates == keep;
     bias.values = b;
-    add(s, i, "W_ih", prefix, weight, params);
+    add_param(s, i, "W_ih", prefix, weight, params);
     weight.recurrent = true;
-    add(s, i, "W_hh", prefix, weight, params);
-    add(s, i, "b_ih", prefix, bias, params);
+    add_param(s, i, "W_hh", prefix, weight, params);
+    add_param(s, i, "b_ih", prefix, bias, params);
     bias.fill = DRA_FILL_CONST;
-    add(s, i, "b_hh", prefix, bias, params);
+    add_param(s, i, "b_hh", prefix, bias, params);
     free(b);
 }
 
@@ -64,7 +80,7 @@ dra_value dra_cell_linear(dra_graph *g, const dra_memory_call *c, int i, int wei
 {
     const dra_value *p = c->param + i * DRA_CELL_PARAMS;
     const dra_value  w = p[weight], b = p[weight - DRA_W_IH + DRA_B_IH];
-    if (!c->sizes->config->per_head) return dra_linear(g, x, w, b);
+    if (!c->sizes->config->cell.per_head) return dra_linear(g, x, w, b);
     return dra_add(g, dra_head_linear(g, x, w), b);
 }
 

@@ -8,44 +8,56 @@
  * State S (H, D, E). [Schlag et al. 2021; Yang et al. 2024: DeltaNet; Peng et al. 2025: RWKV-7] */
 #include <math.h>
 
+#include "file/field_rows.h"
 #include "memory/lambda.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
-static const char *const retrievals[] = {"formula", NULL};
+static const char *const transitions[] = {"strength", "diagonal", NULL};
 
-/* What code() makes: of the strength alone B, then L; else RECALL to KEY, then L. */
+const dra_field dra_delta_fields[] = {
+    CHOICE(dra_delta_options, transition, transitions, "delta: its own rule, or that of RWKV-7"),
+    INT(dra_delta_options, rate_rank, "a full matrix", "delta: rank of the map that makes rates"),
+    {0}};
+const dra_part dra_delta_part = {offsetof(dra_memory_config, delta), {dra_delta_fields}};
+
+static const dra_part *const parts[] = {&dra_delta_part, &dra_lambda_part, NULL};
+static const char *const     retrievals[] = {"formula", NULL};
+
+/* What code_delta() makes: of the strength alone B, then L; else RECALL to KEY, then L. */
 enum { B, RECALL = 0, REPLACE, KEY };
 /* Parameters after those of the rate: how many these are follows from its rank. */
 enum { K_K, K_A, R_K };
 
-static bool diagonal(const dra_memory_sizes *s)
+static bool is_diagonal(const dra_memory_sizes *s)
 {
-    return s->config->transition == DRA_TRANSITION_DIAGONAL;
+    return s->config->delta.transition == DRA_TRANSITION_DIAGONAL;
 }
 
-static int rates(const dra_memory_sizes *s) { return s->config->rate_rank ? 3 : 2; }
+static int count_rates(const dra_memory_sizes *s) { return s->config->delta.rate_rank ? 3 : 2; }
 
 static int lambda_at(const dra_memory_sizes *s)
 {
-    return diagonal(s) ? rates(s) + K_A + 1 + (s->config->bonus != DRA_BONUS_NONE) : 1;
+    return is_diagonal(s) ? count_rates(s) + K_A + 1 + (s->config->lambda.bonus != DRA_BONUS_NONE)
+                          : 1;
 }
 
 static dra_value l_code(const dra_memory_call *c)
 {
-    return c->code[diagonal(c->sizes) ? KEY + 1 : B + 1];
+    return c->code[is_diagonal(c->sizes) ? KEY + 1 : B + 1];
 }
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static dra_status check_delta(const dra_memory_sizes *s, dra_error *err)
 {
     const dra_memory_config *c = s->config;
     if (c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "delta: keys and values cannot share one state");
-    if (!diagonal(s) && (c->rate_rank || c->bonus))
+    if (!is_diagonal(s) && (c->delta.rate_rank || c->lambda.bonus))
         return dra_fail(err, DRA_ERR_VALUE, "delta: %s is set, which only transition diagonal has",
-                        c->rate_rank ? "rate_rank" : "bonus");
-    if (c->bonus == DRA_BONUS_HEAD || c->bonus_exp)
+                        c->delta.rate_rank ? "rate_rank" : "bonus");
+    if (c->lambda.bonus == DRA_BONUS_HEAD || c->lambda.bonus_exp)
         return dra_fail(err, DRA_ERR_VALUE, "delta: bonus is per channel, found %s",
-                        c->bonus_exp ? "bonus_exp" : "per head");
+                        c->lambda.bonus_exp ? "bonus_exp" : "per head");
     return dra_lambda_check(s, "delta", err);
 }
 
@@ -56,19 +68,23 @@ static dra_low_rank rate_of(const dra_memory_sizes *s)
                           .second = "W_rate_2",
                           .bias = "b_rate",
                           .out = DRA_SHAPE(s->H, s->D),
-                          .rank = s->config->rate_rank};
+                          .group = DRA_PARAM_BIAS,
+                          .rank = s->config->delta.rate_rank};
 }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_delta(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                          dra_specs *state)
 {
     const dra_shape    each = DRA_SHAPE(s->H, s->D);
     const dra_low_rank rate = rate_of(s);
-    if (diagonal(s)) {
+    if (is_diagonal(s)) {
         dra_low_rank_declare(&rate, s->C, prefix, params);
-        dra_specs_add(params, prefix, &(dra_spec){"k_k", each, .number = 1});
-        dra_specs_add(params, prefix, &(dra_spec){"k_a", each, .number = 1});
-        if (s->config->bonus) dra_specs_add(params, prefix, &(dra_spec){"r_k", each});
+        dra_specs_add(params, prefix,
+                      &(dra_spec){"k_k", each, .number = 1, .group = DRA_PARAM_OTHER});
+        dra_specs_add(params, prefix,
+                      &(dra_spec){"k_a", each, .number = 1, .group = DRA_PARAM_OTHER});
+        if (s->config->lambda.bonus)
+            dra_specs_add(params, prefix, &(dra_spec){"r_k", each, .group = DRA_PARAM_OTHER});
     } else {
         dra_specs_add(
             params, prefix,
@@ -83,7 +99,7 @@ static void code_diagonal(dra_graph *g, const dra_memory_sizes *s, const dra_val
                           const dra_seen *seen, dra_value *out)
 {
     const dra_low_rank rate = rate_of(s);
-    const dra_value   *own = param + rates(s);
+    const dra_value   *own = param + count_rates(s);
     const dra_value    a = dra_sigmoid(g, dra_low_rank_build(g, &rate, param, seen->rate, false));
     const dra_value    kk = dra_unit_clamped(g, dra_mul(g, seen->k, own[K_K]), 1e-12);
     const dra_value    less = dra_mul(g, dra_affine(g, a, 1, -1), own[K_A]);
@@ -92,20 +108,20 @@ static void code_diagonal(dra_graph *g, const dra_memory_sizes *s, const dra_val
     out[KEY] = dra_mul(g, seen->k, dra_affine(g, less, 1, 1));
 }
 
-static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                const dra_seen *seen, dra_value *out)
+static int code_delta(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                      const dra_seen *seen, dra_value *out)
 {
-    const int n = diagonal(s) ? KEY + 1 : B + 1;
-    if (diagonal(s))
+    const int n = is_diagonal(s) ? KEY + 1 : B + 1;
+    if (is_diagonal(s))
         code_diagonal(g, s, param, seen, out);
     else
         out[B] = dra_sigmoid(g, dra_linear(g, seen->rate, param[0], (dra_value){0}));
-    if (s->config->decay != DRA_DECAY_DATA) return n;
+    if (s->config->lambda.decay != DRA_DECAY_DATA) return n;
     out[n] = dra_lambda_code(g, s, param + lambda_at(s), seen->decay);
     return n + 1;
 }
 
-static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void step_delta(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
     const dra_shape row = DRA_SHAPE(-1, s->H, 1, s->D), column = DRA_SHAPE(-1, s->H, s->D, 1);
@@ -113,7 +129,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value l = dra_lambda_step(g, s, c->param + lambda_at(s), l_code(c));
     const dra_value S = dra_lambda_apply(g, l, c->state[0]);
     dra_value       q = c->q, more;
-    if (diagonal(s)) {
+    if (is_diagonal(s)) {
         const dra_value recall = dra_reshape(g, c->code[RECALL], row);
         const dra_value found = dra_matmul(g, recall, c->state[0]); /* (B, H, 1, E) */
         const dra_value put = dra_mul(g, dra_reshape(g, c->code[REPLACE], column), found);
@@ -131,16 +147,16 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
                              DRA_SHAPE(-1, s->H, s->E));
 }
 
-static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void chunk_delta(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
-    const bool              fixed = s->config->decay == DRA_DECAY_FIXED;
+    const bool              fixed = s->config->lambda.decay == DRA_DECAY_FIXED;
     const dra_value         l = fixed ? dra_lambda_fixed(g, s, c->param + lambda_at(s)) : l_code(c);
     dra_delta_config        config = {.v = c->x[1],
                                       .l = dra_memory_written(g, c, l, dra_lambda_rank(s)),
                                       .S = c->state[0],
                                       .mark = c->reads};
-    if (diagonal(s)) {
+    if (is_diagonal(s)) {
         config.q = c->q;
         config.k = dra_memory_written(g, c, c->code[KEY], 4);
         config.recall = c->code[RECALL];
@@ -155,23 +171,22 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 }
 
 /* (q.(r_k k')) v of each token by itself; what is not written is not read. */
-static dra_value late(dra_graph *g, const dra_memory_call *c)
+static dra_value read_bonus(dra_graph *g, const dra_memory_call *c)
 {
     const dra_memory_sizes *s = c->sizes;
-    if (!s->config->bonus) return (dra_value){0};
+    if (!s->config->lambda.bonus) return (dra_value){0};
     const dra_value k = dra_memory_written(g, c, c->code[KEY], 4);
-    const dra_value own = dra_mul(g, c->q, dra_mul(g, c->param[rates(s) + R_K], k));
+    const dra_value own = dra_mul(g, c->q, dra_mul(g, c->param[count_rates(s) + R_K], k));
     return dra_mul(g, dra_sum_last(g, own), c->x[1]);
 }
 
 const dra_memory dra_memory_delta = {.name = "delta",
                                      .retrievals = retrievals,
-                                     .check = check,
-                                     .declare = declare,
-                                     .step = step,
-                                     .chunk = chunk,
-                                     .code = code,
-                                     .late = late,
-                                     .options = DRA_OPTION_DECAY | DRA_OPTION_BONUS |
-                                                DRA_OPTION_TRANSITION | DRA_CHUNK_SKIPS |
-                                                DRA_CHUNK_BLOCKS};
+                                     .check = check_delta,
+                                     .declare = declare_delta,
+                                     .step = step_delta,
+                                     .chunk = chunk_delta,
+                                     .code = code_delta,
+                                     .late = read_bonus,
+                                     .parts = parts,
+                                     .chunks = DRA_CHUNK_SKIPS | DRA_CHUNK_BLOCKS};

@@ -3,7 +3,38 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "file/field_rows.h"
 #include "memory/memory.h"
+#include "memory/part.h"
+
+DRA_CHOICES(per, DRA_PER_COUNT, "head", "channel");
+DRA_CHOICES(starts, DRA_GAMMA_COUNT, "halflife", "efold", "const");
+
+#define GAMMA(f) offsetof(dra_gamma_config, f)
+const dra_field dra_gamma_fields[] = {
+    CHOICE(dra_gamma_config, per, per,
+           "what has a decay of its own: a head, or each of its channels"),
+    {.name = "init",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = GAMMA(start),
+     .choices = starts,
+     .about = "range is of half-lives, of times 1 / ln(1 / gamma), or all are value"},
+    REAL(dra_gamma_config, value, 0, 1, "none", "gamma of all, with init const"),
+    {.name = "range",
+     .kind = DRA_FIELD_PAIR,
+     .offset = GAMMA(range),
+     .given = GAMMA(ranged),
+     .unset = "by the retrieval",
+     .about = "log2 of the shortest and the longest of them, in tokens"},
+    {.name = "depth",
+     .kind = DRA_FIELD_PAIR,
+     .offset = GAMMA(depth),
+     .unset = "[0, 0]",
+     .about = "log2 of how much longer they are in the first and the last layer"},
+    SWITCH(dra_gamma_config, learn, "true", "decays are trained"),
+    BOOL(dra_gamma_config, share, "ema: keys and values have the same decays"),
+    {0},
+};
 
 static const double LN2 = 0.69314718055994530942;
 
@@ -40,7 +71,7 @@ dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err)
 }
 
 /* Value number j of n that are spaced evenly from lo to hi; the middle for one. */
-static double spaced(const double range[2], int64_t j, int64_t n)
+static double spaced_value(const double range[2], int64_t j, int64_t n)
 {
     if (n <= 1) return (range[0] + range[1]) / 2;
     return range[0] + (range[1] - range[0]) * (double)j / (double)(n - 1);
@@ -58,10 +89,10 @@ double dra_gamma_log(const dra_memory_config *c, int64_t j, int64_t n)
 {
     const dra_gamma_config *f = &c->gamma;
     double                  range[2] = {f->range[0], f->range[1]};
-    const double            longer = f->layers > 1 ? spaced(f->depth, f->layer, f->layers)
+    const double            longer = f->layers > 1 ? spaced_value(f->depth, f->layer, f->layers)
                                                    : (f->layers == 1 ? f->depth[0] : 0);
     if (!f->ranged) default_range(c, range);
-    const double steps = exp2(spaced(range, j, n));
+    const double steps = exp2(spaced_value(range, j, n));
     const double rate = f->start == DRA_GAMMA_CONST   ? -log(f->value)
                         : f->start == DRA_GAMMA_EFOLD ? 1 / steps
                                                       : LN2 / steps;
@@ -88,6 +119,7 @@ void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char
     p.values = beta;
     p.frozen = s->config->gamma.learn == DRA_OFF;
     p.decay = true;
+    p.group = DRA_PARAM_DECAY;
     for (int64_t i = 0; beta && i < s->H * units * each; i++) {
         const int64_t h = i / each / units, unit = i / each % units;
         beta[i] = dra_gamma_logit(s->config, unit * s->H + h, s->H * units);

@@ -6,26 +6,28 @@
  * State h_k, h_v (H, width). [Cho et al. 2014] */
 #include "memory/cell.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
-static const char *const retrievals[] = {"time",   "window", "slots-own", "slots-all",
-                                         "pooled", "none",   "joint",     NULL};
+static const dra_part *const parts[] = {&dra_cell_part, NULL};
+static const char *const     retrievals[] = {"time",   "window", "slots-own", "slots-all",
+                                             "pooled", "none",   "joint",     NULL};
 
 enum { GATES = 3, KEEP = 1 };
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static dra_status check_gru(const dra_memory_sizes *s, dra_error *err)
 {
     return dra_cell_check(s, "gru", err);
 }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_gru(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                        dra_specs *state)
 {
     for (int i = 0; i < s->streams; i++) dra_cell_declare(s, i, GATES, KEEP, prefix, params);
     dra_gamma_declare(s, prefix, "beta", 0, s->stream[0].width, params);
     for (int i = 0; i < s->streams; i++) dra_cell_declare_state(s, i, "h", prefix, state);
 }
 
-static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void step_gru(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     for (int i = 0; i < c->sizes->streams; i++) {
         const dra_value h = c->state[i];
@@ -34,7 +36,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     }
 }
 
-static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void chunk_gru(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     dra_gru_cell cell[2];
     for (int i = 0; i < c->sizes->streams; i++) {
@@ -49,10 +51,6 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     for (int i = 0; i < c->sizes->streams && r->trail; i++) r->trail[i] = r->item[i];
 }
 
-const dra_memory dra_memory_gru = {"gru",
-                                   retrievals,
-                                   check,
-                                   declare,
-                                   step,
-                                   chunk,
-                                   .options = DRA_OPTION_CELLS | DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};
+const dra_memory dra_memory_gru = {
+    "gru",    retrievals, check_gru,      declare_gru,
+    step_gru, chunk_gru,  .parts = parts, .chunks = DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};

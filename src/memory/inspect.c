@@ -47,7 +47,7 @@ static dra_status open_look(look *l, const dra_mixer_config *config, const dra_r
 static void close_look(look *l) { dra_mixer_destroy(l->mixer); }
 
 /* The number of a branch's parameter; -1: it has none of this name. */
-static int find(const look *l, const dra_branch *b, const char *name)
+static int find_param(const look *l, const dra_branch *b, const char *name)
 {
     char text[64];
     snprintf(text, sizeof text, "%s%s", b->prefix, name);
@@ -55,9 +55,9 @@ static int find(const look *l, const dra_branch *b, const char *name)
 }
 
 /* Its values, or NULL. */
-static const dra_real *values(const look *l, const dra_branch *b, const char *name)
+static const dra_real *param_values(const look *l, const dra_branch *b, const char *name)
 {
-    const int i = find(l, b, name);
+    const int i = find_param(l, b, name);
     return i < 0 ? NULL : l->params[i];
 }
 
@@ -66,7 +66,7 @@ static const dra_real *stream_values(const look *l, const dra_branch *b, const c
 {
     char text[48];
     snprintf(text, sizeof text, "%s_%s", name, b->sizes.stream[b->sizes.streams - 1].name);
-    return values(l, b, text);
+    return param_values(l, b, text);
 }
 
 /* ---- gammas ---------------------------------------------------------------------------------- */
@@ -83,14 +83,14 @@ static const char *const decays[] = {"beta",       "beta_k",     "beta_v",  "ssm
                                      "ssm_beta_v", "ssm_beta_m", "b_decay", "time_decay"};
 
 /* Of data decay at x = 0: the bias alone. */
-static bool is_by_data(const dra_branch *b) { return b->config.decay == DRA_DECAY_DATA; }
+static bool is_by_data(const dra_branch *b) { return b->config.lambda.decay == DRA_DECAY_DATA; }
 
 static double log_gamma_of(const dra_branch *b, const char *param, double value)
 {
     if (strcmp(param, "b_decay") == 0) return log_sigmoid(value) / 16;
     if (strcmp(param, "time_decay") != 0) return log_sigmoid(value);
-    return b->config.decay_form == DRA_FORM_BOUNDED ? -exp(log_sigmoid(value) - 0.5)
-                                                    : log_wkv(value);
+    return b->config.lambda.decay_form == DRA_FORM_BOUNDED ? -exp(log_sigmoid(value) - 0.5)
+                                                           : log_wkv(value);
 }
 
 /* Value i of (H), (H, units), (H, width) or (H, units, width); of wkv: (channels). */
@@ -143,7 +143,7 @@ dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *cons
     if (st != DRA_OK) return st;
     for (int k = 0; k < l.branches; k++)
         for (size_t j = 0; j < sizeof decays / sizeof *decays; j++) {
-            const int at = find(&l, &l.branch[k], decays[j]);
+            const int at = find_param(&l, &l.branch[k], decays[j]);
             if (at < 0 || st != DRA_OK) continue;
             st = add_gammas(&l, &l.branch[k], decays[j], at, size, rows, count, err);
         }
@@ -158,9 +158,9 @@ typedef struct page { /* as snprintf: `at` counts what would have been written *
     size_t size, at;
 } page;
 
-static void say(page *p, const char *format, ...) DRA_PRINTF(2, 3);
+static void add_line(page *p, const char *format, ...) DRA_PRINTF(2, 3);
 
-static void say(page *p, const char *format, ...)
+static void add_line(page *p, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -189,7 +189,7 @@ static size_t rank_of(const dra_gamma_row *r, size_t n, size_t i)
     return rank;
 }
 
-static const dra_gamma_row *ranked(const dra_gamma_row *r, size_t n, size_t rank)
+static const dra_gamma_row *row_of_rank(const dra_gamma_row *r, size_t n, size_t rank)
 {
     for (size_t i = 0; i < n; i++)
         if (rank_of(r, n, i) == rank) return &r[i];
@@ -197,7 +197,7 @@ static const dra_gamma_row *ranked(const dra_gamma_row *r, size_t n, size_t rank
 }
 
 /* "-" where there is none. */
-static const char *number(char text[24], int64_t i)
+static const char *number_text(char text[24], int64_t i)
 {
     if (i < 0) return "-";
     snprintf(text, 24, "%lld", (long long)i);
@@ -208,8 +208,8 @@ size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t s
 {
     page p = {text, size, 0};
     bool by_data = false;
-    say(&p, "%5s  %-8s %-10s %4s %5s  %-24s %s\n", "layer", "memory", "decay", "head", "unit",
-        "gamma", "half-life");
+    add_line(&p, "%5s  %-8s %-10s %4s %5s  %-24s %s\n", "layer", "memory", "decay", "head", "unit",
+             "gamma", "half-life");
     for (size_t i = 0, k = 0; i < n; i += k) {
         const dra_gamma_row *r = rows + i;
         char                 head[24], unit[24], gamma[64], half_life[64];
@@ -218,17 +218,18 @@ size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t s
             snprintf(gamma, sizeof gamma, "%.6f", r->gamma);
             snprintf(half_life, sizeof half_life, "%.4g", r->half_life);
         } else {
-            const dra_gamma_row *a = ranked(r, k, 0), *b = ranked(r, k, (k - 1) / 2);
-            const dra_gamma_row *c = ranked(r, k, k - 1);
+            const dra_gamma_row *a = row_of_rank(r, k, 0), *b = row_of_rank(r, k, (k - 1) / 2);
+            const dra_gamma_row *c = row_of_rank(r, k, k - 1);
             snprintf(gamma, sizeof gamma, "%.4f / %.4f / %.4f", a->gamma, b->gamma, c->gamma);
             snprintf(half_life, sizeof half_life, "%.3g / %.3g / %.3g", a->half_life, b->half_life,
                      c->half_life);
         }
         by_data = by_data || r->by_data;
-        say(&p, "%5d  %-8s %-10s %4s %5s  %-24s %s%s\n", r->layer, r->memory, r->param,
-            number(head, r->head), number(unit, r->unit), gamma, half_life, r->by_data ? " *" : "");
+        add_line(&p, "%5d  %-8s %-10s %4s %5s  %-24s %s%s\n", r->layer, r->memory, r->param,
+                 number_text(head, r->head), number_text(unit, r->unit), gamma, half_life,
+                 r->by_data ? " *" : "");
     }
-    if (by_data) say(&p, "* by data; this is its value at x = 0\n");
+    if (by_data) add_line(&p, "* by data; this is its value at x = 0\n");
     return p.at;
 }
 
@@ -252,7 +253,7 @@ static double  all_own(const look *l, const dra_branch *b, int64_t h, int64_t c)
 /* ema: w_i (1 - gamma_i) gamma_i^n, where w is softmax(mix), or 1/M over slots. */
 static int64_t ema_terms(const look *l, const dra_branch *b)
 {
-    return b->config.timescales ? b->config.timescales : 1;
+    return b->config.ema.timescales ? b->config.ema.timescales : 1;
 }
 
 static term running_mean(double w, double beta)
@@ -263,7 +264,8 @@ static term running_mean(double w, double beta)
 static term ema_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
 {
     const int64_t   M = ema_terms(l, b), W = b->sizes.stream[b->sizes.streams - 1].width;
-    const dra_real *own = values(l, b, "beta_v"), *beta = own ? own : values(l, b, "beta");
+    const dra_real *own = param_values(l, b, "beta_v"),
+                   *beta = own ? own : param_values(l, b, "beta");
     const dra_real *mix = stream_values(l, b, "mix");
     double          sum = 0;
     for (int64_t k = 0; mix && k < M; k++)
@@ -275,7 +277,7 @@ static term ema_term(const look *l, const dra_branch *b, int64_t h, int64_t c, i
 /* ssm: sum_i c_i b_i a_i^n, and d at 0. */
 static int64_t ssm_terms(const look *l, const dra_branch *b)
 {
-    return b->config.modes ? b->config.modes : 4;
+    return b->config.ssm.modes ? b->config.ssm.modes : 4;
 }
 
 static term ssm_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
@@ -297,12 +299,12 @@ static double ssm_own(const look *l, const dra_branch *b, int64_t h, int64_t c)
 static int64_t moment_terms(const look *l, const dra_branch *b)
 {
     const bool head = b->config.gamma.per == DRA_PER_HEAD;
-    return b->config.decay == DRA_DECAY_DATA || !head ? -1 : 1;
+    return b->config.lambda.decay == DRA_DECAY_DATA || !head ? -1 : 1;
 }
 
 static term moment_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
 {
-    const dra_real *beta = values(l, b, "beta"), *z = values(l, b, "time_decay");
+    const dra_real *beta = param_values(l, b, "beta"), *z = param_values(l, b, "time_decay");
     const double    own = z ? log_gamma_of(b, "time_decay", (double)z[h]) : 0;
     return (term){1, beta ? log_sigmoid((double)beta[h]) : own};
 }
@@ -310,15 +312,15 @@ static term moment_term(const look *l, const dra_branch *b, int64_t h, int64_t c
 /* slots: the mean over the slots of (1 - gamma_i) gamma_i^n. */
 static int64_t slots_terms(const look *l, const dra_branch *b)
 {
-    const int64_t S = b->config.slots ? b->config.slots : 1;
-    const bool    by_data = values(l, b, "W_w") || values(l, b, "W_g");
-    return by_data || b->config.candidate != DRA_CANDIDATE_TOKEN ? -1 : S;
+    const int64_t S = b->config.slots.count ? b->config.slots.count : 1;
+    const bool    by_data = param_values(l, b, "W_w") || param_values(l, b, "W_g");
+    return by_data || b->config.slots.candidate != DRA_CANDIDATE_TOKEN ? -1 : S;
 }
 
 static term slots_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
 {
     const int64_t S = slots_terms(l, b);
-    return running_mean(1 / (double)S, (double)values(l, b, "beta")[h * S + i]);
+    return running_mean(1 / (double)S, (double)param_values(l, b, "beta")[h * S + i]);
 }
 
 /* wkv: e^(w n) for each channel. */
@@ -326,7 +328,7 @@ static int64_t wkv_terms(const look *l, const dra_branch *b) { return 1; }
 
 static term wkv_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
 {
-    return (term){1, log_wkv((double)values(l, b, "time_decay")[h * b->sizes.E + c])};
+    return (term){1, log_wkv((double)param_values(l, b, "time_decay")[h * b->sizes.E + c])};
 }
 
 static const formula formulas[] = {
@@ -344,10 +346,10 @@ static const formula *find_formula(const look *l, const dra_branch *b)
 
 /* How channel c of the stream counts in the mean over values: 1/E for those of the value half; with
  * maps, m = join [k; v] and value = nu m: the sums of its row and column. */
-static double share(const look *l, const dra_branch *b, int64_t h, int64_t c)
+static double channel_share(const look *l, const dra_branch *b, int64_t h, int64_t c)
 {
     const dra_memory_sizes *s = &b->sizes;
-    const dra_real         *join = values(l, b, "join"), *nu = values(l, b, "nu");
+    const dra_real         *join = param_values(l, b, "join"), *nu = param_values(l, b, "nu");
     const int64_t           R = s->stream[s->streams - 1].width, W = s->D + s->E;
     double                  in = !join && (s->streams == 2 || c >= s->D), out = !nu;
     for (int64_t e = 0; e < s->E; e++) {
@@ -360,7 +362,7 @@ static double share(const look *l, const dra_branch *b, int64_t h, int64_t c)
 static void add_channel(const look *l, const dra_branch *b, const formula *f, int64_t h, int64_t c,
                         int64_t lags, double *out)
 {
-    const double part = share(l, b, h, c);
+    const double part = channel_share(l, b, h, c);
     if (f->own) out[0] += part * f->own(l, b, h, c);
     for (int64_t i = 0; i < f->terms(l, b); i++) {
         const term t = f->term(l, b, h, c, i);
@@ -412,7 +414,8 @@ static void build_memory(dra_graph *g, const void *self, const dra_module_call *
     const dra_value         qkv[] = {k, k, v};
     const dra_mixer_config  plain = {0}; /* what is read does not matter, nor how */
     dra_channels            channels = {0};
-    const dra_read_options  options = {.config = &plain, .channels = &channels};
+    const dra_value         none[DRA_MIXER_PARAMS] = {0};
+    const dra_read_options  options = {.config = &plain, .param = none, .channels = &channels};
     const dra_seen          seen = {.x = x, .decay = x, .rate = x};
     const dra_value memory = dra_branch_build(g, b, call, &options, &seen, qkv, state_out).memory;
     dra_value       dv;
@@ -438,8 +441,8 @@ static void close_measuring(measuring *m)
 }
 
 /* A stream of T rows as given, or of one number, then `more` copies of its last row. */
-static dra_real *stream(const dra_real *given, int64_t T, int64_t more, int64_t width,
-                        double number)
+static dra_real *repeat_stream(const dra_real *given, int64_t T, int64_t more, int64_t width,
+                               double number)
 {
     dra_real *x = malloc((size_t)((T + more) * width) * sizeof *x + 1);
     for (int64_t i = 0; x && i < (T + more) * width; i++) {
@@ -449,12 +452,13 @@ static dra_real *stream(const dra_real *given, int64_t T, int64_t more, int64_t 
     return x;
 }
 
-static void build_measured(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build_measured(dra_graph *g, void *user, const void *key, size_t bytes)
 {
-    const measuring *m = user;
-    const dra_module module = {m->params, m->state, build_memory, m->branch};
-    dra_module_graph(g, &module, &(dra_module_shape){.B = 1, .T = key[0].dim[0], .fresh = true},
-                     NULL, NULL, NULL);
+    const measuring       *m = user;
+    const dra_module       module = {m->params, m->state, build_memory, m->branch};
+    const dra_module_shape shape = {.B = 1, .T = *(const int64_t *)key, .fresh = true};
+    (void)bytes;
+    dra_module_graph(g, &module, &shape, NULL, NULL, NULL);
 }
 
 static dra_status open_measuring(measuring *m, const look *l, dra_branch *b, dra_device *device,
@@ -477,7 +481,7 @@ static dra_status open_measuring(measuring *m, const look *l, dra_branch *b, dra
             st = dra_session_bind(m->session, dra_session_name(m->session, p->name),
                                   dra_array_whole(m->lent[i]), err);
     }
-    return st == DRA_OK ? dra_session_select(m->session, &DRA_SHAPE(T), 1, err) : st;
+    return st == DRA_OK ? dra_session_select(m->session, &T, sizeof T, err) : st;
 }
 
 static dra_status run_measured(measuring *m, const dra_memory_sizes *s,
@@ -494,7 +498,7 @@ static dra_status run_measured(measuring *m, const dra_memory_sizes *s,
     dra_status st = DRA_OK;
     for (int i = 0; i < 3 && st == DRA_OK; i++) {
         const size_t n = (size_t)((around->T + more) * in[i].width);
-        dra_real    *x = stream(in[i].given, around->T, more, in[i].width, in[i].number);
+        dra_real    *x = repeat_stream(in[i].given, around->T, more, in[i].width, in[i].number);
         st = x ? dra_session_put(m->session, dra_session_name(m->session, in[i].name), x,
                                  n * sizeof *x, err)
                : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
@@ -505,8 +509,8 @@ static dra_status run_measured(measuring *m, const dra_memory_sizes *s,
 }
 
 /* The mean over channels of dv (T, H, E) at each lag; `relative` to that of lag 0. */
-static dra_status average(const dra_memory_sizes *s, const dra_real *dv, int64_t T, bool relative,
-                          int64_t lags, double *out, dra_error *err)
+static dra_status average_lags(const dra_memory_sizes *s, const dra_real *dv, int64_t T,
+                               bool relative, int64_t lags, double *out, dra_error *err)
 {
     for (int64_t h = 0; h < s->H; h++)
         for (int64_t n = 0; n < lags; n++) {
@@ -533,7 +537,7 @@ static dra_status read_kernel(const measuring *m, const dra_memory_sizes *s, int
     dra_real      *dv = malloc(from.bytes + 1);
     dra_status     st = dv ? dra_array_download(dv, from, err)
                            : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
-    if (st == DRA_OK) st = average(s, dv, T, relative, lags, out, err);
+    if (st == DRA_OK) st = average_lags(s, dv, T, relative, lags, out, err);
     free(dv);
     return st;
 }

@@ -4,7 +4,29 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "file/field_rows.h"
+#include "memory/part.h"
 #include "ops/chunked/chunk.h" /* DRA_STRONG_DECAY */
+
+static const char *const decays[] = {"none", "fixed", "data", NULL};
+static const char *const decay_forms[] = {"sigmoid", "exp", "bounded", NULL};
+static const char *const bonuses[] = {"none", "head", "channel", NULL};
+
+const dra_field dra_lambda_fields[] = {
+    CHOICE(dra_lambda_options, decay, decays,
+           "moment, delta: none, learned numbers, or decided by each token"),
+    {0}};
+const dra_field dra_lambda_late_fields[] = {
+    CHOICE(dra_lambda_options, decay_form, decay_forms,
+           "moment, delta: how a decay is made of what is learned"),
+    INT(dra_lambda_options, decay_rank, "a full matrix",
+        "moment, delta: rank of the map that makes decays"),
+    CHOICE(dra_lambda_options, bonus, bonuses,
+           "moment, delta: learned weight of the token that reads itself"),
+    BOOL(dra_lambda_options, bonus_exp, "moment: that weight is e to the power of what is learned"),
+    {0}};
+const dra_part dra_lambda_part = {offsetof(dra_memory_config, lambda),
+                                  {dra_lambda_fields, dra_lambda_late_fields}};
 
 static const double ROOT = 16; /* of the data's sigmoid: starts slow, moves gently */
 static const double BOUND = 0.60653065971263342360; /* e^(-1/2) */
@@ -17,29 +39,29 @@ static bool of_channels(const dra_memory_sizes *s)
 dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_error *err)
 {
     const dra_memory_config *c = s->config;
-    if (of_channels(s) && c->decay == DRA_DECAY_NONE)
+    if (of_channels(s) && c->lambda.decay == DRA_DECAY_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "%s: gamma is per channel, but there is no decay",
                         memory);
-    if (c->decay_form && c->decay == DRA_DECAY_NONE)
+    if (c->lambda.decay_form && c->lambda.decay == DRA_DECAY_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "%s: decay_form is set, but there is no decay", memory);
-    if (c->gamma.learn == DRA_OFF && c->decay == DRA_DECAY_DATA)
+    if (c->gamma.learn == DRA_OFF && c->lambda.decay == DRA_DECAY_DATA)
         return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.learn is off, but decay data is learned",
                         memory);
-    if (c->decay_rank && c->decay != DRA_DECAY_DATA)
+    if (c->lambda.decay_rank && c->lambda.decay != DRA_DECAY_DATA)
         return dra_fail(err, DRA_ERR_VALUE, "%s: decay_rank is %lld, which only decay data has",
-                        memory, (long long)c->decay_rank);
+                        memory, (long long)c->lambda.decay_rank);
     return DRA_OK;
 }
 
 /* z of a first ln(lambda) = l. */
 static double first_z(const dra_memory_config *c, double l)
 {
-    if (c->decay_form == DRA_FORM_EXP) return log(-l);
-    if (c->decay_form == DRA_FORM_BOUNDED) {
+    if (c->lambda.decay_form == DRA_FORM_EXP) return log(-l);
+    if (c->lambda.decay_form == DRA_FORM_BOUNDED) {
         const double share = fmin(-l / BOUND, 0.999);
         return log(share / (1 - share));
     }
-    if (c->decay == DRA_DECAY_DATA) l *= ROOT; /* sigmoid(b)^(1/16) = gamma */
+    if (c->lambda.decay == DRA_DECAY_DATA) l *= ROOT; /* sigmoid(b)^(1/16) = gamma */
     return l - log(-expm1(l));
 }
 
@@ -54,13 +76,14 @@ static double *first_values(const dra_memory_sizes *s, int64_t each)
 
 static dra_low_rank map_of(const dra_memory_sizes *s, int64_t width)
 {
-    const bool sigmoid = s->config->decay_form == DRA_FORM_SIGMOID;
+    const bool sigmoid = s->config->lambda.decay_form == DRA_FORM_SIGMOID;
     return (dra_low_rank){"W_decay",
                           "W_decay_1",
                           "W_decay_2",
                           sigmoid ? "b_decay" : "time_decay",
                           of_channels(s) ? DRA_SHAPE(s->H, width) : DRA_SHAPE(s->H),
-                          s->config->decay_rank};
+                          s->config->lambda.decay_rank,
+                          .group = sigmoid ? DRA_PARAM_DECAY : DRA_PARAM_TIME_DECAY};
 }
 
 int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *prefix,
@@ -68,18 +91,19 @@ int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *pre
 {
     dra_low_rank m = map_of(s, width);
     const int    before = dra_specs_count(params);
-    if (s->config->decay == DRA_DECAY_NONE) return 0;
-    if (s->config->decay == DRA_DECAY_FIXED && s->config->decay_form == DRA_FORM_SIGMOID) {
+    if (s->config->lambda.decay == DRA_DECAY_NONE) return 0;
+    if (s->config->lambda.decay == DRA_DECAY_FIXED &&
+        s->config->lambda.decay_form == DRA_FORM_SIGMOID) {
         dra_gamma_declare(s, prefix, "beta", 0, width, params);
         return 1;
     }
     double *z = first_values(s, of_channels(s) ? width : 1);
     m.values = z;
-    if (s->config->decay == DRA_DECAY_DATA)
+    if (s->config->lambda.decay == DRA_DECAY_DATA)
         dra_low_rank_declare(&m, s->C, prefix, params);
     else
         dra_specs_add(params, prefix,
-                      &(dra_spec){m.bias, m.out, DRA_FILL_VALUES, .values = z,
+                      &(dra_spec){m.bias, m.out, DRA_FILL_VALUES, .values = z, .group = m.group,
                                   .frozen = s->config->gamma.learn == DRA_OFF});
     free(z);
     return dra_specs_count(params) - before;
@@ -87,24 +111,24 @@ int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *pre
 
 static dra_value log_lambda(dra_graph *g, const dra_memory_sizes *s, dra_value z)
 {
-    switch (s->config->decay_form) {
+    switch (s->config->lambda.decay_form) {
     case DRA_FORM_EXP: return dra_neg(g, dra_exp(g, z));
     case DRA_FORM_BOUNDED: return dra_affine(g, dra_sigmoid(g, z), -BOUND, 0);
     default: break;
     }
     const dra_value l = dra_log_sigmoid(g, z);
-    return s->config->decay == DRA_DECAY_DATA ? dra_affine(g, l, 1 / ROOT, 0) : l;
+    return s->config->lambda.decay == DRA_DECAY_DATA ? dra_affine(g, l, 1 / ROOT, 0) : l;
 }
 
 dra_value dra_lambda_fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *param)
 {
-    return s->config->decay == DRA_DECAY_FIXED ? log_lambda(g, s, param[0]) : (dra_value){0};
+    return s->config->lambda.decay == DRA_DECAY_FIXED ? log_lambda(g, s, param[0]) : (dra_value){0};
 }
 
 dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value x)
 {
-    const int at = s->config->decay_rank ? 2 : 1; /* of the bias */
+    const int at = s->config->lambda.decay_rank ? 2 : 1; /* of the bias */
     if (dra_graph_failed(g)) return (dra_value){0};
     const dra_shape    bias = dra_shape_of(g, param[at]);
     const dra_low_rank m = map_of(s, bias.dim[bias.rank - 1]);
@@ -114,9 +138,9 @@ dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_val
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value code)
 {
-    const bool      fixed = s->config->decay == DRA_DECAY_FIXED;
+    const bool      fixed = s->config->lambda.decay == DRA_DECAY_FIXED;
     const dra_value l = fixed ? dra_lambda_fixed(g, s, param) : code;
-    if (s->config->decay == DRA_DECAY_NONE || dra_graph_failed(g)) return (dra_value){0};
+    if (s->config->lambda.decay == DRA_DECAY_NONE || dra_graph_failed(g)) return (dra_value){0};
     dra_shape shape = dra_shape_of(g, l);
     for (int32_t rank = shape.rank + (of_channels(s) ? 1 : 2); shape.rank < rank; shape.rank++)
         shape.dim[shape.rank] = 1;

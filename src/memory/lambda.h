@@ -35,6 +35,7 @@ typedef struct dra_low_rank {
     int64_t       rank;                         /* 0: one matrix */
     double        start;                        /* of the bias, where there are no values */
     const double *values;
+    dra_param_group group; /* of the bias */
 } dra_low_rank;
 
 /* Adds the matrix or both, then the bias; returns how many. They start so that the map is 0. */

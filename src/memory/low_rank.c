@@ -7,16 +7,18 @@ int dra_low_rank_declare(const dra_low_rank *m, int64_t C, const char *prefix, d
     const int64_t n = dra_shape_count(&m->out);
     const int     before = dra_specs_count(params);
     if (m->rank) {
-        dra_specs_add(params, prefix, &(dra_spec){m->first, DRA_SHAPE(m->rank, C)});
         dra_specs_add(params, prefix,
-                      &(dra_spec){m->second, DRA_SHAPE(n, m->rank), DRA_FILL_UNIFORM, 0.01});
+                      &(dra_spec){m->first, DRA_SHAPE(m->rank, C), .group = DRA_PARAM_LOW_RANK});
+        dra_specs_add(params, prefix,
+                      &(dra_spec){m->second, DRA_SHAPE(n, m->rank), DRA_FILL_UNIFORM, 0.01,
+                                  .group = DRA_PARAM_LOW_RANK});
     } else {
         dra_specs_add(params, prefix, &(dra_spec){m->name, DRA_SHAPE(n, C)});
     }
     if (m->bias)
         dra_specs_add(params, prefix,
                       &(dra_spec){m->bias, m->out, m->values ? DRA_FILL_VALUES : DRA_FILL_CONST,
-                                  .number = m->start, .values = m->values});
+                                  .number = m->start, .values = m->values, .group = m->group});
     return dra_specs_count(params) - before;
 }
 

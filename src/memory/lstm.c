@@ -4,19 +4,21 @@
  * State h_k, c_k (H, D), h_v, c_v (H, E). [Hochreiter, Schmidhuber 1997] */
 #include "memory/cell.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
-static const char *const retrievals[] = {"time",   "window", "slots-own", "slots-all",
-                                         "pooled", "none",   "joint",     NULL};
+static const dra_part *const parts[] = {&dra_cell_part, NULL};
+static const char *const     retrievals[] = {"time",   "window", "slots-own", "slots-all",
+                                             "pooled", "none",   "joint",     NULL};
 
 enum { GATES = 4, FORGET = 1 };
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static dra_status check_lstm(const dra_memory_sizes *s, dra_error *err)
 {
     return dra_cell_check(s, "lstm", err);
 }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_lstm(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                         dra_specs *state)
 {
     for (int i = 0; i < s->streams; i++) dra_cell_declare(s, i, GATES, FORGET, prefix, params);
     dra_gamma_declare(s, prefix, "beta", 0, s->stream[0].width, params);
@@ -26,7 +28,7 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     }
 }
 
-static void step(dra_graph *g, const dra_memory_call *call, dra_memory_result *out)
+static void step_lstm(dra_graph *g, const dra_memory_call *call, dra_memory_result *out)
 {
     for (int i = 0; i < call->sizes->streams; i++) {
         const int64_t   W = call->sizes->stream[i].width;
@@ -43,7 +45,7 @@ static void step(dra_graph *g, const dra_memory_call *call, dra_memory_result *o
     }
 }
 
-static void chunk(dra_graph *g, const dra_memory_call *call, dra_memory_result *out)
+static void chunk_lstm(dra_graph *g, const dra_memory_call *call, dra_memory_result *out)
 {
     dra_lstm_cell cell[2];
     dra_value     h[2], c[2];
@@ -64,4 +66,5 @@ static void chunk(dra_graph *g, const dra_memory_call *call, dra_memory_result *
 }
 
 const dra_memory dra_memory_lstm = {
-    "lstm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_CELLS | DRA_CHUNK_SKIPS};
+    "lstm",    retrievals, check_lstm,     declare_lstm,
+    step_lstm, chunk_lstm, .parts = parts, .chunks = DRA_CHUNK_SKIPS};

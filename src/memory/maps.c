@@ -25,7 +25,7 @@ static dra_value slot_scores(dra_graph *g, const dra_read_call *c, bool all)
 }
 
 /* As (B, H, T, ...), this number at pads. */
-static dra_value show(dra_graph *g, const dra_read_call *c, dra_value a, double at_pads)
+static dra_value show_map(dra_graph *g, const dra_read_call *c, dra_value a, double at_pads)
 {
     return dra_transpose(g, dra_tokens_fill_pads(g, c->tokens, a, at_pads), 1, 2);
 }
@@ -53,13 +53,13 @@ void dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c
     const dra_value scores = n > 1 ? dra_concat(g, n, parts, -1) : parts[0];
     const dra_value weights = how->slots ? softmax_of(g, how, scores)
                                          : dra_transpose(g, *c->weights, 1, 2);
-    map[DRA_SHOW_SCORES] = show(g, c, scores, DRA_MASKED);
-    map[DRA_SHOW_ATTENTION] = show(g, c, weights, 0);
+    map[DRA_SHOW_SCORES] = show_map(g, c, scores, DRA_MASKED);
+    map[DRA_SHOW_ATTENTION] = show_map(g, c, weights, 0);
 }
 
 /* o = 1 - (1 - o) (1 - u), from 0 at a reset. */
-static void fill(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
-                 const dra_value *constant, dra_value *carry_out, dra_value *y)
+static void fill_occupancy(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
+                           const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
     const bool *marked = user;
     dra_value   o = carry[0];
@@ -88,7 +88,7 @@ dra_value dra_map_occupancy(dra_graph *g, const dra_tokens *tokens, dra_value wr
                                 .ys = 1,
                                 .carry = &empty,
                                 .x = x,
-                                .body = fill,
+                                .body = fill_occupancy,
                                 .user = &marked},
              &last, &y);
     return dra_tokens_zero_pads(g, tokens, dra_transpose(g, y, 0, 1));

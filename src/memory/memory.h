@@ -16,14 +16,22 @@ typedef struct dra_read_drop { /* dropout of the weights of items */
     dra_value   key, at; /* as in dra_module_call */
 } dra_read_drop;
 
-typedef struct dra_read_options { /* what a mixer's config asks of softmax reads over items */
+typedef enum dra_mixer_param {
+#define DRA_MIXER_PARAM(handle, name, group) handle,
+#include "memory/mixer_params.def"
+#undef DRA_MIXER_PARAM
+    DRA_MIXER_PARAMS,
+    DRA_MU_MORE = DRA_MU_W, /* of each mix but the first three, in the order of dra_mix, */
+    DRA_MU_1 = DRA_MU_Q_1,  /* and the maps of all                                       */
+    DRA_MU_2 = DRA_MU_Q_2
+} dra_mixer_param;
+
+typedef struct dra_read_options { /* what a mixer has for softmax reads over items */
     const dra_mixer_config *config;
-    dra_value               mem_k, mem_v;            /* (K, m, D), (K, m, E), or none */
-    dra_value               talk_before, talk_after; /* (H, H), or none               */
+    const dra_value        *param;      /* by dra_mixer_param; none where it has none */
+    dra_value               mem_k;      /* (K, m, D): learned keys, normalised, or none */
     dra_value               xl_k, xl_v; /* (B, M, K, D), (B, M, K, E): of Transformer-XL's memory */
-    dra_value               sink;       /* (H), or none                  */
     dra_value               level;      /* (B, T, H, 2) of tokens, or none */
-    dra_value               up_k, up_v; /* W_k and W_v, of latents */
     dra_channels           *channels;
 } dra_read_options;
 
@@ -47,13 +55,18 @@ typedef struct dra_retrieval {
     void (*declare)(const dra_memory_sizes *s, const char *prefix, dra_specs *state); /* or NULL */
     /* y (B, T, H, E) */
     dra_value (*read)(dra_graph *g, const dra_read_call *c, dra_value *state_out);
-    bool over_time;   /* reads items of the past: positions mean something */
-    bool from_memory; /* these are items of the memory */
-    bool slots;       /* reads what the memory holds after each token, slot by slot */
-    bool pooled;      /* y is (B, T, 1, E): one for all heads */
+    bool                   over_time;   /* reads items of the past: positions mean something */
+    bool                   from_memory; /* these are items of the memory */
+    bool                   slots;  /* reads what the memory holds after each token, slot by slot */
+    bool                   pooled; /* y is (B, T, 1, E): one for all heads */
+    const dra_part *const *parts;  /* options of a mixer that act on it, NULL at the end */
 } dra_retrieval;
 
+enum { DRA_RETRIEVALS = 8 };
+
+const dra_retrieval *dra_retrieval_at(size_t i); /* i < DRA_RETRIEVALS */
 const dra_retrieval *dra_retrieval_find(const char *name);
+bool                 dra_memory_has(const dra_memory *m, const dra_part *part);
 /* Whether a memory of the mixer reads items of the past: positions mean something, and its weights
  * are dropped out; whether one is read by a softmax at all, over items or slots. */
 bool dra_mixer_reads_time(const dra_mixer_config *c);
@@ -137,7 +150,7 @@ dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 /* Adds a map (out, in), or one for each head (heads, out, in), that starts by picking the channels
  * from .. from + out - 1. */
 void dra_identity_declare(dra_specs *params, const char *prefix, const char *name, dra_shape shape,
-                          int64_t from);
+                          int64_t from, dra_param_group group);
 
 /* The first ln(gamma), and decay logit, of unit j of n. */
 double     dra_gamma_log(const dra_memory_config *c, int64_t j, int64_t n);

@@ -1,8 +1,99 @@
-/* Which choices of a mixer's config are possible, and which go together. */
+/* The config of a mixer as a table: which choices are possible, and which go together. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "file/field_rows.h"
 #include "memory/mixer.h"
+#include "memory/part.h"
+#include "memory/turn.h"
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+DRA_CHOICES(blends, DRA_BLEND_COUNT, "none", "number", "schedule", "learned");
+DRA_CHOICES(head_maps, DRA_HEADS_COUNT, "div", "mod");
+DRA_CHOICES(qkv_norms, DRA_QKV_NORM_COUNT, "rms", "layer", "unit");
+DRA_CHOICES(qkv_gains, DRA_QKV_GAIN_COUNT, "shared", "heads", "none");
+DRA_CHOICES(biases, DRA_BIAS_COUNT, "default", "all", "none", "qkv");
+
+/* What acts on a retrieval that has it alone. */
+static const dra_field qk_norm_fields[] = {
+    BOOL(dra_mixer_config, qk_norm, "normalise queries and keys"), {0}};
+const dra_part         dra_qk_norm_part = {0, {qk_norm_fields}};
+static const dra_field rotary_fields[] = {
+    BOOL(dra_mixer_config, rotary, "rotate queries and items by position"), {0}};
+const dra_part         dra_rotary_part = {0, {rotary_fields}};
+static const dra_field score_scale_fields[] = {
+    REAL(dra_mixer_config, score_scale, 0, 1e6, "1 / sqrt(key_dim)", "factor of all scores"), {0}};
+const dra_part dra_score_scale_part = {0, {score_scale_fields}};
+
+#define PART(part, table)                                                                          \
+    {                                                                                              \
+        .name = "", .kind = DRA_FIELD_INLINE, .offset = offsetof(dra_mixer_config, part),          \
+        .fields = table                                                                            \
+    }
+#define PART_OF_ALL(table)                                                                         \
+    {                                                                                              \
+        .name = "", .kind = DRA_FIELD_INLINE, .fields = table                                      \
+    }
+
+const dra_field dra_mixer_fields[] = {
+    INT(dra_mixer_config, heads, "the model's", "heads of this mixer"),
+    INT(dra_mixer_config, key_dim, "dim / heads", "width of a head's queries and keys"),
+    INT(dra_mixer_config, value_dim, "key_dim", "width of a head's values"),
+    PART_OF_ALL(dra_shift_fields),
+    PART_OF_ALL(qk_norm_fields),
+    BOOL(dra_mixer_config, v_norm, "normalise values"),
+    REAL(dra_mixer_config, key_std, 0, 1e6, "1 / sqrt(dim)",
+         "standard deviation of the initial key matrix"),
+    PART_OF_ALL(rotary_fields),
+    PART_OF_ALL(score_scale_fields),
+    PART(a, dra_memory_fields),
+    CHOICE(dra_mixer_config, blend, blends,
+           "add a second memory, mixer.b, with this kind of weight"),
+    {.name = "blend_value",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_mixer_config, blend_value),
+     .max = 1,
+     .given = offsetof(dra_mixer_config, blend_given),
+     .unset = "0; of a schedule 0.7",
+     .about = "weight of the first memory"},
+    {.name = "b",
+     .kind = DRA_FIELD_OBJECT,
+     .offset = offsetof(dra_mixer_config, b),
+     .fields = dra_memory_fields,
+     .about = "the second memory of a blend, with keys as mixer's: mixer.b.memory, ..."},
+    INT(dra_mixer_config, kv_heads, "heads",
+        "heads of keys and values, shared by those of queries"),
+    CHOICE(dra_mixer_config, kv_order, head_maps,
+           "kv_heads: query head h reads head h / (H/K), or h mod K"),
+    CHOICE(dra_mixer_config, qkv_norm, qkv_norms, "how qk_norm and v_norm do it"),
+    CHOICE(dra_mixer_config, qkv_gain, qkv_gains,
+           "gains of qk_norm: shared by heads, one set for each, none"),
+    REAL(dra_mixer_config, qk_gain_start, 0, 1e6, "1", "first value of these gains"),
+    INT(dra_mixer_config, qk_groups, "1",
+        "qkv_norm unit: parts of a head that are normalised by themselves"),
+    PART(attention, dra_attention_fields),
+    PART_OF_ALL(dra_gate_fields),
+    INT(dra_mixer_config, context_dim, "dim", "cross: width of the context"),
+    PART(attention, dra_attention_late_fields),
+    PART_OF_ALL(dra_value_residual_fields),
+    PART(attention, dra_attention_last_fields),
+    PART(latent, dra_latent_fields),
+    PART_OF_ALL(dra_shift_late_fields),
+    PART_OF_ALL(dra_gate_late_fields),
+    PART_OF_ALL(dra_value_residual_late_fields),
+    {.name = "bias",
+     .kind = DRA_FIELD_CHOICE,
+     .offset = offsetof(dra_mixer_config, biases),
+     .choices = biases,
+     .about = "which projections have biases; default: as the model's"},
+    BOOL(dra_mixer_config, qk_whole, "qk_norm: of the channels of all heads at once"),
+    BOOL(dra_mixer_config, qk_gain_offset, "qk_norm: gains are stored as gain - 1"),
+    REAL(dra_mixer_config, qkv_eps, 0, 1, "1e-6; of layer 1e-5", "epsilon of qk_norm and v_norm"),
+    OBJECT(dra_mixer_config, turn, dra_turn_fields, NULL),
+    {0},
+};
 
 /* ---- numbers and choices --------------------------------------------------------------------- */
 
@@ -13,6 +104,7 @@ static dra_status check_size(const char *name, int64_t n, int64_t least, dra_err
                     (long long)n, (long long)least, DRA_SIZE_MOST);
 }
 
+/* What JSON does not say, and what has to be there. */
 static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
 {
     const struct {
@@ -20,59 +112,46 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
         int64_t     n, least;
     } sizes[] = {{"dim", c->dim, 1},
                  {"heads", c->heads, 1},
-                 {"key_dim", c->key_dim, 0},
-                 {"value_dim", c->value_dim, 0},
-                 {"kv_heads", c->kv_heads, 0},
-                 {"qk_groups", c->qk_groups, 0},
-                 {"mem_kv", c->mem_kv, 0},
-                 {"topk", c->topk, 0},
-                 {"rotary_width", c->rotary_width, 0},
+                 {"turn.width", c->turn.width, 0},
                  {"rotary_heads", c->rotary_heads, 0},
-                 {"context_dim", c->context_dim, 0},
                  {"xl_segment", c->xl_segment, c->xl_memory > 0},
-                 {"xl_memory", c->xl_memory, c->xl_segment > 0},
-                 {"latent_kv", c->latent_kv, 0},
-                 {"latent_q", c->latent_q, 0},
-                 {"latent_rope", c->latent_rope, 0},
-                 {"shift_rank", c->shift_rank, c->shift == DRA_SHIFT_DATA},
-                 {"gate_rank", c->gate_rank, c->gate_values == DRA_GATE_RANK},
-                 {"value_rank", c->value_rank, 0}};
+                 {"xl_memory", c->xl_memory, c->xl_segment > 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
     return st;
 }
 
-static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
+/* Numbers and choices of all tables but those of its memories, which check theirs. */
+static dra_status check_fields(const dra_mixer_config *c, dra_error *err)
 {
-    const struct {
-        const char *name;
-        int         value, last;
-    } choices[] = {{"shift", (int)c->shift, DRA_SHIFT_DATA},
-                   {"blend", (int)c->blend, DRA_BLEND_LEARNED},
-                   {"kv_order", (int)c->kv_order, DRA_HEADS_MOD},
-                   {"qkv_norm", (int)c->qkv_norm, DRA_QKV_UNIT},
-                   {"qkv_gain", (int)c->qkv_gain, DRA_QKV_NONE},
-                   {"gate_values", (int)c->gate_values, DRA_GATE_RANK},
-                   {"value_residual", (int)c->value_residual, DRA_VALUES_CHANNEL},
-                   {"init", (int)c->init, DRA_INIT_UNIFORM}};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (choices[i].value < 0 || choices[i].value > choices[i].last)
-            return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %d, expected 0 to %d",
-                            choices[i].name, choices[i].value, choices[i].last);
-    return DRA_OK;
+    static const dra_part own = {0, {dra_mixer_fields}};
+    static const dra_part latent = {offsetof(dra_mixer_config, latent), {dra_latent_fields}};
+    static const dra_part shift = {0, {dra_shift_fields, dra_shift_late_fields}};
+    static const dra_part gate = {0, {dra_gate_fields, dra_gate_late_fields}};
+    static const dra_part values = {0, {dra_value_residual_fields, dra_value_residual_late_fields}};
+    const dra_part *const parts[] = {&own,
+                                     &shift,
+                                     &gate,
+                                     &values,
+                                     &dra_qk_norm_part,
+                                     &dra_score_scale_part,
+                                     &latent,
+                                     &dra_attention_part};
+    dra_status            st = DRA_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && st == DRA_OK; i++)
+        st = dra_parts_check_ranges("mixer", parts[i], c, err);
+    return st;
 }
 
-static dra_status check_reals(const dra_mixer_config *c, dra_error *err)
+static dra_status check_others(const dra_mixer_config *c, dra_error *err)
 {
     const struct {
         const char *name;
         double      x;
-    } reals[] = {{"key_std", c->key_std},
-                 {"score_scale", c->score_scale},
-                 {"softcap", c->softcap},
-                 {"rotary_base", c->rotary_base},
-                 {"xpos_base", c->xpos_base}};
+    } reals[] = {{"turn.base", c->turn.base},
+                 {"turn.stretch", c->turn.stretch},
+                 {"turn.xpos_base", c->turn.xpos_base}};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         if (!(reals[i].x >= 0) || isinf(reals[i].x))
             return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %g, expected 0 or more",
@@ -80,6 +159,9 @@ static dra_status check_reals(const dra_mixer_config *c, dra_error *err)
     if (!(c->attention_dropout >= 0 && c->attention_dropout < 1))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: attention_dropout is %g, expected 0 <= p < 1",
                         c->attention_dropout);
+    if ((unsigned)c->init >= DRA_INIT_COUNT)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: init is %d, expected 0 to %d", (int)c->init,
+                        DRA_INIT_COUNT - 1);
     return DRA_OK;
 }
 
@@ -105,19 +187,18 @@ static dra_status fill_widths(dra_mixer_config *c, dra_error *err)
 
 static dra_status check_rotary(const dra_mixer_config *c, dra_error *err)
 {
-    const int64_t width = c->rotary_width ? (c->rotary_width + 1) / 2 * 2 : c->key_dim;
-    if (!c->rotary && (c->rotary_width || c->rotary_heads || c->xpos_base > 0))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s without rotary",
-                        c->rotary_width   ? "rotary_width"
-                        : c->rotary_heads ? "rotary_heads"
-                                          : "xpos_base");
-    if (c->rotary && !c->rotary_width && c->key_dim % 2)
+    const int64_t width = c->turn.width ? (c->turn.width + 1) / 2 * 2 : c->key_dim;
+    const char   *said = dra_fields_said(dra_turn_fields, &c->turn);
+    if (!c->rotary && (said || c->rotary_heads))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s%s without rotary", said ? "turn." : "",
+                        said ? said : "rotary_heads");
+    if (c->rotary && !c->turn.width && c->key_dim % 2)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary turns pairs of channels, key_dim is %lld",
                         (long long)c->key_dim);
     if (width > c->key_dim)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary_width is %lld, but key_dim %lld",
-                        (long long)c->rotary_width, (long long)c->key_dim);
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: turn.width is %lld, but key_dim %lld",
+                        (long long)c->turn.width, (long long)c->key_dim);
     if (c->rotary_heads > c->heads)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary_heads is %lld of %lld heads",
                         (long long)c->rotary_heads, (long long)c->heads);
@@ -125,18 +206,32 @@ static dra_status check_rotary(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary_heads %lld of %lld needs as many kv_heads, found %lld",
                         (long long)c->rotary_heads, (long long)c->heads, (long long)c->kv_heads);
-    if (c->xpos_base > 0 && (c->whole || c->prefix))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: xpos_base needs causal attention, not %s",
+    if (c->turn.xpos_base > 0 && (c->whole || c->prefix))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: turn.xpos_base needs causal attention, not %s",
                         c->whole ? "whole" : "prefix");
-    return DRA_OK;
+    return dra_turn_check(&c->turn, err);
 }
 
 static dra_status check_qk_norm(const dra_mixer_config *c, dra_error *err)
 {
-    const bool unit = c->qkv_norm == DRA_QKV_UNIT;
-    if (!c->qk_norm && (c->qk_groups || c->qkv_gain != DRA_QKV_SHARED))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s without qk_norm",
-                        c->qk_groups ? "qk_groups" : "qkv_gain");
+    const bool  unit = c->qkv_norm == DRA_QKV_UNIT;
+    const char *said = c->qk_groups                    ? "qk_groups"
+                       : c->qkv_gain != DRA_QKV_SHARED ? "qkv_gain"
+                       : c->qk_whole                   ? "qk_whole"
+                       : c->qk_gain_offset             ? "qk_gain_offset"
+                                                       : NULL;
+    const char *other = unit                           ? "qkv_norm unit"
+                        : c->qkv_gain == DRA_QKV_HEADS ? "qkv_gain heads"
+                        : c->attention.mem_kv          ? "mem_kv"
+                        : c->xl_memory                 ? "xl_memory"
+                                                       : NULL;
+    if (!c->qk_norm && said) return dra_fail(err, DRA_ERR_VALUE, "mixer: %s without qk_norm", said);
+    if (c->qk_whole && other)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: qk_whole and %s exclude each other", other);
+    if (c->qk_gain_offset && c->qkv_gain == DRA_QKV_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: qk_gain_offset without gains");
+    if (c->qkv_eps > 0 && (unit || (!c->qk_norm && !c->v_norm)))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: qkv_eps needs qk_norm or v_norm, not unit");
     if (!c->qk_norm && !c->v_norm && c->qkv_norm != DRA_QKV_RMS)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: qkv_norm without qk_norm or v_norm");
     if (c->qk_groups && !unit)
@@ -150,9 +245,6 @@ static dra_status check_qk_norm(const dra_mixer_config *c, dra_error *err)
 
 static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
 {
-    if (c->blend == DRA_BLEND_NUMBER && !(c->blend_value >= 0 && c->blend_value <= 1))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: blend is %g, expected 0 <= a <= 1",
-                        c->blend_value);
     if (c->blend == DRA_BLEND_NONE && c->blend_value != 0)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: blend_value is %g without a blend",
                         c->blend_value);
@@ -161,170 +253,75 @@ static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status check_values(const dra_mixer_config *c, dra_error *err)
-{
-    const bool shared = c->kv_heads && c->kv_heads < c->heads;
-    if (c->value_residual != DRA_VALUES_LEARNED || !shared) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "mixer: value_residual learned needs %lld kv_heads, one for each head, found "
-                    "%lld",
-                    (long long)c->heads, (long long)c->kv_heads);
-}
-
-/* Keys and values made of c when they are read are what products make of it, nothing else. */
-static dra_status check_latent(const dra_mixer_config *c, dra_error *err)
-{
-    const char *other = c->qk_norm                              ? "qk_norm"
-                        : c->v_norm                             ? "v_norm"
-                        : c->bias                               ? "bias"
-                        : c->kv_heads && c->kv_heads < c->heads ? "kv_heads"
-                        : c->mem_kv                             ? "mem_kv"
-                        : c->value_residual                     ? "value_residual"
-                        : c->gives_memory                       ? "memory_residual"
-                        : c->a.norm || c->a.maps                ? "norm and maps of items"
-                        : c->blend != DRA_BLEND_NONE            ? "blend"
-                                                                : NULL;
-    if (c->latent_kv && other)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_kv and %s exclude each other", other);
-    if (c->latent_q && (c->bias || c->value_residual))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_q and %s exclude each other",
-                        c->bias ? "bias" : "value_residual");
-    if (c->latent_rope && (!c->latent_kv || c->latent_rope >= c->heads))
-        return dra_fail(
-            err, DRA_ERR_VALUE,
-            "mixer: latent_rope is %lld, expected fewer than %lld heads, with latent_kv",
-            (long long)c->latent_rope, (long long)c->heads);
-    if (c->latent_kv && c->rotary && (!c->latent_rope || c->rotary_heads != c->latent_rope))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: latent_kv with rotary needs latent_rope heads that alone rotate");
-    return DRA_OK;
-}
-
-/* Ranks only where there is something of that rank. */
-static dra_status check_ranks(const dra_mixer_config *c, dra_error *err)
-{
-    const struct {
-        const char *name, *needs;
-        int64_t     rank;
-        bool        used;
-    } ranks[] = {
-        {"shift_rank", "shift data", c->shift_rank, c->shift == DRA_SHIFT_DATA},
-        {"gate_rank", "gate_values low-rank", c->gate_rank, c->gate_values == DRA_GATE_RANK},
-        {"value_rank", "value_residual channel", c->value_rank,
-         c->value_residual > DRA_VALUES_OWN}}; /* the first of a stack has none of its own */
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-        if (ranks[i].rank && !ranks[i].used)
-            return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %lld, but only %s has one",
-                            ranks[i].name, (long long)ranks[i].rank, ranks[i].needs);
-    return DRA_OK;
-}
-
-static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
-{
-    if (c->topk_straight && !c->topk)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: topk_straight without topk");
-    if (c->hard && c->topk)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: hard and topk exclude each other");
-    if (c->softcap_late && !(c->softcap > 0))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
-    return DRA_OK;
-}
-
 dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
 {
-    dra_status st = check_choices(c, err);
-    if (st == DRA_OK) st = check_sizes(c, err);
+    dra_status st = check_sizes(c, err);
+    if (st == DRA_OK) st = check_fields(c, err);
     if (st == DRA_OK) st = fill_widths(c, err);
-    if (st == DRA_OK) st = check_reals(c, err);
+    if (st == DRA_OK) st = check_others(c, err);
     if (st == DRA_OK) st = check_rotary(c, err);
     if (st == DRA_OK) st = check_qk_norm(c, err);
-    if (st == DRA_OK) st = check_weights(c, err);
-    if (st == DRA_OK) st = check_values(c, err);
-    if (st == DRA_OK) st = check_latent(c, err);
-    if (st == DRA_OK) st = check_ranks(c, err);
+    if (st == DRA_OK) st = dra_attention_check(c, err);
+    if (st == DRA_OK) st = dra_latent_check(c, err);
+    if (st == DRA_OK) st = dra_shift_check(c, err);
+    if (st == DRA_OK) st = dra_gate_check(c, err);
+    if (st == DRA_OK) st = dra_value_residual_check(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 
 /* ---- with memories and retrievals ------------------------------------------------------------ */
 
-/* The first option that only softmax reads over items have; NULL: none is set. */
-static const char *item_option(const dra_mixer_config *c)
-{
-    return c->mem_kv            ? "mem_kv"
-           : c->topk            ? "topk"
-           : c->hard            ? "hard"
-           : c->talk_before     ? "talk_before"
-           : c->talk_after      ? "talk_after"
-           : c->residual_scores ? "residual_scores"
-           : c->softcap > 0     ? "softcap"
-           : c->sink            ? "sink"
-           : c->forget          ? "forget"
-                                : NULL;
-}
-
-/* Whether anything looks at queries or keys: with retrieval none values alone do, unless they share
- * their state with the keys. */
-static bool asks(const dra_mixer *m)
+/* Whether a memory of the mixer is read so that the part acts; keys of a joined state are. */
+static bool part_acts(const dra_mixer *m, const dra_part *part)
 {
     bool some = false;
     for (int i = 0; i < m->branches; i++)
-        some = some || m->branch[i].config.joined ||
-               strcmp(m->branch[i].config.retrieval, "none") != 0;
+        some = some || dra_parts_have(m->branch[i].retrieval->parts, part) ||
+               (part == &dra_qk_norm_part && m->branch[i].config.joined);
     return some;
 }
 
-/* Options that one memory of a blend may have for itself. */
-static dra_status check_either(const dra_mixer *m, dra_error *err)
+/* Options of what retrievals read: both memories of a blend have to be read so, or one of them. */
+static dra_status check_parts(const dra_mixer *m, dra_error *err)
 {
-    const dra_mixer_config *c = &m->config;
-    const char             *found = m->branch[0].retrieval->name;
-    if (c->rotary && !dra_mixer_reads_time(c))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary needs a retrieval over time, found %s",
-                        found);
-    if (c->attention_dropout > 0 && !dra_mixer_reads_time(c))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: attention_dropout needs a retrieval over time, found %s", found);
-    if (c->qk_norm && !asks(m))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: qk_norm needs a retrieval that asks by queries, found %s", found);
-    if (c->score_scale > 0 && !dra_mixer_has_scores(c))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: score_scale needs a retrieval of items or slots, found %s", found);
-    return DRA_OK;
+    static const dra_part *const both[] = {&dra_attention_part, NULL};
+    static const dra_part *const one[] = {&dra_qk_norm_part, &dra_rotary_part,
+                                          &dra_score_scale_part, NULL};
+    const dra_part              *mine[sizeof one / sizeof *one] = {NULL};
+    dra_choice                   choices[DRA_RETRIEVALS + 1] = {0};
+    char                         what[60];
+    dra_status                   st = DRA_OK;
+    for (size_t i = 0; i < DRA_RETRIEVALS; i++)
+        choices[i] = (dra_choice){dra_retrieval_at(i)->name, dra_retrieval_at(i)->parts};
+    for (int i = m->branches - 1; i >= 0 && st == DRA_OK; i--) {
+        snprintf(what, sizeof what, "retrieval %s", m->branch[i].retrieval->name);
+        st = dra_parts_check(what, both, m->branch[i].retrieval->parts, choices, &m->config, err);
+    }
+    for (int i = 0, n = 0; one[i]; i++)
+        if (part_acts(m, one[i])) mine[n++] = one[i];
+    return st == DRA_OK ? dra_parts_check(what, one, mine, choices, &m->config, err) : st;
 }
 
 static dra_status check_reads(const dra_mixer *m, dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
-    const char             *option = item_option(c);
     for (int i = 0; i < m->branches; i++) {
-        const dra_branch    *b = &m->branch[i];
-        const dra_retrieval *how = b->retrieval;
-        if (option && !(how->over_time && how->from_memory))
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "mixer: %s needs retrieval time or window, found %s", option,
-                            how->name);
+        const dra_branch *b = &m->branch[i];
         if ((c->whole || c->prefix) &&
-            (strcmp(b->memory->name, "append") != 0 || strcmp(how->name, "time") != 0))
+            (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0))
             return dra_fail(err, DRA_ERR_VALUE,
                             "mixer: %s needs memory append with retrieval time, found %s with %s",
-                            c->whole ? "whole" : "prefix", b->memory->name, how->name);
+                            c->whole ? "whole" : "prefix", b->memory->name, b->retrieval->name);
     }
-    if (c->latent_kv &&
-        (strcmp(m->branch[0].memory->name, "append") != 0 || !m->branch[0].retrieval->from_memory ||
-         !m->branch[0].retrieval->over_time))
+    if (c->attention_dropout > 0 && !dra_mixer_reads_time(c))
         return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: latent_kv needs memory append with retrieval time or window");
-    if (c->residual_scores && m->branches == 2)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
-    if (c->forget && (c->whole || c->prefix))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
-                        c->whole ? "whole" : "prefix");
+                        "mixer: attention_dropout needs a retrieval over time, found %s",
+                        m->branch[0].retrieval->name);
     if (c->prefix && c->xl_memory)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: prefix and xl_memory exclude each other");
     if (c->whole && c->shift != DRA_SHIFT_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
-    return DRA_OK;
+    return dra_latent_check_branch(&m->branch[0], c, err);
 }
 
 /* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone, which may take up
@@ -336,8 +333,8 @@ static dra_status check_plain(const dra_mixer *m, const char *who, dra_value_res
     const dra_branch       *b = &m->branch[0];
     const char             *other = m->branches == 2             ? "blend"
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
-                                    : c->forget                  ? "forget"
-                                    : c->latent_kv               ? "latent_kv"
+                                    : c->attention.forget        ? "forget"
+                                    : c->latent.kv               ? "latent_kv"
                                     : c->value_residual > most   ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
@@ -388,29 +385,16 @@ static dra_status check_memory(const dra_mixer *m, dra_error *err)
 
 static bool has_decay(const dra_branch *b)
 {
-    bool has = b->config.decay != DRA_DECAY_NONE;
+    bool has = b->config.lambda.decay != DRA_DECAY_NONE;
     for (int i = 0; i < b->n_params; i++) has = has || dra_branch_param(b, i)->decay;
     return has;
-}
-
-/* The first key of gamma that is set; NULL: none is. */
-static const char *gamma_key(const dra_gamma_config *c)
-{
-    return c->per                                 ? "per"
-           : c->start                             ? "init"
-           : c->value != 0                        ? "value"
-           : c->ranged                            ? "range"
-           : c->depth[0] != 0 || c->depth[1] != 0 ? "depth"
-           : c->learn == DRA_OFF                  ? "learn"
-           : c->share                             ? "share"
-                                                  : NULL;
 }
 
 dra_status dra_mixer_check_gammas(const dra_mixer *m, dra_error *err)
 {
     for (int i = 0; i < m->branches; i++) {
         const dra_branch *b = &m->branch[i];
-        const char       *key = gamma_key(&b->config.gamma);
+        const char       *key = dra_fields_said(dra_gamma_fields, &b->config.gamma);
         if (key && !has_decay(b))
             return dra_fail(err, DRA_ERR_VALUE, "%s: gamma.%s is set, but it has no gamma",
                             b->memory->name, key);
@@ -440,8 +424,8 @@ dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
 
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
-    dra_status st = check_reads(m, err);
-    if (st == DRA_OK) st = check_either(m, err);
+    dra_status st = check_parts(m, err);
+    if (st == DRA_OK) st = check_reads(m, err);
     if (st == DRA_OK) st = check_context(m, err);
     if (st == DRA_OK) st = check_xl(m, err);
     if (st != DRA_OK) return st;

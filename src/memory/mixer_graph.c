@@ -7,76 +7,15 @@
 
 #include "memory/mixer.h"
 
-typedef struct building {
-    dra_graph             *g;
-    const dra_mixer       *m;
-    const dra_module_call *call;
-    dra_channels          *channels;
-    dra_value             *state_out;
-} building;
-
-/* The null value where the mixer has none. */
-static dra_value param(const building *b, dra_mixer_param p)
+dra_value dra_mixing_param(const dra_mixing *b, dra_mixer_param p)
 {
     return b->m->at[p] < 0 ? (dra_value){0} : b->call->param[b->m->at[p]];
 }
 
 /* ---- encode ---------------------------------------------------------------------------------- */
 
-/* mu x + (1 - mu) before */
-static dra_value mix(dra_graph *g, dra_value mu, dra_value x, dra_value before)
-{
-    const dra_value rest = dra_affine(g, mu, -1, 1);
-    return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, rest));
-}
-
-/* x + mu (before - x) for each of what is made of x; with `data`, mu + B tanh(A z) of
- * z = x + mu_x (before - x) in place of mu. */
-static void lerp(const building *b, dra_value x, dra_value before, bool data, dra_value *out)
-{
-    dra_graph      *g = b->g;
-    const dra_value none = {0}, dx = dra_sub(g, before, x);
-    const dra_value z = data ? dra_add(g, x, dra_mul(g, dx, param(b, DRA_MU_X))) : none;
-    for (int i = 0; i < DRA_MIXES; i++) {
-        dra_value mu = param(b, dra_mix_mu(i));
-        if (!mu.id) continue;
-        if (data) {
-            const dra_value t = dra_tanh(g, dra_linear(g, z, param(b, DRA_MU_1 + i), none));
-            mu = dra_add(g, mu, dra_linear(g, t, param(b, DRA_MU_2 + i), none));
-        }
-        out[i] = dra_add(g, x, dra_mul(g, dx, mu));
-    }
-}
-
-/* What each thing that is made of x sees of it. */
-static void shift(const building *b, dra_value x, dra_value out[DRA_MIXES])
-{
-    dra_graph           *g = b->g;
-    const int64_t        C = b->m->config.dim;
-    const dra_shift_kind kind = b->m->config.shift;
-    const int            at = b->m->shift;
-    for (int i = 0; i < DRA_MIXES; i++) out[i] = x;
-    if (at < 0) return;
-    const dra_value before = dra_tokens_shift(g, &b->call->tokens, x, b->call->state[at],
-                                              &b->state_out[at]);
-    if (kind == DRA_SHIFT_HALF) { /* the same for all */
-        const dra_value parts[] = {dra_slice(g, before, -1, 0, C / 2),
-                                   dra_slice(g, x, -1, C / 2, C - C / 2)};
-        for (int i = 0; i < DRA_MIXES; i++) out[i] = i ? out[0] : dra_concat(g, 2, parts, -1);
-        return;
-    }
-    if (kind != DRA_SHIFT_MIX) {
-        lerp(b, x, before, kind == DRA_SHIFT_DATA, out);
-        return;
-    }
-    for (int i = 0; i < DRA_MIXES; i++) {
-        const dra_value mu = param(b, dra_mix_mu(i));
-        if (mu.id) out[i] = mix(g, mu, x, before);
-    }
-}
-
 /* Each of `groups` equal parts of the last axis to length 1. */
-static dra_value unit(dra_graph *g, dra_value x, int64_t groups)
+static dra_value unit_parts(dra_graph *g, dra_value x, int64_t groups)
 {
     if (groups < 2 || dra_graph_failed(g)) return dra_unit_clamped(g, x, 1e-12);
     const dra_shape s = dra_shape_of(g, x);
@@ -87,107 +26,101 @@ static dra_value unit(dra_graph *g, dra_value x, int64_t groups)
 }
 
 /* x (..., heads, width); gain and bias (width) or (heads, width), or none. */
-static dra_value normalise(const building *b, dra_value x, dra_value gain, dra_value bias,
-                           int64_t groups)
+static dra_value normalise_heads(const dra_mixing *b, dra_value x, dra_value gain, dra_value bias,
+                                 int64_t groups)
 {
     dra_graph      *g = b->g;
     const dra_value none = {0};
     if (dra_graph_failed(g)) return none;
     const bool      shared = gain.id && dra_shape_of(g, gain).rank == 1;
     const dra_value own = shared ? gain : none;
+    const double    eps = b->m->config.qkv_eps;
     switch (b->m->config.qkv_norm) {
-    case DRA_QKV_RMS: x = dra_rms_norm(g, x, own, 1e-6); break;
-    case DRA_QKV_LAYER: x = dra_layer_norm(g, x, own, shared ? bias : none, 1e-5); break;
-    case DRA_QKV_UNIT: x = unit(g, x, groups); break;
+    case DRA_QKV_RMS: x = dra_rms_norm(g, x, own, eps > 0 ? eps : 1e-6); break;
+    case DRA_QKV_LAYER:
+        x = dra_layer_norm(g, x, own, shared ? bias : none, eps > 0 ? eps : 1e-5);
+        break;
+    case DRA_QKV_UNIT: x = unit_parts(g, x, groups); break;
+    case DRA_QKV_NORM_COUNT: break;
     }
     if (gain.id && (!shared || b->m->config.qkv_norm == DRA_QKV_UNIT)) x = dra_mul(g, x, gain);
     return bias.id && !shared ? dra_add(g, x, bias) : x;
 }
 
-static void normalise_all(const building *b, dra_value qkv[3])
+/* The gains of q (i = 0) or k. */
+static dra_value gain_of(const dra_mixing *b, int i)
+{
+    const dra_value gain = dra_mixing_param(b, DRA_GAIN_Q + i);
+    return gain.id && b->m->config.qk_gain_offset ? dra_affine(b->g, gain, 1, 1) : gain;
+}
+
+/* q (i = 0) or k, (B, n, heads, D), of each head or as a whole. */
+static dra_value normalise_key(const dra_mixing *b, int i, dra_value x)
+{
+    const dra_mixer_config *c = &b->m->config;
+    if (dra_graph_failed(b->g)) return x;
+    const dra_shape s = dra_shape_of(b->g, x);
+    if (c->qk_whole) x = dra_join_heads(b->g, x);
+    x = normalise_heads(b, x, gain_of(b, i), dra_mixing_param(b, DRA_BIAS_Q + i), c->qk_groups);
+    return c->qk_whole ? dra_reshape(b->g, x, s) : x;
+}
+
+static void normalise_all(const dra_mixing *b, dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     for (int i = 0; i < 2 && c->qk_norm; i++)
-        if (qkv[i].id)
-            qkv[i] = normalise(b, qkv[i], param(b, DRA_GAIN_Q + i), param(b, DRA_BIAS_Q + i),
-                               c->qk_groups);
+        if (qkv[i].id) qkv[i] = normalise_key(b, i, qkv[i]);
     if (c->v_norm && qkv[2].id)
-        qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
+        qkv[2] = normalise_heads(b, qkv[2], dra_mixing_param(b, DRA_GAIN_V),
+                                 dra_mixing_param(b, DRA_BIAS_V), 1);
 }
 
 /* q (i = 0), k or v of x (B, n, C), in heads. */
-static dra_value project(const building *b, int i, dra_value x, int64_t n)
+static dra_value project_heads(const dra_mixing *b, int i, dra_value x, int64_t n)
 {
     const dra_mixer_config *c = &b->m->config;
     const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
     const int64_t           W = i == 2 ? c->value_dim : c->key_dim;
-    const dra_value         y = dra_linear(b->g, x, param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
+    const dra_value         y = dra_linear(b->g, x, dra_mixing_param(b, DRA_W_Q + i),
+                                           dra_mixing_param(b, DRA_B_Q + i));
     return dra_reshape(b->g, y, DRA_SHAPE(b->call->tokens.B, n, i ? K : c->heads, W));
-}
-
-/* How much of the first mixer's values each channel takes, (B, T, K, E); x: what values see. */
-static dra_value first_share(const building *b, dra_value x)
-{
-    dra_graph      *g = b->g;
-    const dra_value none = {0}, one = param(b, DRA_W_MIX), w = param(b, DRA_W_MIX_1);
-    if (w.id) x = dra_linear(g, x, w, none);
-    x = dra_linear(g, x, w.id ? param(b, DRA_W_MIX_2) : one, param(b, DRA_B_MIX));
-    return dra_reshape(g, dra_sigmoid(g, x),
-                       DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, b->m->config.value_dim));
-}
-
-/* v with that of the first mixer, which is this one where nothing was handed on. x: what values
- * see. */
-static dra_value mix_values(const building *b, dra_value seen, dra_value x, dra_value v)
-{
-    dra_graph        *g = b->g;
-    const dra_channel at = b->m->config.context ? DRA_CHANNEL_CROSS_VALUES : DRA_CHANNEL_VALUES;
-    dra_value        *first = &b->channels->value[at], share = dra_number(g, 0.5);
-    if (b->m->config.value_residual == DRA_VALUES_OWN || dra_graph_failed(g)) return v;
-    if (!first->id) return *first = v;
-    if (b->m->config.value_residual == DRA_VALUES_CHANNEL)
-        return dra_add(g, v, dra_mul(g, first_share(b, x), dra_sub(g, *first, v)));
-    if (b->m->config.value_residual == DRA_VALUES_LEARNED) {
-        share = dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_MIX), param(b, DRA_B_MIX)));
-        share = dra_reshape(g, share, DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, 1));
-    }
-    return dra_add(g, *first, dra_mul(g, share, dra_sub(g, v, *first)));
 }
 
 /* In place of keys and values: those of rotary heads (B, T, rope, D), if there are any, and the
  * latents (B, T, 1, width). */
-static void encode_latent(const building *b, dra_value x, dra_value qkv[3])
+static void encode_latent(const dra_mixing *b, dra_value x, dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     const int64_t           B = b->call->tokens.B, T = b->call->tokens.T;
-    const dra_value         none = {0}, latent = dra_linear(b->g, x, param(b, DRA_W_C), none);
-    qkv[1] = qkv[2] = dra_reshape(b->g, latent, DRA_SHAPE(B, T, 1, c->latent_kv));
-    if (c->latent_rope)
-        qkv[1] = dra_reshape(b->g, dra_linear(b->g, x, param(b, DRA_W_KR), none),
-                             DRA_SHAPE(B, T, c->latent_rope, c->key_dim));
+    const dra_value none = {0}, latent = dra_linear(b->g, x, dra_mixing_param(b, DRA_W_C), none);
+    qkv[1] = qkv[2] = dra_reshape(b->g, latent, DRA_SHAPE(B, T, 1, c->latent.kv));
+    if (c->latent.rope)
+        qkv[1] = dra_reshape(b->g, dra_linear(b->g, x, dra_mixing_param(b, DRA_W_KR), none),
+                             DRA_SHAPE(B, T, c->latent.rope, c->key_dim));
 }
 
 /* in: what each thing sees of x; its gate is of the answer. Returns what all else sees. */
-static dra_seen encode(const building *b, dra_value x, dra_value in[DRA_MIXES], dra_value qkv[3])
+static dra_seen encode_inputs(const dra_mixing *b, dra_value x, dra_value in[DRA_MIXES],
+                              dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     const dra_tokens       *t = &b->call->tokens;
-    shift(b, x, in);
+    dra_shift_build(b, x, in);
     const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[0] : x;
     const dra_value values = in[2];
     if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
-    if (c->latent_kv) encode_latent(b, in[1], qkv);
-    if (c->latent_q) in[0] = dra_linear(b->g, in[0], param(b, DRA_W_CQ), (dra_value){0});
-    for (int i = 0; i < (c->latent_kv ? 1 : 3); i++) /* those of a context may be in the state */
-        qkv[i] = in[i].id ? project(b, i, in[i], i && c->context ? t->context : t->T)
+    if (c->latent.kv) encode_latent(b, in[1], qkv);
+    if (c->latent.q) in[0] = dra_linear(b->g, in[0], dra_mixing_param(b, DRA_W_CQ), (dra_value){0});
+    for (int i = 0; i < (c->latent.kv ? 1 : 3); i++) /* those of a context may be in the state */
+        qkv[i] = in[i].id ? project_heads(b, i, in[i], i && c->context ? t->context : t->T)
                           : (dra_value){0};
-    qkv[2] = mix_values(b, seen, values, qkv[2]);
+    qkv[2] = dra_value_residual_build(b, seen, values, qkv[2]);
     normalise_all(b, qkv);
     return (dra_seen){.x = seen, .decay = in[DRA_MIX_DECAY], .rate = in[DRA_MIX_RATE]};
 }
 
 /* Keys and values of Transformer-XL's memory, where a segment starts. */
-static void encode_memory(const building *b, dra_value kv[2])
+static void encode_memory(const dra_mixing *b, dra_value kv[2])
 {
     const dra_token_segments *p = &b->call->tokens.segments;
     const dra_value           memory = b->channels->value[DRA_CHANNEL_XL];
@@ -199,13 +132,13 @@ static void encode_memory(const building *b, dra_value kv[2])
                        "the memory of Transformer-XL is kept by a sublayer, which is not there");
         return;
     }
-    for (int i = 1; i < 3; i++) qkv[i] = project(b, i, memory, p->seen);
+    for (int i = 1; i < 3; i++) qkv[i] = project_heads(b, i, memory, p->seen);
     normalise_all(b, qkv);
     kv[0] = qkv[1], kv[1] = qkv[2];
 }
 
 /* k or v (B, T, K, W) as (B, T, H, W): what each query head reads. */
-static dra_value repeat_heads(const building *b, dra_value x)
+static dra_value repeat_heads(const dra_mixing *b, dra_value x)
 {
     const dra_mixer_config *c = &b->m->config;
     if (dra_graph_failed(b->g)) return x;
@@ -218,13 +151,14 @@ static dra_value repeat_heads(const building *b, dra_value x)
 }
 
 /* The sum of ln f of all tokens so far, (B, T, H, 2); skipped tokens leave no trace in it. */
-static dra_value levels(const building *b, dra_value seen)
+static dra_value forget_levels(const dra_mixing *b, dra_value seen)
 {
     dra_graph        *g = b->g;
     const dra_tokens *t = &b->call->tokens;
     const int         at = b->m->level;
     if (at < 0) return (dra_value){0};
-    const dra_value z = dra_linear(g, seen, param(b, DRA_W_F), param(b, DRA_B_F));
+    const dra_value z = dra_linear(g, seen, dra_mixing_param(b, DRA_W_F),
+                                   dra_mixing_param(b, DRA_B_F));
     const dra_value f = dra_neg(g, dra_softplus(g, dra_neg(g, z)));
     const dra_value start = t->fresh ? (dra_value){0} : b->call->state[at];
     return dra_running_sum(g, f, start, t->writes, &b->state_out[at]);
@@ -233,43 +167,39 @@ static dra_value levels(const building *b, dra_value seen)
 /* ---- remember and retrieve ------------------------------------------------------------------- */
 
 /* Learned keys, normalised as all keys are. */
-static dra_value memory_keys(const building *b)
+static dra_value memory_keys(const dra_mixing *b)
 {
     const dra_mixer_config *c = &b->m->config;
     dra_graph              *g = b->g;
-    dra_value               k = param(b, DRA_MEM_K), gain = param(b, DRA_GAIN_K);
+    dra_value               k = dra_mixing_param(b, DRA_MEM_K), gain = gain_of(b, 1);
     if (!k.id || !c->qk_norm || dra_graph_failed(g)) return k;
     const bool heads = gain.id && c->qkv_gain == DRA_QKV_HEADS; /* (K, m, D) by (K, D) */
     if (heads) gain = dra_reshape(g, gain, DRA_SHAPE(dra_shape_of(g, gain).dim[0], 1, c->key_dim));
-    return normalise(b, k, gain, (dra_value){0}, c->mem_whole ? 1 : c->qk_groups);
+    return normalise_heads(b, k, gain, (dra_value){0}, c->attention.mem_whole ? 1 : c->qk_groups);
 }
 
-static dra_branch_result build_branch(const building *b, int i, const dra_seen *seen,
+static dra_branch_result build_branch(const dra_mixing *b, int i, const dra_seen *seen,
                                       dra_value level, const dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     const dra_branch       *branch = &b->m->branch[i];
-    dra_value               own[3] = {qkv[0], qkv[1], qkv[2]}, xl[2];
+    dra_value               own[3] = {qkv[0], qkv[1], qkv[2]}, xl[2], params[DRA_MIXER_PARAMS];
     encode_memory(b, xl);
     if (c->kv_heads && branch->sizes.H != c->kv_heads)
         for (int k = 1; k < 3; k++) own[k] = repeat_heads(b, qkv[k]);
+    for (int p = 0; p < DRA_MIXER_PARAMS; p++) params[p] = dra_mixing_param(b, (dra_mixer_param)p);
     const dra_read_options options = {.config = c,
+                                      .param = params,
                                       .mem_k = memory_keys(b),
-                                      .mem_v = param(b, DRA_MEM_V),
-                                      .talk_before = param(b, DRA_TALK_BEFORE),
-                                      .talk_after = param(b, DRA_TALK_AFTER),
                                       .xl_k = xl[0],
                                       .xl_v = xl[1],
-                                      .sink = param(b, DRA_SINK),
                                       .level = level,
-                                      .up_k = param(b, DRA_W_K),
-                                      .up_v = param(b, DRA_W_V),
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }
 
 /* a y_0 + (1-a) y_1; at 1 and 0 exactly the one, whatever is in the other. */
-static dra_value blend(const building *b, const dra_value y[2])
+static dra_value blend_answers(const dra_mixing *b, const dra_value y[2])
 {
     dra_graph              *g = b->g;
     const dra_mixer_config *c = &b->m->config;
@@ -280,8 +210,8 @@ static dra_value blend(const building *b, const dra_value y[2])
         a = dra_number(g, c->blend_value);
     }
     if (c->blend == DRA_BLEND_LEARNED)
-        a = dra_reshape(g, dra_sigmoid(g, param(b, DRA_BLEND)), DRA_SHAPE(-1, 1));
-    const dra_value mixed = mix(g, a, y[0], y[1]);
+        a = dra_reshape(g, dra_sigmoid(g, dra_mixing_param(b, DRA_BLEND)), DRA_SHAPE(-1, 1));
+    const dra_value mixed = dra_mix_two(g, a, y[0], y[1]);
     if (c->blend != DRA_BLEND_INPUT) return mixed;
     const dra_value first = dra_select(g, dra_equal(g, a, one), y[0], mixed);
     return dra_select(g, dra_equal(g, a, zero), y[1], first);
@@ -296,40 +226,27 @@ dra_value dra_join_heads(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] * s.dim[3]));
 }
 
-/* What multiplies the heads, of x (B, T, C). */
-static dra_value gate(const building *b, dra_value x)
-{
-    dra_graph      *g = b->g;
-    const dra_value none = {0};
-    switch (b->m->config.gate_values) {
-    case DRA_GATE_SILU: return dra_silu(g, dra_linear(g, x, param(b, DRA_W_G), none));
-    case DRA_GATE_RANK:
-        x = dra_sigmoid(g, dra_linear(g, x, param(b, DRA_W_G_1), none));
-        return dra_linear(g, x, param(b, DRA_W_G_2), none);
-    default: return dra_sigmoid(g, dra_linear(g, x, param(b, DRA_W_G), param(b, DRA_B_G)));
-    }
-}
-
-static dra_value output(const building *b, dra_value seen, dra_value heads)
+static dra_value output_heads(const dra_mixing *b, dra_value seen, dra_value heads)
 {
     const dra_mixer_config *c = &b->m->config;
     dra_graph              *g = b->g;
     if (c->head_scale)
-        heads = dra_mul(g, heads, dra_reshape(g, param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
+        heads = dra_mul(g, heads,
+                        dra_reshape(g, dra_mixing_param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
     dra_value y = dra_join_heads(g, heads);
-    if (c->gate_values) y = dra_mul(g, y, gate(b, seen));
-    y = dra_linear(g, y, param(b, DRA_W_O), param(b, DRA_B_O));
+    if (c->gate_values) y = dra_mul(g, y, dra_gate_build(b, seen));
+    y = dra_linear(g, y, dra_mixing_param(b, DRA_W_O), dra_mixing_param(b, DRA_B_O));
     return c->out_glu ? dra_glu(g, y, DRA_ACT_SIGMOID) : y;
 }
 
 dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_module_call *call,
                                  dra_value x, dra_channels *channels, dra_value *state_out)
 {
-    const building    b = {g, m, call, channels, state_out};
+    dra_mixing        b = {g, m, call, channels, state_out};
     dra_mixer_result  r = {0};
     dra_value         qkv[3], y[2], in[DRA_MIXES];
-    const dra_seen    seen = encode(&b, x, in, qkv);
-    const dra_value   level = levels(&b, seen.x);
+    const dra_seen    seen = encode_inputs(&b, x, in, qkv);
+    const dra_value   level = forget_levels(&b, seen.x);
     dra_branch_result part[2];
     for (int i = 0; i < m->branches; i++) {
         part[i] = build_branch(&b, i, &seen, level, qkv);
@@ -338,8 +255,8 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
         memcpy(r.map[i], part[i].map, sizeof r.map[i]);
     }
     dra_aux_mixer(g, m->config.aux, m->branches, m->branch, part, call->param, r.aux);
-    if (m->branches == 2) y[0] = blend(&b, y);
-    r.y = output(&b, in[DRA_MIX_GATE], y[0]);
+    if (m->branches == 2) y[0] = blend_answers(&b, y);
+    r.y = output_heads(&b, in[DRA_MIX_GATE], y[0]);
     if (!m->config.gives_memory) r.memory = (dra_value){0};
     return r;
 }

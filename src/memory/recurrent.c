@@ -24,7 +24,7 @@ static dra_value sum_each(dra_graph *g, dra_value x)
 }
 
 /* The trace of P P is the sum of squares of a symmetric P. */
-static dra_value square(dra_graph *g, dra_value P)
+static dra_value square_normed(dra_graph *g, dra_value P)
 {
     const dra_value trace = dra_maximum(g, sum_each(g, dra_square(g, P)), dra_number(g, TINY));
     return dra_div(g, dra_matmul(g, P, P), trace);
@@ -35,7 +35,7 @@ dra_value dra_spectral(dra_graph *g, dra_value w)
     const dra_value A = dra_matmul(g, dra_transpose(g, w, -2, -1), w);
     const dra_value trace = dra_maximum(g, sum_each(g, dra_square(g, w)), dra_number(g, TINY));
     dra_value       P = dra_div(g, A, trace);
-    for (int i = 0; i < SQUARINGS; i++) P = square(g, P);
+    for (int i = 0; i < SQUARINGS; i++) P = square_normed(g, P);
     const dra_value s2 = sum_each(g, dra_mul(g, dra_stop_gradient(g, P), A));
     return dra_sqrt(g, dra_maximum(g, s2, dra_number(g, 1)));
 }
@@ -51,9 +51,9 @@ static void name_gain(char text[64], const char *name)
 /* The length of a row of D numbers drawn evenly from +-1 / sqrt(D) is about 1 / sqrt(3). */
 void dra_recurrent_declare(const dra_branch *b, dra_specs *params)
 {
-    for (int i = 0; i < b->n_params && b->config.recurrent == DRA_RECURRENT_WEIGHT; i++) {
+    for (int i = 0; i < b->n_params && b->config.cell.recurrent == DRA_RECURRENT_WEIGHT; i++) {
         const dra_spec *p = dra_branch_param(b, i);
-        dra_spec        gain = {.shape = p->shape, .number = 1 / sqrt(3)};
+        dra_spec        gain = {.shape = p->shape, .number = 1 / sqrt(3), .group = DRA_PARAM_NORM};
         char            name[64];
         if (!p->recurrent) continue;
         name_gain(name, p->name);
@@ -63,7 +63,7 @@ void dra_recurrent_declare(const dra_branch *b, dra_specs *params)
     }
 }
 
-static dra_value weigh(dra_graph *g, dra_value w, dra_value gain)
+static dra_value weigh_rows(dra_graph *g, dra_value w, dra_value gain)
 {
     if (dra_graph_failed(g)) return w;
     dra_shape column = dra_shape_of(g, w);
@@ -77,9 +77,9 @@ void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *par
     for (int i = 0; i < b->n_params; i++) {
         used[i] = param[i];
         if (!dra_branch_param(b, i)->recurrent) continue;
-        if (b->config.recurrent == DRA_RECURRENT_SPECTRAL)
+        if (b->config.cell.recurrent == DRA_RECURRENT_SPECTRAL)
             used[i] = dra_div(g, param[i], dra_spectral(g, param[i]));
-        if (b->config.recurrent == DRA_RECURRENT_WEIGHT)
-            used[i] = weigh(g, param[i], param[gain++]);
+        if (b->config.cell.recurrent == DRA_RECURRENT_WEIGHT)
+            used[i] = weigh_rows(g, param[i], param[gain++]);
     }
 }

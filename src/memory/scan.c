@@ -12,7 +12,7 @@ typedef struct steps { /* what the body of the scan needs to know */
 } steps;
 
 /* where ? a : b for a bool (B) and states (B, ...); a may be a scalar. */
-static dra_value choose(dra_graph *g, dra_value where, dra_value a, dra_value b)
+static dra_value choose_state(dra_graph *g, dra_value where, dra_value a, dra_value b)
 {
     if (dra_graph_failed(g)) return (dra_value){0};
     dra_shape column = dra_shape_of(g, b);
@@ -23,7 +23,7 @@ static dra_value choose(dra_graph *g, dra_value where, dra_value a, dra_value b)
 dra_value dra_memory_keep(dra_graph *g, const dra_memory_call *c, dra_value old,
                           dra_value new_state)
 {
-    return c->skip.id ? choose(g, c->skip, old, new_state) : new_state;
+    return c->skip.id ? choose_state(g, c->skip, old, new_state) : new_state;
 }
 
 dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x, int32_t rank)
@@ -35,14 +35,14 @@ dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x
 }
 
 /* A pad keeps the state; so does a skipped token, whose items that are states do, too. */
-static void keep(dra_graph *g, const steps *u, dra_value mark, const dra_value *before,
-                 dra_value *state, dra_value *item)
+static void keep_at_pads(dra_graph *g, const steps *u, dra_value mark, const dra_value *before,
+                         dra_value *state, dra_value *item)
 {
     const dra_value odd = dra_mod(g, mark, dra_integer(g, 2));
     const dra_value pad = dra_equal(g, odd, dra_integer(g, 1));
     for (int i = 0; i < u->b->n_states; i++) {
         const dra_value new = state[i];
-        state[i] = choose(g, pad, before[i], new);
+        state[i] = choose_state(g, pad, before[i], new);
         for (int k = 0; k < u->b->sizes.streams && u->skips; k++)
             if (item[k].id == new.id) item[k] = state[i];
     }
@@ -56,8 +56,8 @@ static void check_items(dra_graph *g, const dra_branch *b, const dra_value *item
             dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "the step sets no item[%d]", i);
 }
 
-static void body(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
-                 const dra_value *constant, dra_value *carry_out, dra_value *y)
+static void step_body(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
+                      const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
     const steps            *u = user;
     const dra_branch       *b = u->b;
@@ -74,7 +74,7 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
         if (!u->marked) continue;
         const dra_value two = dra_integer(g, DRA_MARK_RESET);
         const dra_value reset = dra_greater_equal(g, mark, two);
-        before[i] = choose(g, reset, dra_number(g, dra_branch_state(b, i)->number), carry[i]);
+        before[i] = choose_state(g, reset, dra_number(g, dra_branch_state(b, i)->number), carry[i]);
     }
     dra_memory_call c = {.sizes = s, .q = x[0], .param = constant, .state = before};
     for (int i = 0; i < s->streams; i++) c.x[i] = x[1 + i];
@@ -84,7 +84,7 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
     if (formula) r.item[0] = c.x[0]; /* y is all that is read then */
     b->memory->step(g, &c, &r);
     check_items(g, b, r.item);
-    if (u->marked) keep(g, u, mark, before, carry_out, r.item);
+    if (u->marked) keep_at_pads(g, u, mark, before, carry_out, r.item);
     for (int i = 0; i < s->streams; i++) y[i] = r.item[i];
     for (int i = 0; i < b->n_states && u->trail; i++) y[s->streams + i] = carry_out[i];
     free(before);
@@ -118,7 +118,7 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
                                     .carry = carry,
                                     .x = x,
                                     .constant = c->param,
-                                    .body = body,
+                                    .body = step_body,
                                     .user = &user};
     if (carry) dra_scan(g, &config, r->state, y);
     for (int i = 0; carry && i < s->streams; i++) r->item[i] = over_time(g, y[i]);

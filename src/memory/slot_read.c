@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "memory/memory.h"
+#include "memory/part.h"
 
 /* Items (B, T, H, width) as slots (B T, H, S, width). */
 static dra_value slots_of(dra_graph *g, dra_value x)
@@ -18,7 +19,7 @@ static dra_value slots_of(dra_graph *g, dra_value x)
 }
 
 /* What the slots gave, through their maps. */
-static dra_value answer(dra_graph *g, const dra_read_call *c, dra_value y)
+static dra_value map_answer(dra_graph *g, const dra_read_call *c, dra_value y)
 {
     if (c->nu.id) y = dra_head_linear(g, y, c->nu);
     return c->pi_v.id ? dra_linear(g, y, c->pi_v, (dra_value){0}) : y;
@@ -30,7 +31,7 @@ static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_
     const int64_t B = c->tokens->B, T = c->tokens->T, H = c->sizes->H, D = c->sizes->D;
     if (c->y.id) {
         if (lse) *lse = dra_reshape(g, c->lse, DRA_SHAPE(B, T, H, 1));
-        return answer(g, c, c->y);
+        return map_answer(g, c, c->y);
     }
     dra_value key = slots_of(g, c->key), value = slots_of(g, c->value);
     if (dra_graph_failed(g)) return (dra_value){0};
@@ -43,7 +44,7 @@ static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_
     const dra_value y = dra_attend(g, q, key, value,
                                    &(dra_attend_config){.path = DRA_ATTEND_FEW, .lse = lse});
     if (lse) *lse = dra_reshape(g, *lse, DRA_SHAPE(B, T, H, 1));
-    return answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, H, c->sizes->E)));
+    return map_answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, H, c->sizes->E)));
 }
 
 static dra_value read_own(dra_graph *g, const dra_read_call *c, dra_value *state_out)
@@ -59,7 +60,7 @@ static dra_value read_all(dra_graph *g, const dra_read_call *c, dra_value *state
 /* y (B, T, 1, E) */
 static dra_value read_pooled(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    if (c->y.id) return answer(g, c, c->y);
+    if (c->y.id) return map_answer(g, c, c->y);
     const int64_t   B = c->tokens->B, T = c->tokens->T, H = c->sizes->H, D = c->sizes->D;
     const dra_value key = slots_of(g, c->key), value = slots_of(g, c->value);
     if (dra_graph_failed(g)) return (dra_value){0};
@@ -69,7 +70,7 @@ static dra_value read_pooled(dra_graph *g, const dra_read_call *c, dra_value *st
     const dra_value a = dra_softmax(g, dra_reshape(g, s, DRA_SHAPE(B * T, 1, H * S)));
     const dra_value y = dra_matmul(g, a,
                                    dra_reshape(g, value, DRA_SHAPE(B * T, H * S, c->sizes->E)));
-    return answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, 1, c->sizes->E)));
+    return map_answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, 1, c->sizes->E)));
 }
 
 /* The share of the slots is e^l2 / (e^l1 + e^l2) = sigmoid(l2 - l1). */
@@ -84,14 +85,18 @@ static dra_value read_joint(dra_graph *g, const dra_read_call *c, dra_value *sta
     return dra_add(g, past, dra_mul(g, share, dra_sub(g, now, past)));
 }
 
-const dra_retrieval dra_retrieval_slots_own = {
-    .name = "slots-own", .read = read_own, .slots = true};
+static const dra_part *const parts[] = {&dra_qk_norm_part, &dra_score_scale_part, NULL};
+static const dra_part *const over_time[] = {&dra_qk_norm_part, &dra_score_scale_part,
+                                            &dra_rotary_part, NULL};
+const dra_retrieval          dra_retrieval_slots_own = {
+             .name = "slots-own", .read = read_own, .slots = true, .parts = parts};
 const dra_retrieval dra_retrieval_slots_all = {
-    .name = "slots-all", .read = read_all, .slots = true};
+    .name = "slots-all", .read = read_all, .slots = true, .parts = parts};
 const dra_retrieval dra_retrieval_pooled = {
-    .name = "pooled", .read = read_pooled, .slots = true, .pooled = true};
+    .name = "pooled", .read = read_pooled, .slots = true, .pooled = true, .parts = parts};
 const dra_retrieval dra_retrieval_joint = {.name = "joint",
                                            .declare = dra_items_declare,
                                            .read = read_joint,
                                            .over_time = true,
-                                           .slots = true};
+                                           .slots = true,
+                                           .parts = over_time};

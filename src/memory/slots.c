@@ -7,69 +7,100 @@
 #include <math.h>
 #include <string.h>
 
+#include "file/field_rows.h"
 #include "memory/cell.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
-static const char *const retrievals[] = {"slots-own", "slots-all", "pooled", "joint", NULL};
+static const char *const gate_names[] = {"default", "fixed", "routed", "gated", NULL};
+static const char *const candidate_names[] = {"token", "gru", NULL};
+
+const dra_field dra_slots_fields[] = {
+    {.name = "slots",
+     .kind = DRA_FIELD_INT,
+     .offset = offsetof(dra_slots_options, count),
+     .max = MOST,
+     .unset = "1",
+     .about = "slots: how many there are for each head"},
+    CHOICE(dra_slots_options, gate, gate_names,
+           "slots: how a write is shared among them; default: fixed for one slot, else routed"),
+    CHOICE(dra_slots_options, candidate, candidate_names,
+           "slots: what is written, the token or the output of a GRU"),
+    REAL(dra_slots_options, tau, 0, 1e6, "4", "slots: temperature of routed gates"),
+    BOOL(dra_slots_options, tau_learned, "slots: tau is trained"),
+    BOOL(dra_slots_options, slot_decay, "slots: what is not written fades"),
+    {0}};
+const dra_part dra_slots_part = {offsetof(dra_memory_config, slots), {dra_slots_fields}};
+
+static const dra_part *const parts[] = {&dra_slots_part, &dra_cell_part, NULL};
+static const char *const     retrievals[] = {"slots-own", "slots-all", "pooled", "joint", NULL};
 
 static const double ROOT = 8; /* of the gate's sigmoid */
 
-static int64_t count(const dra_memory_sizes *s) { return s->config->slots ? s->config->slots : 1; }
-
-static dra_gate_kind gate(const dra_memory_sizes *s)
+static int64_t count_slots(const dra_memory_sizes *s)
 {
-    if (s->config->gate != DRA_GATE_DEFAULT) return s->config->gate;
-    return count(s) > 1 ? DRA_GATE_ROUTED : DRA_GATE_FIXED;
+    return s->config->slots.count ? s->config->slots.count : 1;
 }
 
-static bool fades(const dra_memory_sizes *s) /* has gammas */
+static dra_gate_kind gate_kind(const dra_memory_sizes *s)
 {
-    return gate(s) == DRA_GATE_FIXED || s->config->slot_decay;
+    if (s->config->slots.gate != DRA_GATE_DEFAULT) return s->config->slots.gate;
+    return count_slots(s) > 1 ? DRA_GATE_ROUTED : DRA_GATE_FIXED;
 }
 
-static int cells(const dra_memory_sizes *s) /* parameters before the gate's */
+static bool has_gammas(const dra_memory_sizes *s) /* has gammas */
 {
-    return s->config->candidate == DRA_CANDIDATE_GRU ? s->streams * DRA_CELL_PARAMS : 0;
+    return gate_kind(s) == DRA_GATE_FIXED || s->config->slots.slot_decay;
 }
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static int count_cell_params(const dra_memory_sizes *s) /* parameters before the gate's */
+{
+    return s->config->slots.candidate == DRA_CANDIDATE_GRU ? s->streams * DRA_CELL_PARAMS : 0;
+}
+
+static dra_status check_slots(const dra_memory_sizes *s, dra_error *err)
 {
     const dra_memory_config *c = s->config;
+    const dra_slots_options *o = &c->slots;
     if (c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "slots: keys and values cannot share one state");
     if (c->gamma.per == DRA_PER_CHANNEL)
         return dra_fail(err, DRA_ERR_VALUE, "slots: gamma is per slot, found per channel");
-    if (c->per_head && c->candidate != DRA_CANDIDATE_GRU)
+    if (c->cell.per_head && o->candidate != DRA_CANDIDATE_GRU)
         return dra_fail(err, DRA_ERR_VALUE,
                         "slots: per_head asks for cells, which only candidate "
                         "gru has");
-    if (c->slot_decay && gate(s) != DRA_GATE_ROUTED)
+    if (o->slot_decay && gate_kind(s) != DRA_GATE_ROUTED)
         return dra_fail(err, DRA_ERR_VALUE, "slots: slot_decay is for routed gates");
-    if ((c->tau != 0 || c->tau_learned) && gate(s) != DRA_GATE_ROUTED)
+    if ((o->tau != 0 || o->tau_learned) && gate_kind(s) != DRA_GATE_ROUTED)
         return dra_fail(err, DRA_ERR_VALUE, "slots: tau is %g, which only routed gates have",
-                        c->tau);
-    if (!(c->tau >= 0) || isinf(c->tau))
-        return dra_fail(err, DRA_ERR_VALUE, "slots: tau is %g, expected 0 or more", c->tau);
+                        o->tau);
+    if (c->cell.recurrent && o->candidate != DRA_CANDIDATE_GRU)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "slots: recurrent is %d, but only candidate gru has recurrent matrices",
+                        (int)c->cell.recurrent);
     return DRA_OK;
 }
 
 /* ---- tensors: cells of the candidates, gammas, weights of the gate, log_tau ------------------ */
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_slots(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                          dra_specs *state)
 {
-    const int64_t  S = count(s);
+    const int64_t  S = count_slots(s);
     const dra_spec weight = {.shape = DRA_SHAPE(s->H * S, s->C),
                              .fill = DRA_FILL_NORMAL,
                              .number = 1 / sqrt((double)s->C),
-                             .name = gate(s) == DRA_GATE_ROUTED ? "W_w" : "W_g"};
-    for (int i = 0; i < s->streams && cells(s); i++) dra_cell_declare(s, i, 3, 1, prefix, params);
-    if (fades(s)) dra_gamma_declare(s, prefix, "beta", S, 1, params);
-    if (gate(s) != DRA_GATE_FIXED) dra_specs_add(params, prefix, &weight);
-    if (s->config->tau_learned)
-        dra_specs_add(params, prefix,
-                      &(dra_spec){"log_tau", DRA_SHAPE(s->H),
-                                  .number = log(s->config->tau > 0 ? s->config->tau : 4)});
+                             .name = gate_kind(s) == DRA_GATE_ROUTED ? "W_w" : "W_g"};
+    for (int i = 0; i < s->streams && count_cell_params(s); i++)
+        dra_cell_declare(s, i, 3, 1, prefix, params);
+    if (has_gammas(s)) dra_gamma_declare(s, prefix, "beta", S, 1, params);
+    if (gate_kind(s) != DRA_GATE_FIXED) dra_specs_add(params, prefix, &weight);
+    if (s->config->slots.tau_learned)
+        dra_specs_add(
+            params, prefix,
+            &(dra_spec){"log_tau", DRA_SHAPE(s->H),
+                        .number = log(s->config->slots.tau > 0 ? s->config->slots.tau : 4)});
     dra_specs_add(state, prefix, &(dra_spec){"P", DRA_SHAPE(s->H, S, s->D)});
     dra_specs_add(state, prefix, &(dra_spec){"Q", DRA_SHAPE(s->H, S, s->E)});
 }
@@ -89,43 +120,44 @@ static dra_value log_rest(dra_graph *g, int64_t S, dra_value w)
     return dra_select(g, dra_greater(g, w, half), dra_log(g, dra_maximum(g, rest, least)), near);
 }
 
-static void fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value *out)
+static void fixed_gates(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value *out)
 {
-    const dra_value beta = p[cells(s)];
+    const dra_value beta = p[count_cell_params(s)];
     out[U] = dra_sigmoid(g, dra_neg(g, beta));
     out[L] = dra_log_sigmoid(g, beta);
 }
 
-static void routed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value z,
-                   dra_value *out)
+static void routed_gates(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value z,
+                         dra_value *out)
 {
-    const double tau = s->config->tau > 0 ? s->config->tau : 4;
-    if (s->config->tau_learned) {
-        const dra_value log_tau = p[cells(s) + fades(s) + 1];
+    const double tau = s->config->slots.tau > 0 ? s->config->slots.tau : 4;
+    if (s->config->slots.tau_learned) {
+        const dra_value log_tau = p[count_cell_params(s) + has_gammas(s) + 1];
         z = dra_mul(g, z, dra_reshape(g, dra_exp(g, log_tau), DRA_SHAPE(s->H, 1)));
     } else {
         z = dra_affine(g, z, tau, 0);
     }
     const dra_value w = dra_softmax(g, z);
     out[U] = w;
-    out[L] = log_rest(g, count(s), w);
-    if (!s->config->slot_decay) return;
+    out[L] = log_rest(g, count_slots(s), w);
+    if (!s->config->slots.slot_decay) return;
     dra_value decay[2]; /* 1 - gamma (1 - w) = (1 - gamma) + gamma w */
-    fixed(g, s, p, decay);
-    out[U] = dra_add(g, decay[U], dra_mul(g, dra_sigmoid(g, p[cells(s)]), w));
+    fixed_gates(g, s, p, decay);
+    out[U] = dra_add(g, decay[U], dra_mul(g, dra_sigmoid(g, p[count_cell_params(s)]), w));
     out[L] = dra_add(g, decay[L], out[L]);
 }
 
-static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                const dra_seen *seen, dra_value *out)
+static int code_slots(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                      const dra_seen *seen, dra_value *out)
 {
-    if (gate(s) == DRA_GATE_FIXED) return 0;
-    dra_value z = dra_linear(g, seen->x, param[cells(s) + fades(s)], (dra_value){0});
+    if (gate_kind(s) == DRA_GATE_FIXED) return 0;
+    dra_value z = dra_linear(g, seen->x, param[count_cell_params(s) + has_gammas(s)],
+                             (dra_value){0});
     if (dra_graph_failed(g)) return 0;
     const dra_shape shape = dra_shape_of(g, z);
-    z = dra_reshape(g, z, DRA_SHAPE(shape.dim[0], shape.dim[1], s->H, count(s)));
-    if (gate(s) == DRA_GATE_ROUTED) {
-        routed(g, s, param, z, out);
+    z = dra_reshape(g, z, DRA_SHAPE(shape.dim[0], shape.dim[1], s->H, count_slots(s)));
+    if (gate_kind(s) == DRA_GATE_ROUTED) {
+        routed_gates(g, s, param, z, out);
     } else { /* g = sigmoid(z)^(1/8) */
         out[L] = dra_affine(g, dra_log_sigmoid(g, z), 1 / ROOT, 0);
         out[U] = dra_neg(g, dra_expm1(g, out[L]));
@@ -133,35 +165,37 @@ static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
     return 2;
 }
 
-static dra_value writes(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                        const dra_value *made)
+static dra_value write_rates(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                             const dra_value *made)
 {
     dra_value gates[2];
-    if (gate(s) != DRA_GATE_FIXED) return made[U];
-    fixed(g, s, param, gates);
+    if (gate_kind(s) != DRA_GATE_FIXED) return made[U];
+    fixed_gates(g, s, param, gates);
     return gates[U];
 }
 
-static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void step_slots(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
-    const int64_t           S = count(s);
-    const dra_value         u = gate(s) == DRA_GATE_FIXED
-                                    ? dra_reshape(g, dra_sigmoid(g, dra_neg(g, c->param[cells(s)])),
-                                                  DRA_SHAPE(s->H, S, 1))
-                                    : dra_reshape(g, c->code[U], DRA_SHAPE(-1, s->H, S, 1));
+    const int64_t           S = count_slots(s);
+    const bool              fixed = gate_kind(s) == DRA_GATE_FIXED;
+    const dra_value rate = fixed ? dra_sigmoid(g, dra_neg(g, c->param[count_cell_params(s)]))
+                                 : c->code[U];
+    const dra_value u = dra_reshape(g, rate,
+                                    fixed ? DRA_SHAPE(s->H, S, 1) : DRA_SHAPE(-1, s->H, S, 1));
     for (int i = 0; i < s->streams; i++) {
         const dra_value old = c->state[i];
-        const dra_value new = cells(s) ? dra_cell_gru(g, c, i, c->x[i], old)
-                                       : dra_reshape(g, c->x[i],
-                                                     DRA_SHAPE(-1, s->H, 1, s->stream[i].width));
+        const dra_value new = count_cell_params(s)
+                                  ? dra_cell_gru(g, c, i, c->x[i], old)
+                                  : dra_reshape(g, c->x[i],
+                                                DRA_SHAPE(-1, s->H, 1, s->stream[i].width));
         r->item[i] = r->state[i] = dra_add(g, old, dra_mul(g, u, dra_sub(g, new, old)));
     }
 }
 
 /* ---- over time: gru candidates give all slots, token candidates read them themselves --------- */
 
-static void walk(dra_graph *g, const dra_memory_call *c, dra_value u, dra_memory_result *r)
+static void walk_cells(dra_graph *g, const dra_memory_call *c, dra_value u, dra_memory_result *r)
 {
     dra_slot_gru_cell cell[2];
     for (int i = 0; i < c->sizes->streams; i++) {
@@ -175,7 +209,10 @@ static void walk(dra_graph *g, const dra_memory_call *c, dra_value u, dra_memory
     dra_slot_gru(g, c->sizes->streams, cell, c->mark, r->item, r->state);
 }
 
-static bool fuses(const dra_memory_sizes *s) { return cells(s) || !s->gives_items; }
+static bool fuses_slots(const dra_memory_sizes *s)
+{
+    return count_cell_params(s) || !s->gives_items;
+}
 
 static dra_slots_read read_of(const dra_memory_config *c)
 {
@@ -184,14 +221,14 @@ static dra_slots_read read_of(const dra_memory_config *c)
     return strcmp(how, "slots-all") == 0 || c->joint == DRA_SLOTS_ALL ? DRA_READ_ALL : DRA_READ_OWN;
 }
 
-static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void chunk_slots(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
     dra_value               gates[2] = {c->code[U], c->code[L]};
-    if (gate(s) == DRA_GATE_FIXED) fixed(g, s, c->param, gates);
+    if (gate_kind(s) == DRA_GATE_FIXED) fixed_gates(g, s, c->param, gates);
     for (int i = 0; i < 2; i++) gates[i] = dra_memory_written(g, c, gates[i], 4);
-    if (cells(s)) {
-        walk(g, c, gates[U], r);
+    if (count_cell_params(s)) {
+        walk_cells(g, c, gates[U], r);
         return;
     }
     const dra_slots_config config = {.q = c->q,
@@ -210,12 +247,12 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 
 const dra_memory dra_memory_slots = {.name = "slots",
                                      .retrievals = retrievals,
-                                     .check = check,
-                                     .declare = declare,
-                                     .step = step,
-                                     .chunk = chunk,
-                                     .code = code,
-                                     .fuses = fuses,
-                                     .writes = writes,
-                                     .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS |
-                                                DRA_CHUNK_SKIPS};
+                                     .check = check_slots,
+                                     .declare = declare_slots,
+                                     .step = step_slots,
+                                     .chunk = chunk_slots,
+                                     .code = code_slots,
+                                     .fuses = fuses_slots,
+                                     .writes = write_rates,
+                                     .parts = parts,
+                                     .chunks = DRA_CHUNK_SKIPS};

@@ -6,28 +6,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "file/field_rows.h"
 #include "memory/memory.h"
+#include "memory/part.h"
 
-static const char *const retrievals[] = {"time",   "window", "slots-own", "slots-all",
-                                         "pooled", "none",   "joint",     NULL};
+const dra_field dra_ssm_fields[] = {INT(dra_ssm_options, modes, "4", "ssm: modes of each channel"),
+                                    {0}};
+const dra_part  dra_ssm_part = {offsetof(dra_memory_config, ssm), {dra_ssm_fields}};
+
+static const dra_part *const parts[] = {&dra_ssm_part, NULL};
+static const char *const     retrievals[] = {"time",   "window", "slots-own", "slots-all",
+                                             "pooled", "none",   "joint",     NULL};
 
 enum { BETA, WRITE, READ, SKIP, PARAMS }; /* beta, b, c, d of a stream */
 
-static int64_t modes(const dra_memory_sizes *s) { return s->config->modes ? s->config->modes : 4; }
+static int64_t count_modes(const dra_memory_sizes *s)
+{
+    return s->config->ssm.modes ? s->config->ssm.modes : 4;
+}
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static dra_status check_ssm(const dra_memory_sizes *s, dra_error *err)
 {
     if (s->config->gamma.per)
         return dra_fail(err, DRA_ERR_VALUE, "ssm: gamma is per mode, found per channel");
-    if (modes(s) > 0) return DRA_OK;
+    if (count_modes(s) > 0) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "ssm: modes is %lld, expected 1 or more",
-                    (long long)modes(s));
+                    (long long)count_modes(s));
 }
 
 /* Half-lives spaced over the modes; each mode starts as a running mean, all weigh the same. */
 static void declare_stream(const dra_memory_sizes *s, int i, const char *prefix, dra_specs *params)
 {
-    const int64_t   N = modes(s), W = s->stream[i].width, n = s->H * N * W;
+    const int64_t   N = count_modes(s), W = s->stream[i].width, n = s->H * N * W;
     const dra_shape all = DRA_SHAPE(s->H, N, W);
     double         *beta = calloc(2 * (size_t)n + 1, sizeof *beta), *write = beta ? beta + n : NULL;
     char            name[4][16];
@@ -40,26 +50,32 @@ static void declare_stream(const dra_memory_sizes *s, int i, const char *prefix,
     }
     dra_specs_add(params, prefix,
                   &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta, .decay = true,
+                              .group = DRA_PARAM_DECAY,
                               .frozen = s->config->gamma.learn == DRA_OFF});
-    dra_specs_add(params, prefix, &(dra_spec){name[WRITE], all, DRA_FILL_VALUES, .values = write});
-    dra_specs_add(params, prefix, &(dra_spec){name[READ], all, .number = 1 / (double)N});
-    dra_specs_add(params, prefix, &(dra_spec){name[SKIP], DRA_SHAPE(s->H, W), .number = 1});
+    dra_specs_add(
+        params, prefix,
+        &(dra_spec){name[WRITE], all, DRA_FILL_VALUES, .values = write, .group = DRA_PARAM_OTHER});
+    dra_specs_add(params, prefix,
+                  &(dra_spec){name[READ], all, .number = 1 / (double)N, .group = DRA_PARAM_OTHER});
+    dra_specs_add(
+        params, prefix,
+        &(dra_spec){name[SKIP], DRA_SHAPE(s->H, W), .number = 1, .group = DRA_PARAM_OTHER});
     free(beta);
 }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_ssm(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                        dra_specs *state)
 {
     char name[8];
     for (int i = 0; i < s->streams; i++) declare_stream(s, i, prefix, params);
     for (int i = 0; i < s->streams; i++) {
         snprintf(name, sizeof name, "s_%s", s->stream[i].name);
         dra_specs_add(state, prefix,
-                      &(dra_spec){name, DRA_SHAPE(s->H, modes(s), s->stream[i].width)});
+                      &(dra_spec){name, DRA_SHAPE(s->H, count_modes(s), s->stream[i].width)});
     }
 }
 
-static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void step_ssm(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     for (int i = 0; i < c->sizes->streams; i++) {
         const dra_value *p = c->param + i * PARAMS, s = c->state[i];
@@ -75,14 +91,14 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 }
 
 /* As running means of b x / (1 - a), each mode a timescale of channels of its own. */
-static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void chunk_ssm(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     if (dra_graph_failed(g)) return;
     for (int i = 0; i < c->sizes->streams; i++) {
         const dra_value *p = c->param + i * PARAMS;
         const dra_shape  sx = dra_shape_of(g, c->x[i]); /* (B, T, H, width) */
         const int64_t    B = sx.dim[0], T = sx.dim[1], H = sx.dim[2], W = sx.dim[3];
-        const int64_t    N = modes(c->sizes), all = H * N * W;
+        const int64_t    N = count_modes(c->sizes), all = H * N * W;
         const dra_value  fade = dra_sigmoid(g, dra_neg(g, p[BETA]));
         const dra_value  x = dra_reshape(g, c->x[i], DRA_SHAPE(B, T, H, 1, W));
         const dra_value  in = dra_mul(g, x, dra_div(g, p[WRITE], fade));
@@ -100,10 +116,6 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     }
 }
 
-const dra_memory dra_memory_ssm = {"ssm",
-                                   retrievals,
-                                   check,
-                                   declare,
-                                   step,
-                                   chunk,
-                                   .options = DRA_OPTION_MODES | DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};
+const dra_memory dra_memory_ssm = {
+    "ssm",    retrievals, check_ssm,      declare_ssm,
+    step_ssm, chunk_ssm,  .parts = parts, .chunks = DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};

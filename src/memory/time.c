@@ -11,11 +11,12 @@
 #include <stdio.h>
 
 #include "memory/memory.h"
+#include "memory/part.h"
 
 enum { K, V, LEVELS };
 enum { LATENT, ROPE }; /* in place of K and V */
 
-static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
+static int64_t window_limit(const dra_memory_sizes *s) { return s->config->window; }
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
@@ -30,15 +31,16 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
         return;
     }
     dra_specs_add(state, prefix,
-                  &(dra_spec){s->latent ? "C" : "K", keys, .items = items, .limit = limit(s),
+                  &(dra_spec){s->latent ? "C" : "K", keys, .items = items, .limit = window_limit(s),
                               .context = s->context});
     if (!s->latent || s->rope)
         dra_specs_add(state, prefix,
-                      &(dra_spec){s->latent ? "K" : "V", values, .items = items, .limit = limit(s),
-                                  .context = s->context});
+                      &(dra_spec){s->latent ? "K" : "V", values, .items = items,
+                                  .limit = window_limit(s), .context = s->context});
     if (s->levels)
-        dra_specs_add(state, prefix,
-                      &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = limit(s)});
+        dra_specs_add(
+            state, prefix,
+            &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = window_limit(s)});
 }
 
 static int levels_at(const dra_memory_sizes *s) { return s->latent && !s->rope ? ROPE : LEVELS; }
@@ -54,10 +56,9 @@ static dra_value rotate_by(dra_graph *g, const dra_read_call *c, dra_value x, dr
 {
     const dra_mixer_config *m = c->options->config;
     if (!m->rotary || dra_graph_failed(g)) return x;
-    const dra_rotary_config config = {.base = m->rotary_base,
-                                      .width = m->rotary_width,
-                                      .xpos_base = m->xpos_base,
-                                      .xpos_invert = key};
+    dra_rotary_config config = m->turn;
+    config.xpos_center = 0;
+    config.xpos_invert = key;
     const int64_t heads = dra_shape_of(g, x).dim[2], n = m->rotary_heads ? m->rotary_heads : heads;
     const dra_value parts[] = {
         dra_slice(g, x, 2, 0, heads - n),
@@ -70,7 +71,7 @@ static bool in_segments(const dra_read_call *c) { return c->tokens->segments.len
 
 /* The same for tokens, which in a segment count from its start: learned keys, which have no
  * position, see the same queries in every segment. */
-static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
+static dra_value rotate_tokens(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
 {
     const dra_token_segments *p = &c->tokens->segments;
     if (!c->options->config->rotary || !in_segments(c))
@@ -87,9 +88,9 @@ static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k
     return rotate_by(g, c, k, dra_broadcast(g, at, DRA_SHAPE(c->tokens->B, n)), true);
 }
 
-static bool needs_scores(const dra_mixer_config *m)
+static bool needs_scores(const dra_attention_options *o)
 {
-    return m->topk || m->hard || m->talk_before || m->talk_after || m->residual_scores;
+    return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores;
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ static bool needs_scores(const dra_mixer_config *m)
 static const dra_token_items *rows_of(const dra_read_call *c)
 {
     return in_segments(c) ? &c->tokens->segments.rows
-                          : dra_tokens_items(c->tokens, limit(c->sizes));
+                          : dra_tokens_items(c->tokens, window_limit(c->sizes));
 }
 
 /* Items of the context: those of this call, which become the state, or those of the state. */
@@ -111,10 +112,10 @@ static dra_value take_context(const dra_read_call *c, int i, dra_value items, dr
 /* Are keys and values of rows of a pool read where they are? Else their pages are copied first. */
 static bool in_pages(const dra_read_call *c)
 {
-    const dra_mixer_config *m = c->options->config;
-    const dra_token_items  *at = rows_of(c);
-    return at && at->pages.id && !needs_scores(m) && !c->scores && !c->weights &&
-           !c->sizes->latent && !m->mem_kv && !c->options->level.id;
+    const dra_attention_options *o = &c->options->config->attention;
+    const dra_token_items       *at = rows_of(c);
+    return at && at->pages.id && !needs_scores(o) && !c->scores && !c->weights &&
+           !c->sizes->latent && !o->mem_kv && !c->options->level.id;
 }
 
 /* Items of a pool are in pages among those of all sequences, (1, all, ...). Either these, or (B,
@@ -138,8 +139,8 @@ static dra_value append_to_pool(dra_graph *g, const dra_token_items *at, dra_val
 
 /* The items of the state, then those of this call, (B, rows, H, width). xl: of the memory where a
  * segment starts, or none. */
-static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items, dra_value xl,
-                        dra_value *state_out)
+static dra_value append_rows(dra_graph *g, const dra_read_call *c, int i, dra_value items,
+                             dra_value xl, dra_value *state_out)
 {
     const dra_token_items *at = rows_of(c);
     if (c->sizes->context) return take_context(c, i, items, state_out);
@@ -147,7 +148,8 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     if (!at) return (dra_value){0};
     if (c->tokens->fresh && !c->tokens->mark.id) return items;
     dra_value before = c->state[i];
-    if (in_segments(c) && !c->tokens->fresh) before = dra_tokens_turn(g, c->tokens, before, xl);
+    if (in_segments(c) && !c->tokens->fresh)
+        before = dra_tokens_apply_event(g, c->tokens, before, xl);
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
     if (at->pages.id) return append_to_pool(g, at, before, items, !in_pages(c), &state_out[i]);
     return state_out[i] = dra_write_rows(g, before, items, at->at);
@@ -162,7 +164,7 @@ typedef struct reading {
     dra_random_config    random;
 } reading;
 
-static void see(dra_graph *g, reading *r)
+static void set_interval(dra_graph *g, reading *r)
 {
     const dra_tokens      *t = r->c->tokens;
     const dra_token_items *at = rows_of(r->c);
@@ -194,7 +196,7 @@ static void place_by_tokens(dra_graph *g, reading *r)
 /* Distances are those of rows: a query is where its own item is. Numbers of items, not of rows,
  * say which weights are dropped out, so that it does not matter where a text is cut; without
  * biases by distance, queries are numbered by their place. */
-static void place(dra_graph *g, reading *r)
+static void set_places(dra_graph *g, reading *r)
 {
     const dra_read_call   *c = r->c;
     const dra_tokens      *t = c->tokens;
@@ -224,32 +226,34 @@ static void place(dra_graph *g, reading *r)
 static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, dra_value k,
                             dra_value v)
 {
-    const dra_mixer_config *m = c->options->config;
-    const dra_channels     *channels = c->options->channels;
-    reading                 r = {.c = c,
-                                 .q = swap_heads(g, q),
-                                 .k = swap_heads(g, k),
-                                 .v = swap_heads(g, v),
-                                 .config = {.scale = m->score_scale,
-                                            .softcap = m->softcap,
-                                            .softcap_late = m->softcap_late,
-                                            .heads = m->kv_order,
-                                            .distance = channels->value[DRA_CHANNEL_DISTANCE],
-                                            .distance_zero = channels->distance_zero,
-                                            .slopes = channels->value[DRA_CHANNEL_SLOPES],
-                                            .topk = m->topk,
-                                            .topk_straight = m->topk_straight,
-                                            .hard = m->hard,
-                                            .mix_before = c->options->talk_before,
-                                            .mix_after = c->options->talk_after,
-                                            .sink = c->options->sink}};
+    const dra_mixer_config      *m = c->options->config;
+    const dra_attention_options *o = &m->attention;
+    const dra_value             *param = c->options->param;
+    const dra_channels          *channels = c->options->channels;
+    reading                      r = {.c = c,
+                                      .q = swap_heads(g, q),
+                                      .k = swap_heads(g, k),
+                                      .v = swap_heads(g, v),
+                                      .config = {.scale = m->score_scale,
+                                                 .softcap = o->softcap,
+                                                 .softcap_late = o->softcap_late,
+                                                 .heads = m->kv_order,
+                                                 .distance = channels->value[DRA_CHANNEL_DISTANCE],
+                                                 .distance_zero = channels->distance_zero,
+                                                 .slopes = channels->value[DRA_CHANNEL_SLOPES],
+                                                 .topk = o->topk,
+                                                 .topk_straight = o->topk_straight,
+                                                 .hard = o->hard,
+                                                 .mix_before = param[DRA_TALK_BEFORE],
+                                                 .mix_after = param[DRA_TALK_AFTER],
+                                                 .sink = param[DRA_SINK]}};
     if (dra_graph_failed(g)) return r;
     if (c->sizes->context) {
         r.config.distance = r.config.slopes = (dra_value){0};
         r.config.distance_zero = 0;
     }
-    see(g, &r);
-    place(g, &r);
+    set_interval(g, &r);
+    set_places(g, &r);
     if (c->drop.p > 0) {
         r.random = (dra_random_config){.name = c->drop.name, .key = c->drop.key};
         r.config.dropout = c->drop.p;
@@ -257,7 +261,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
     return r;
 }
 
-static dra_value attend(dra_graph *g, reading *r)
+static dra_value attend_items(dra_graph *g, reading *r)
 {
     r->config.random = r->config.dropout > 0 ? &r->random : NULL;
     return dra_attend(g, r->q, r->k, r->v, &r->config);
@@ -279,10 +283,10 @@ static dra_value push_back(dra_graph *g, dra_value x, int64_t n)
 static void add_memory_rows(dra_graph *g, reading *r)
 {
     const dra_read_options *o = r->c->options;
-    const int64_t           n = o->config->mem_kv;
+    const int64_t           n = o->config->attention.mem_kv;
     if (!n || dra_graph_failed(g)) return;
     const dra_value k[] = {for_all(g, r->c, o->mem_k), r->k};
-    const dra_value v[] = {for_all(g, r->c, o->mem_v), r->v};
+    const dra_value v[] = {for_all(g, r->c, o->param[DRA_MEM_V]), r->v};
     r->k = dra_concat(g, 2, k, 2);
     r->v = dra_concat(g, 2, v, 2);
     r->config.always = n;
@@ -305,7 +309,7 @@ static dra_value per_query(dra_graph *g, dra_value x)
 }
 
 /* What the sink leaves of y: e^lse / (e^lse + e^sink). */
-static dra_value drain(dra_graph *g, dra_value sink, dra_value y, dra_value lse)
+static dra_value drain_sink(dra_graph *g, dra_value sink, dra_value y, dra_value lse)
 {
     const dra_value rest = dra_sub(g, lse, dra_reshape(g, sink, DRA_SHAPE(-1, 1)));
     return dra_mul(g, y, per_query(g, dra_sigmoid(g, rest)));
@@ -316,6 +320,7 @@ static dra_value drain(dra_graph *g, dra_value sink, dra_value y, dra_value lse)
 static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
 {
     const dra_read_options *o = r->c->options;
+    const dra_value         sink = o->param[DRA_SINK];
     dra_value               own = {0}, share;
     reading                 m = {.c = r->c,
                                  .q = r->q,
@@ -327,25 +332,25 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     char                    name[48];
     if (dra_graph_failed(g)) return y;
     m.k = for_all(g, r->c, o->mem_k);
-    m.v = for_all(g, r->c, o->mem_v);
+    m.v = for_all(g, r->c, o->param[DRA_MEM_V]);
     if (m.config.dropout > 0) {
         snprintf(name, sizeof name, "%.24s.memory", r->c->drop.name);
         m.random = (dra_random_config){.name = name, .key = r->c->drop.key};
         m.config.q_pos = dra_add(g, dra_arange(g, r->c->tokens->T),
                                  dra_reshape(g, r->c->drop.at, DRA_SHAPE(-1, 1)));
     }
-    const dra_value learned = attend(g, &m);
-    dra_value both = o->sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
+    const dra_value learned = attend_items(g, &m);
+    dra_value       both = sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
     share = dra_sigmoid(g, dra_sub(g, own, lse));
     if (r->c->tokens->skip.id || r->c->sizes->context) {
         const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
         const dra_value lo = r->config.lo.id ? r->config.lo : dra_integer(g, 0);
         const dra_value some = dra_reshape(g, dra_less(g, lo, r->config.hi), column);
         share = dra_select(g, some, share, dra_number(g, 1));
-        if (o->sink.id) both = dra_select(g, some, both, own);
+        if (sink.id) both = dra_select(g, some, both, own);
     }
     y = dra_add(g, y, dra_mul(g, per_query(g, share), dra_sub(g, learned, y)));
-    return o->sink.id ? drain(g, o->sink, y, both) : y;
+    return sink.id ? drain_sink(g, sink, y, both) : y;
 }
 
 /* Which of J rows some query of this call sees, bool (B, J); none: all of them. */
@@ -394,14 +399,14 @@ static dra_value read_scores(dra_graph *g, reading *r)
         &r->c->options->channels
              ->value[r->c->sizes->context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES];
     dra_value  scores = {0};
-    const bool residual = r->c->options->config->residual_scores;
+    const bool residual = r->c->options->config->attention.residual_scores;
     clear_unseen(g, r);
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
     if (residual || r->c->scores) r->config.scores = &scores;
     r->config.weights = r->c->weights;
-    const dra_value y = attend(g, r);
+    const dra_value y = attend_items(g, r);
     if (residual) *channel = scores;
     if (r->c->scores) *r->c->scores = scores;
     return y;
@@ -421,16 +426,16 @@ static dra_value read_latent(dra_graph *g, const dra_read_call *c, dra_value lat
     const dra_memory_sizes *s = c->sizes;
     const dra_shape         shape = dra_shape_of(g, latent);
     const int64_t           B = shape.dim[0], J = shape.dim[1], n = s->Q - s->rope;
-    const dra_value         q = rotate(g, c, c->q, false);
+    const dra_value         q = rotate_tokens(g, c, c->q, false);
     const dra_value         one = dra_reshape(g, latent, DRA_SHAPE(B, J, 1, s->latent));
     dra_value               y[2];
     reading                 r = open_reading(g, c, dra_latent_query(g, c, q), one, one);
     if (!(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)s->D);
-    y[0] = swap_heads(g, attend(g, &r));
+    y[0] = swap_heads(g, attend_items(g, &r));
     if (s->rope && !dra_graph_failed(g)) {
         r = open_reading(g, c, dra_slice(g, q, 2, n, s->rope), rope,
                          dra_broadcast(g, one, DRA_SHAPE(B, J, s->rope, s->latent)));
-        y[1] = swap_heads(g, attend(g, &r));
+        y[1] = swap_heads(g, attend_items(g, &r));
     }
     return dra_latent_value(g, c, s->rope ? dra_concat(g, 2, y, 2) : y[0]);
 }
@@ -444,21 +449,22 @@ static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     item[0] = item[1] = (dra_value){0};
     if (!s->latent) {
         const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
-        item[K] = append(g, c, K, rotate(g, c, key, true), xl_k, state_out);
-        item[V] = append(g, c, V, value, xl_v, state_out);
+        item[K] = append_rows(g, c, K, rotate_tokens(g, c, key, true), xl_k, state_out);
+        item[V] = append_rows(g, c, V, value, xl_v, state_out);
         return;
     }
     value = dra_reshape(g, value, DRA_SHAPE(t->B, t->T, s->latent));
-    item[LATENT] = append(g, c, LATENT, value, (dra_value){0}, state_out);
+    item[LATENT] = append_rows(g, c, LATENT, value, (dra_value){0}, state_out);
     if (s->rope)
-        item[ROPE] = append(g, c, ROPE, rotate(g, c, key, true), (dra_value){0}, state_out);
+        item[ROPE] = append_rows(g, c, ROPE, rotate_tokens(g, c, key, true), (dra_value){0},
+                                 state_out);
 }
 
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
     dra_value  item[2];
-    const bool merges = c->options->config->mem_kv > 0;
+    const bool merges = c->options->config->attention.mem_kv > 0;
     dra_value  own = {0};
     append_items(g, c, key, value, item, state_out);
     if (dra_graph_failed(g)) return (dra_value){0};
@@ -466,17 +472,17 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
         return read_latent(g, c, item[LATENT], item[ROPE]);
     if (c->sizes->latent)
         dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
-    reading r = open_reading(g, c, rotate(g, c, c->q, false), item[K], item[V]);
+    reading r = open_reading(g, c, rotate_tokens(g, c, c->q, false), item[K], item[V]);
     if (c->options->level.id) {
         r.config.q_level = swap_heads(g, c->options->level);
-        r.config.k_level = swap_heads(
-            g, append(g, c, levels_at(c->sizes), c->options->level, (dra_value){0}, state_out));
+        r.config.k_level = swap_heads(g, append_rows(g, c, levels_at(c->sizes), c->options->level,
+                                                     (dra_value){0}, state_out));
     }
-    if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
+    if (needs_scores(&c->options->config->attention)) return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;
     if (merges) r.config.sink = (dra_value){0}; /* it joins both */
-    const dra_value y = attend(g, &r);
+    const dra_value y = attend_items(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }
 
@@ -485,13 +491,17 @@ static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *stat
     return dra_read_items(g, c, c->key, c->value, NULL, state_out);
 }
 
-const dra_retrieval dra_retrieval_time = {.name = "time",
-                                          .declare = dra_items_declare,
-                                          .read = read_time,
-                                          .over_time = true,
-                                          .from_memory = true};
-const dra_retrieval dra_retrieval_window = {.name = "window",
-                                            .declare = dra_items_declare,
-                                            .read = read_time,
-                                            .over_time = true,
-                                            .from_memory = true};
+static const dra_part *const parts[] = {&dra_attention_part, &dra_qk_norm_part, &dra_rotary_part,
+                                        &dra_score_scale_part, NULL};
+const dra_retrieval          dra_retrieval_time = {.name = "time",
+                                                   .declare = dra_items_declare,
+                                                   .read = read_time,
+                                                   .over_time = true,
+                                                   .from_memory = true,
+                                                   .parts = parts};
+const dra_retrieval          dra_retrieval_window = {.name = "window",
+                                                     .declare = dra_items_declare,
+                                                     .read = read_time,
+                                                     .over_time = true,
+                                                     .from_memory = true,
+                                                     .parts = parts};

@@ -15,7 +15,7 @@ enum { A, B, P };
 
 static const double NOTHING = -1e30; /* as a maximum: far below every key */
 
-static dra_status check(const dra_memory_sizes *s, dra_error *err)
+static dra_status check_wkv(const dra_memory_sizes *s, dra_error *err)
 {
     if (s->config->joined)
         return dra_fail(err, DRA_ERR_VALUE, "wkv: keys and values cannot share one state");
@@ -38,8 +38,8 @@ static void first_values(const dra_memory_sizes *s, int64_t N, double *decay, do
     }
 }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare_wkv(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                        dra_specs *state)
 {
     const int64_t   N = s->H * s->D;
     const dra_shape each = DRA_SHAPE(N);
@@ -47,9 +47,11 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     double         *first = values ? values + N : NULL;
     if (values) first_values(s, N, values, first);
     dra_specs_add(params, prefix,
-                  &(dra_spec){"time_decay", each, DRA_FILL_VALUES, .values = values});
+                  &(dra_spec){"time_decay", each, DRA_FILL_VALUES, .values = values,
+                              .group = DRA_PARAM_TIME_DECAY});
     dra_specs_add(params, prefix,
-                  &(dra_spec){"time_first", each, DRA_FILL_VALUES, .values = first});
+                  &(dra_spec){"time_first", each, DRA_FILL_VALUES, .values = first,
+                              .group = DRA_PARAM_TIME_FIRST});
     dra_specs_add(state, prefix, &(dra_spec){"A", each});
     dra_specs_add(state, prefix, &(dra_spec){"B", each});
     dra_specs_add(state, prefix, &(dra_spec){"p", each, .number = NOTHING, .maximum = true});
@@ -57,7 +59,7 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
 }
 
 /* The two weights e^(a - q), e^(b - q), q = max(a, b), where the maximum is a constant. */
-static dra_value shares(dra_graph *g, dra_value a, dra_value b, dra_value e[2])
+static dra_value weight_shares(dra_graph *g, dra_value a, dra_value b, dra_value e[2])
 {
     const dra_value q = dra_stop_gradient(g, dra_maximum(g, a, b));
     e[0] = dra_exp(g, dra_sub(g, a, q));
@@ -66,12 +68,12 @@ static dra_value shares(dra_graph *g, dra_value a, dra_value b, dra_value e[2])
 }
 
 /* e_0 x + e_1 y */
-static dra_value mix(dra_graph *g, const dra_value e[2], dra_value x, dra_value y)
+static dra_value mix_pair(dra_graph *g, const dra_value e[2], dra_value x, dra_value y)
 {
     return dra_add(g, dra_mul(g, e[0], x), dra_mul(g, e[1], y));
 }
 
-static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void step_wkv(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
     const dra_shape         each = DRA_SHAPE(-1, s->H * s->D), heads = DRA_SHAPE(-1, s->H, s->D);
@@ -79,16 +81,17 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value         w = dra_neg(g, dra_exp(g, c->param[TIME_DECAY]));
     const dra_value         p = dra_stop_gradient(g, c->state[P]), one = dra_number(g, 1);
     dra_value               e[2];
-    shares(g, p, dra_add(g, c->param[TIME_FIRST], k), e);
-    const dra_value wkv = dra_div(g, mix(g, e, c->state[A], v), mix(g, e, c->state[B], one));
-    r->state[P] = shares(g, dra_add(g, p, w), k, e);
-    r->state[A] = mix(g, e, c->state[A], v);
-    r->state[B] = mix(g, e, c->state[B], one);
+    weight_shares(g, p, dra_add(g, c->param[TIME_FIRST], k), e);
+    const dra_value wkv = dra_div(g, mix_pair(g, e, c->state[A], v),
+                                  mix_pair(g, e, c->state[B], one));
+    r->state[P] = weight_shares(g, dra_add(g, p, w), k, e);
+    r->state[A] = mix_pair(g, e, c->state[A], v);
+    r->state[B] = mix_pair(g, e, c->state[B], one);
     r->item[0] = c->x[0];
     r->item[1] = dra_mul(g, dra_sigmoid(g, c->q), dra_reshape(g, wkv, heads));
 }
 
-static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+static void chunk_wkv(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     if (dra_graph_failed(g)) return;
     const dra_shape heads = dra_shape_of(g, c->x[0]);
@@ -101,4 +104,4 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     r->item[1] = dra_mul(g, dra_sigmoid(g, c->q), dra_reshape(g, wkv, heads));
 }
 
-const dra_memory dra_memory_wkv = {"wkv", retrievals, check, declare, step, chunk};
+const dra_memory dra_memory_wkv = {"wkv", retrievals, check_wkv, declare_wkv, step_wkv, chunk_wkv};

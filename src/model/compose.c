@@ -66,7 +66,7 @@ dra_status dra_compose_open(dra_model *m, dra_error *err)
                     (long long)dra_embed_width(&m->config));
 }
 
-static int append(dra_model *m, const dra_model *other)
+static int append_params(dra_model *m, const dra_model *other)
 {
     char      prefix[DRA_STACK_NAME + 2];
     const int at = dra_specs_count(m->params);
@@ -78,8 +78,8 @@ static int append(dra_model *m, const dra_model *other)
 
 void dra_compose_declare(dra_model *m)
 {
-    if (m->context) m->context_params = append(m, m->context);
-    if (m->prepend) m->prepend_params = append(m, m->prepend);
+    if (m->context) m->context_params = append_params(m, m->context);
+    if (m->prepend) m->prepend_params = append_params(m, m->prepend);
     if (!m->config.source.shared) return;
     m->embedding = m->context_params + m->context->embedding;
     if (m->config.head.kind == DRA_HEAD_TOKENS && m->config.tied == DRA_ON) m->head = m->embedding;

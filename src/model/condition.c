@@ -7,6 +7,15 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+const dra_field dra_condition_fields[] = {
+    INT(dra_condition_config, dim, "dim", "width of the condition"),
+    INT(dra_condition_config, expand, "as it is",
+        "the condition becomes silu(W c), this many times as wide"),
+    {0},
+};
 
 bool dra_condition_used(const dra_model_config *c)
 {
@@ -46,7 +55,8 @@ void dra_condition_declare(dra_model *m)
     m->condition_w = dra_specs_count(m->params);
     dra_specs_add(m->params, NULL,
                   &(dra_spec){"condition_w", DRA_SHAPE(wide, D), DRA_FILL_UNIFORM,
-                              .number = 1 / sqrt((double)D), .product = true});
+                              .number = 1 / sqrt((double)D), .product = true,
+                              .group = DRA_PARAM_CONDITION});
 }
 
 dra_value dra_condition_build(dra_graph *g, const dra_model *m, const dra_module_call *call)

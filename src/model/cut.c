@@ -8,13 +8,13 @@ enum { BLOCK = 64 };
 static bool has_blocks(const dra_memory_config *c)
 {
     const dra_memory *m = c->own ? c->own : dra_memory_find(c->memory ? c->memory : "append");
-    return m && m->options & DRA_CHUNK_BLOCKS && !c->steps;
+    return m && m->chunks & DRA_CHUNK_BLOCKS && !c->steps;
 }
 
 /* The form of latents depends on the length of a call, and sums of ln f begin with it. */
 static bool is_plain(const dra_mixer_config *c)
 {
-    return !c->latent_kv && !c->forget && !c->xl_segment;
+    return !c->latent.kv && !c->attention.forget && !c->xl_segment;
 }
 
 int64_t dra_model_cut(const dra_model *m)

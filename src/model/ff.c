@@ -7,6 +7,22 @@
 
 #include "base/error.h"
 #include "model/stack.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+DRA_CHOICES(inners, DRA_FF_COUNT, "gelu", "erf", "relu", "relu2", "swiglu", "mix", "none", "silu");
+DRA_CHOICES(ff_biases, DRA_FF_BIAS_COUNT, "default", "all", "none", "in");
+const dra_field dra_ff_fields[] = {
+    CHOICE(dra_ff_config, kind, inners, "activation of feed-forwards"),
+    INT(dra_ff_config, dim, "4 dim; swiglu: 8/3 dim, up to a multiple of 64", "inner width"),
+    BOOL(dra_ff_config, gated, "a gated linear unit; swiglu is one anyway"),
+    CHOICE(dra_ff_config, bias, ff_biases, "which matrices have biases"),
+    BOOL(dra_ff_config, act_norm, "a layer norm after the activation"),
+    REAL(dra_ff_config, dropout, 0, 0.999, "0", "dropout of the inner values, when training"),
+    BOOL(dra_ff_config, lerp, "mix: mu is the share of the token before"),
+    SWITCH(dra_ff_config, receptance, "true", "mix: multiply by a receptance gate"),
+    {0},
+};
 
 /* In the order in which they are declared. */
 enum { W_UP, W_DOWN, W_GATE, W_R, MU_K, MU_R, B_UP, B_DOWN, B_GATE, PARAMS };
@@ -19,9 +35,9 @@ struct dra_ff {
     dra_module          module;
 };
 
-static bool mixes(const dra_ff *f) { return f->config.ff.kind == DRA_FF_MIX; }
-static bool receives(const dra_ff *f) { return f->config.ff.receptance != DRA_OFF; }
-static bool gated(const dra_ff *f)
+static bool is_mix(const dra_ff *f) { return f->config.ff.kind == DRA_FF_MIX; }
+static bool has_receptance(const dra_ff *f) { return f->config.ff.receptance != DRA_OFF; }
+static bool is_gated(const dra_ff *f)
 {
     return f->config.ff.gated || f->config.ff.kind == DRA_FF_SWIGLU;
 }
@@ -50,7 +66,8 @@ static void add_matrix(dra_ff *f, int p, int64_t out, int64_t in, double std)
 static void add_vector(dra_ff *f, int p, int64_t n, double number)
 {
     f->at[p] = dra_specs_count(f->params);
-    dra_specs_add(f->params, NULL, &(dra_spec){names[p], DRA_SHAPE(n), .number = number});
+    dra_specs_add(f->params, NULL,
+                  &(dra_spec){names[p], DRA_SHAPE(n), .number = number, .group = DRA_PARAM_SHIFT});
 }
 
 /* in: the number of inputs of its matrix. */
@@ -60,7 +77,8 @@ static void add_bias(dra_ff *f, int p, int64_t n, int64_t in)
     f->at[p] = dra_specs_count(f->params);
     dra_specs_add(f->params, NULL,
                   &(dra_spec){names[p], DRA_SHAPE(n), uniform ? DRA_FILL_UNIFORM : DRA_FILL_CONST,
-                              .number = uniform ? 1 / sqrt((double)in) : 0});
+                              .number = uniform ? 1 / sqrt((double)in) : 0,
+                              .group = DRA_PARAM_BIAS});
 }
 
 static void declare_biases(dra_ff *f)
@@ -70,11 +88,11 @@ static void declare_biases(dra_ff *f)
     const bool        model = b == DRA_FF_BIAS_MODEL && f->config.mixer.bias;
     if (model || b == DRA_FF_BIAS_ALL || b == DRA_FF_BIAS_IN) add_bias(f, B_UP, F, C);
     if (model || b == DRA_FF_BIAS_ALL) add_bias(f, B_DOWN, C, F);
-    if (gated(f) && (b == DRA_FF_BIAS_ALL || b == DRA_FF_BIAS_IN)) add_bias(f, B_GATE, F, C);
+    if (is_gated(f) && (b == DRA_FF_BIAS_ALL || b == DRA_FF_BIAS_IN)) add_bias(f, B_GATE, F, C);
 }
 
 /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
-static void declare(dra_ff *f)
+static void declare_ff(dra_ff *f)
 {
     const dra_sublayer_config *c = &f->config;
     const int64_t              C = c->mixer.dim, F = c->ff.dim;
@@ -85,11 +103,11 @@ static void declare(dra_ff *f)
     for (int i = 0; i < PARAMS; i++) f->at[i] = -1;
     add_matrix(f, W_UP, F, C, in);
     add_matrix(f, W_DOWN, C, F, out);
-    if (gated(f)) add_matrix(f, W_GATE, F, C, in);
-    if (mixes(f)) {
-        if (receives(f)) add_matrix(f, W_R, C, C, in);
+    if (is_gated(f)) add_matrix(f, W_GATE, F, C, in);
+    if (is_mix(f)) {
+        if (has_receptance(f)) add_matrix(f, W_R, C, C, in);
         add_vector(f, MU_K, C, 0.5);
-        if (receives(f)) add_vector(f, MU_R, C, 0.5);
+        if (has_receptance(f)) add_vector(f, MU_R, C, 0.5);
         dra_specs_add(f->state, NULL, &(dra_spec){"x", DRA_SHAPE(C)});
     } else {
         declare_biases(f);
@@ -99,7 +117,7 @@ static void declare(dra_ff *f)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-static dra_status check(const dra_sublayer_config *c, dra_error *err)
+static dra_status check_ff(const dra_sublayer_config *c, dra_error *err)
 {
     const dra_ff_config *f = &c->ff;
     if (f->dim < 1 || f->dim > 1 << 20)
@@ -128,7 +146,7 @@ static dra_status check(const dra_sublayer_config *c, dra_error *err)
 dra_status dra_ff_create(const dra_sublayer_config *c, dra_ff **out, dra_error *err)
 {
     *out = NULL;
-    dra_status st = check(c, err);
+    dra_status st = check_ff(c, err);
     if (st != DRA_OK) return st;
     dra_ff *f = calloc(1, sizeof *f);
     if (!f) return dra_fail(err, DRA_ERR_MEMORY, "ff: out of memory");
@@ -136,7 +154,7 @@ dra_status dra_ff_create(const dra_sublayer_config *c, dra_ff **out, dra_error *
     st = dra_specs_create(&f->params, err);
     if (st == DRA_OK) st = dra_specs_create(&f->state, err);
     if (st == DRA_OK) {
-        declare(f);
+        declare_ff(f);
         f->module = (dra_module){.params = f->params, .state = f->state};
         st = dra_specs_error(f->params, err);
     }
@@ -159,32 +177,35 @@ const dra_module *dra_ff_module(const dra_ff *f) { return &f->module; }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-static dra_value param(const dra_ff *f, const dra_module_call *call, int p)
+static dra_value ff_param(const dra_ff *f, const dra_module_call *call, int p)
 {
     return f->at[p] < 0 ? (dra_value){0} : call->param[f->at[p]];
 }
 
-static dra_value plain(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x)
+static dra_value build_plain(dra_graph *g, const dra_ff *f, const dra_module_call *call,
+                             dra_value x)
 {
     static const dra_activation act[] = {
         [DRA_FF_GELU] = DRA_ACT_GELU_TANH, [DRA_FF_ERF] = DRA_ACT_GELU,
         [DRA_FF_RELU] = DRA_ACT_RELU,      [DRA_FF_RELU2] = DRA_ACT_RELU2,
         [DRA_FF_SWIGLU] = DRA_ACT_SILU,    [DRA_FF_SILU] = DRA_ACT_SILU};
     const dra_activation a = act[f->config.ff.kind];
-    dra_value            h = dra_linear(g, x, param(f, call, W_UP), param(f, call, B_UP));
-    if (gated(f)) {
-        const dra_value gate = dra_linear(g, x, param(f, call, W_GATE), param(f, call, B_GATE));
+    dra_value            h = dra_linear(g, x, ff_param(f, call, W_UP), ff_param(f, call, B_UP));
+    if (is_gated(f)) {
+        const dra_value gate = dra_linear(g, x, ff_param(f, call, W_GATE),
+                                          ff_param(f, call, B_GATE));
         h = dra_mul(g, h, dra_activate(g, gate, a));
     } else {
         h = dra_activate(g, h, a);
     }
     h = dra_norm_build(g, &f->norm, call->param, h, 1e-5);
     h = dra_module_dropout(g, call, "ff.inner", f->config.ff.dropout, h);
-    return dra_linear(g, h, param(f, call, W_DOWN), param(f, call, B_DOWN));
+    return dra_linear(g, h, ff_param(f, call, W_DOWN), ff_param(f, call, B_DOWN));
 }
 
 /* mu x + (1 - mu) before; with lerp x + mu (before - x) */
-static dra_value blend(dra_graph *g, const dra_ff *f, dra_value mu, dra_value x, dra_value before)
+static dra_value mix_before(dra_graph *g, const dra_ff *f, dra_value mu, dra_value x,
+                            dra_value before)
 {
     if (f->config.ff.lerp) return dra_add(g, x, dra_mul(g, dra_sub(g, before, x), mu));
     return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, dra_affine(g, mu, -1, 1)));
@@ -193,17 +214,19 @@ static dra_value blend(dra_graph *g, const dra_ff *f, dra_value mu, dra_value x,
 static dra_value channel_mix(dra_graph *g, const dra_ff *f, const dra_module_call *call,
                              dra_value x, dra_value *state_out)
 {
-    const dra_value none = {0}, mu_k = param(f, call, MU_K), mu_r = param(f, call, MU_R);
+    const dra_value none = {0}, mu_k = ff_param(f, call, MU_K), mu_r = ff_param(f, call, MU_R);
     const dra_value before = dra_tokens_shift(g, &call->tokens, x, call->state[0], &state_out[0]);
-    const dra_value k = dra_linear(g, blend(g, f, mu_k, x, before), param(f, call, W_UP), none);
-    if (!receives(f)) return dra_linear(g, dra_relu2(g, k), param(f, call, W_DOWN), none);
-    const dra_value r = dra_linear(g, blend(g, f, mu_r, x, before), param(f, call, W_R), none);
+    const dra_value k = dra_linear(g, mix_before(g, f, mu_k, x, before), ff_param(f, call, W_UP),
+                                   none);
+    if (!has_receptance(f)) return dra_linear(g, dra_relu2(g, k), ff_param(f, call, W_DOWN), none);
+    const dra_value r = dra_linear(g, mix_before(g, f, mu_r, x, before), ff_param(f, call, W_R),
+                                   none);
     return dra_mul(g, dra_sigmoid(g, r),
-                   dra_linear(g, dra_relu2(g, k), param(f, call, W_DOWN), none));
+                   dra_linear(g, dra_relu2(g, k), ff_param(f, call, W_DOWN), none));
 }
 
 dra_value dra_ff_build(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x,
                        dra_value *state_out)
 {
-    return mixes(f) ? channel_mix(g, f, call, x, state_out) : plain(g, f, call, x);
+    return is_mix(f) ? channel_mix(g, f, call, x, state_out) : build_plain(g, f, call, x);
 }

@@ -31,7 +31,8 @@ static bool is_about(const char *set, const char *key)
     set += n;
     while (*set >= '0' && *set <= '9') set++;
     set += *set == '.';
-    return strncmp(set, key + n, strlen(set)) == 0; /* gamma is about gamma.range, too */
+    const char *rest = key + n + strlen(set); /* gamma is about gamma.range, too */
+    return strncmp(set, key + n, strlen(set)) == 0 && (*rest == '\0' || *rest == '.');
 }
 
 /* A key of a mixer that says something and that nobody has set just now. */
@@ -43,7 +44,7 @@ static bool may_go(const fitting *f, const char *key, const dra_model_config *c)
     return dra_fields_has(dra_model_fields(), key, c);
 }
 
-static void say(const char *key, char *dropped, size_t size)
+static void add_dropped(const char *key, char *dropped, size_t size)
 {
     const size_t n = strlen(dropped);
     snprintf(dropped + n, size - n, "%s%s", n ? ", " : "", key);
@@ -63,7 +64,7 @@ static bool drop_least(const fitting *f, const dra_model_config *from, char *dro
         dra_fields_copy(table, key, f->trial, from);
         if (can_be_made(f->trial, &why)) continue;
         dra_fields_copy(table, key, f->trial, NULL);
-        say(key, dropped, size);
+        add_dropped(key, dropped, size);
     }
     return true;
 }

@@ -41,6 +41,8 @@ static const struct {
     {"vocab.bpe", DRA_FOLDER_TOKENIZER},
     {"rwkv_vocab_v20230424.txt", DRA_FOLDER_TOKENIZER},
     {"tokenizer_config.json", DRA_FOLDER_NOTES},
+    {"chat_template.jinja", DRA_FOLDER_NOTES},
+    {"chat_template.json", DRA_FOLDER_NOTES},
     {"special_tokens_map.json", DRA_FOLDER_NOTES},
     {"generation_config.json", DRA_FOLDER_HABITS},
 };
@@ -167,7 +169,7 @@ void dra_folder_drop(const char *stage) { dra_remove(stage); }
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-static dra_status copy(const char *from, const char *to, dra_error *err)
+static dra_status copy_file(const char *from, const char *to, dra_error *err)
 {
     char      *data = NULL;
     size_t     bytes = 0;
@@ -185,7 +187,7 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
         if (!(files[i].kind & kinds)) continue;
         if (!path_of(from, files[i].name, a) || !path_of(to, files[i].name, b))
             return dra_fail_at(err, DRA_ERR_FILE, to, "the path is too long");
-        if (dra_sys_exists(a)) st = copy(a, b, err);
+        if (dra_sys_exists(a)) st = copy_file(a, b, err);
     }
     return st;
 }

@@ -9,6 +9,20 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+DRA_CHOICES(head_kinds, DRA_HEAD_COUNT, "tokens", "classes", "vectors", "none");
+DRA_CHOICES(pools, DRA_POOL_COUNT, "mean", "cls", "last");
+const dra_field dra_head_fields[] = {
+    CHOICE(dra_head_config, kind, head_kinds, "what the model puts out"),
+    INT(dra_head_config, dim, "dim", "vectors: their width; classes: how many"),
+    BOOL(dra_head_config, bias, "tokens, vectors: the head has a bias"),
+    BOOL(dra_head_config, numbers, "tokens: put out numbers, too (xVal)"),
+    CHOICE(dra_head_config, pool, pools, "classes: what stands for the text"),
+    BOOL(dra_head_config, no_bias, "classes: the head has no bias"),
+    {0},
+};
 
 dra_status dra_head_check(const dra_model_config *c, dra_error *err)
 {
@@ -36,13 +50,14 @@ dra_status dra_head_check(const dra_model_config *c, dra_error *err)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static int add(dra_model *m, const char *name, dra_shape shape, double number)
+static int add_param(dra_model *m, const char *name, dra_param_group group, dra_shape shape,
+                     double number)
 {
     const bool uniform = m->config.init == DRA_INIT_UNIFORM || m->config.head.kind;
     const int  at = dra_specs_count(m->params);
     dra_specs_add(m->params, NULL,
                   &(dra_spec){name, shape, uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
-                              .number = number, .product = shape.rank == 2});
+                              .number = number, .product = shape.rank == 2, .group = group});
     return at;
 }
 
@@ -64,15 +79,16 @@ void dra_head_declare(dra_model *m)
         m->cls_token = dra_specs_count(m->params);
         dra_specs_add(m->params, NULL,
                       &(dra_spec){"cls_token", DRA_SHAPE(1, c->dim), DRA_FILL_NORMAL,
-                                  .number = 0.02, .product = true});
+                                  .number = 0.02, .product = true, .group = DRA_PARAM_VECTOR});
     }
-    if (n) m->head = add(m, "head", DRA_SHAPE(n, c->dim), within);
+    if (n) m->head = add_param(m, "head", DRA_PARAM_HEAD, DRA_SHAPE(n, c->dim), within);
     if (tokens && !n) m->head = m->embedding;
     if (c->head.bias || (c->head.kind == DRA_HEAD_CLASSES && n && !c->head.no_bias))
-        m->head_b = add(m, "head_b", DRA_SHAPE(tokens ? c->vocab : n), within);
+        m->head_b = add_param(m, "head_b", DRA_PARAM_BIAS, DRA_SHAPE(tokens ? c->vocab : n),
+                              within);
     if (!c->head.numbers) return;
-    m->numbers_w = add(m, "numbers_w", DRA_SHAPE(1, c->dim), within);
-    m->numbers_b = add(m, "numbers_b", DRA_SHAPE(1), within);
+    m->numbers_w = add_param(m, "numbers_w", DRA_PARAM_OTHER, DRA_SHAPE(1, c->dim), within);
+    m->numbers_b = add_param(m, "numbers_b", DRA_PARAM_BIAS, DRA_SHAPE(1), within);
 }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
@@ -98,7 +114,7 @@ static dra_tokens given_of(dra_graph *g, const dra_tokens *t)
 }
 
 /* The last token that is no pad; of a row of pads the first. */
-static dra_value last(dra_graph *g, const dra_tokens *t, dra_value x)
+static dra_value last_token(dra_graph *g, const dra_tokens *t, dra_value x)
 {
     const dra_shape row = DRA_SHAPE(t->B, dra_graph_failed(g) ? 1 : dra_shape_of(g, x).dim[2]);
     if (!t->mark.id || dra_graph_failed(g))
@@ -112,7 +128,7 @@ static dra_value last(dra_graph *g, const dra_tokens *t, dra_value x)
 }
 
 /* The mean over tokens that are no pads. */
-static dra_value mean(dra_graph *g, const dra_tokens *t, dra_value x)
+static dra_value mean_tokens(dra_graph *g, const dra_tokens *t, dra_value x)
 {
     const dra_axes time = {1, {1}, false};
     if (!t->mark.id || dra_graph_failed(g)) return dra_mean(g, x, time);
@@ -129,16 +145,25 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
 {
     const dra_tokens *t = &call->tokens;
     if (m->head >= 0) r->head = call->param[m->head];
+    r->logit_scale = m->config.logit_scale;
     if (m->head_b >= 0) r->head_bias = call->param[m->head_b];
     if (m->config.head.kind == DRA_HEAD_CLASSES && !r->pooled.id)
-        r->pooled = (m->config.head.pool == DRA_POOL_LAST ? last : mean)(g, t, r->hidden);
+        r->pooled = (m->config.head.pool == DRA_POOL_LAST ? last_token : mean_tokens)(g, t,
+                                                                                      r->hidden);
     if (m->numbers_w < 0) return;
     const dra_value y = dra_linear(g, r->hidden, call->param[m->numbers_w],
                                    call->param[m->numbers_b]);
     r->numbers = dra_reshape(g, y, DRA_SHAPE(t->B, t->given));
 }
 
+/* W (s hidden) = s (W hidden), with fewer products. */
+dra_value dra_head_input(dra_graph *g, const dra_model_result *r, dra_value hidden)
+{
+    return r->logit_scale > 0 ? dra_affine(g, hidden, r->logit_scale, 0) : hidden;
+}
+
 dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden)
 {
+    hidden = dra_head_input(g, r, hidden);
     return r->head.id ? dra_linear(g, hidden, r->head, r->head_bias) : hidden;
 }

@@ -25,7 +25,7 @@ static dra_status check_size(const char *name, int64_t n, dra_error *err)
 }
 
 /* Another stack's source of vectors, which are handed on as they are. */
-static bool passes(const dra_model_config *c)
+static bool hands_on_vectors(const dra_model_config *c)
 {
     return !c->depth && c->source.kind == DRA_SOURCE_VECTORS && c->head.kind == DRA_HEAD_NONE;
 }
@@ -39,12 +39,28 @@ static dra_status check_depth(int64_t n, dra_error *err)
                     (long long)n, DRA_DEPTH_MOST);
 }
 
-static dra_status check(const dra_model_config *c, dra_error *err)
+static dra_status check_scales(const dra_model_config *c, dra_error *err)
+{
+    const bool logits = c->head.kind == DRA_HEAD_TOKENS && !c->head.bias;
+    const bool tokens = c->source.kind == DRA_SOURCE_TOKENS;
+    if (!(c->embed_scale >= 0 && c->logit_scale >= 0) || isinf(c->embed_scale + c->logit_scale))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: embed_scale is %g, logit_scale %g, expected 0 or more",
+                        c->embed_scale, c->logit_scale);
+    if ((c->embed_scale > 0 && !tokens) || (c->logit_scale > 0 && !logits))
+        return dra_fail(err, DRA_ERR_VALUE, "model: %s",
+                        c->logit_scale > 0 && !logits
+                            ? "logit_scale needs a head of tokens without a bias"
+                            : "embed_scale needs a table of tokens");
+    return DRA_OK;
+}
+
+static dra_status check_config(const dra_model_config *c, dra_error *err)
 {
     const bool tokens = c->source.kind == DRA_SOURCE_TOKENS || c->head.kind == DRA_HEAD_TOKENS;
     dra_status st = tokens ? check_size("vocab", c->vocab, err) : DRA_OK;
     if (st == DRA_OK) st = check_size("dim", c->dim, err);
-    if (st == DRA_OK && !passes(c)) st = check_depth(c->depth, err);
+    if (st == DRA_OK && !hands_on_vectors(c)) st = check_depth(c->depth, err);
     if (st == DRA_OK) st = check_size("heads", c->heads, err);
     if (st == DRA_OK) st = check_size("context", c->context, err);
     if (st == DRA_OK) st = check_size("ff.dim", c->ff.dim, err);
@@ -68,7 +84,8 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     if (c->output_softcap > 0 && (c->block.norm == DRA_PLACE_DUAL || c->rescale_every))
         return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap and %s exclude each other",
                         c->rescale_every ? "rescale_every" : "norm dual");
-    st = dra_source_check(c, err);
+    st = check_scales(c, err);
+    if (st == DRA_OK) st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
     if (st == DRA_OK) st = dra_xl_check(c, err);
     if (st == DRA_OK) st = dra_condition_check(c, err);
@@ -92,17 +109,18 @@ void dra_model_config_complete(dra_model_config *c)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static int add(dra_model *m, const dra_spec *spec)
+static int add_param(dra_model *m, const dra_spec *spec)
 {
     const int at = dra_specs_count(m->params);
     dra_specs_add(m->params, NULL, spec);
     return at;
 }
 
-static int add_table(dra_model *m, const char *name, int64_t rows, int64_t width, double std)
+static int add_table(dra_model *m, const char *name, dra_param_group group, int64_t rows,
+                     int64_t width, double std)
 {
-    return add(m, &(dra_spec){name, DRA_SHAPE(rows, width), DRA_FILL_NORMAL, .number = std,
-                              .product = true});
+    return add_param(m, &(dra_spec){name, DRA_SHAPE(rows, width), DRA_FILL_NORMAL, .number = std,
+                                    .product = true, .group = group});
 }
 
 /* A blend by schedule: how far it is belongs to the model, so it is a parameter, not trained. */
@@ -137,10 +155,11 @@ static void declare_project(dra_model *m)
     const double            within = 1 / sqrt((double)W);
     m->project_w = m->project_b = -1;
     if (W == c->dim) return;
-    m->project_w = add(m, &(dra_spec){"embed_project_w", DRA_SHAPE(c->dim, W), DRA_FILL_UNIFORM,
-                                      .number = within, .product = true});
-    m->project_b = add(
-        m, &(dra_spec){"embed_project_b", DRA_SHAPE(c->dim), DRA_FILL_UNIFORM, .number = within});
+    m->project_w = add_param(m, &(dra_spec){"embed_project_w", DRA_SHAPE(c->dim, W),
+                                            DRA_FILL_UNIFORM, .number = within, .product = true,
+                                            .group = DRA_PARAM_INPUT});
+    m->project_b = add_param(m, &(dra_spec){"embed_project_b", DRA_SHAPE(c->dim), DRA_FILL_UNIFORM,
+                                            .number = within, .group = DRA_PARAM_BIAS});
 }
 
 static dra_norm declare_embed_norm(dra_model *m)
@@ -152,21 +171,24 @@ static dra_norm declare_embed_norm(dra_model *m)
     return dra_norm_declare(own ? &layer : &same, dra_embed_width(c), "embed_", m->params);
 }
 
-static void declare(dra_model *m)
+static void declare_params(dra_model *m)
 {
     const dra_model_config *c = &m->config;
     const dra_norm_config   norm = dra_model_norm(c);
     dra_source_declare(m);
     m->positions = c->positions == DRA_POSITIONS_LEARNED
-                       ? add_table(m, "positions", c->context, dra_embed_width(c), positions_std(c))
+                       ? add_table(m, "positions", DRA_PARAM_POSITION, c->context,
+                                   dra_embed_width(c), positions_std(c))
                        : -1;
     if (c->embed_norm) m->embed_norm = declare_embed_norm(m);
     m->blend = add_blend(m);
     declare_project(m);
-    m->memory_tokens = c->memory_tokens ? add_table(m, "memory_tokens", c->memory_tokens, c->dim, 1)
+    m->memory_tokens = c->memory_tokens ? add_table(m, "memory_tokens", DRA_PARAM_VECTOR,
+                                                    c->memory_tokens, c->dim, 1)
                                         : -1;
     m->streams = c->block.streams > 1
-                     ? add(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim)})
+                     ? add_param(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim),
+                                                .group = DRA_PARAM_VECTOR})
                      : -1;
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
@@ -205,14 +227,14 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (!m) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
     m->config = *config;
     dra_model_config_complete(&m->config);
-    dra_status st = check(&m->config, err);
+    dra_status st = check_config(&m->config, err);
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
     if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
     if (st == DRA_OK) st = dra_xl_check_stack(m, err);
     if (st == DRA_OK) {
-        declare(m);
+        declare_params(m);
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);

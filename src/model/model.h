@@ -25,6 +25,9 @@ struct dra_model {
 /* ---- config (config.c) ----------------------------------------------------------------------- */
 
 const struct dra_field *dra_model_fields(void); /* of dra's own config */
+/* A key of a part that the model does not have, a blend's second memory or attention over a
+ * context, by its dotted name; false: there is none. */
+bool dra_model_idle_key(const dra_model_config *c, char *key, size_t size);
 
 /* ---- sources (source.c): what a stack reads, as rows as wide as the embedding ---------------- */
 
@@ -52,6 +55,8 @@ dra_value dra_head_cls(dra_graph *g, const dra_model *m, const dra_tokens *t, dr
 /* Fills in what follows from r->hidden, and from r->pooled where that is there. */
 void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                     dra_model_result *r);
+/* What its map multiplies: hidden, scaled where logits are. */
+dra_value dra_head_input(dra_graph *g, const dra_model_result *r, dra_value hidden);
 /* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */
 dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden);
 

@@ -29,11 +29,11 @@ static dra_value add_positions(dra_graph *g, const dra_model *m, const dra_modul
     return dra_add(g, x, scale > 0 ? dra_affine(g, rows, scale, 0) : rows);
 }
 
-static dra_value prepended(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                           bool recompute);
+static dra_value build_prepended(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 bool recompute);
 
 /* The vectors that a text starts with, as one table. */
-static dra_value starts(dra_graph *g, const dra_model *m, const dra_module_call *call)
+static dra_value start_vectors(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
     dra_value part[2];
     int       n = 0;
@@ -44,12 +44,12 @@ static dra_value starts(dra_graph *g, const dra_model *m, const dra_module_call 
     return n == 2 ? dra_concat(g, 2, part, 0) : part[0];
 }
 
-static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids,
-                       bool recompute)
+static dra_value embed_tokens(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                              dra_value ids, bool recompute)
 {
     const dra_model_config *c = &m->config;
-    const dra_value         first = m->prepend ? prepended(g, m, call, recompute) : (dra_value){0};
-    const int64_t           n = call->tokens.given -
+    const dra_value first = m->prepend ? build_prepended(g, m, call, recompute) : (dra_value){0};
+    const int64_t   n = call->tokens.given -
                       (m->prepend ? dra_source_length(&m->prepend->config) : 0);
     if (n < 1) {
         dra_build_fail(g, "model", DRA_ERR_VALUE, "%lld tokens, fewer than are prepended",
@@ -64,7 +64,7 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
     if (m->project_w >= 0)
         x = dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
     if (!dra_model_starts(c)) return x;
-    return dra_tokens_insert_prefix(g, &call->tokens, starts(g, m, call), x);
+    return dra_tokens_insert_prefix(g, &call->tokens, start_vectors(g, m, call), x);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -106,8 +106,8 @@ static void put_out_cross(dra_graph *g, const dra_view *show, int layer, const d
 }
 
 /* Adds what a layer shows: sums of add-ons, maps as outputs. */
-static void collect(dra_graph *g, const dra_view *show, int layer, const dra_mixer_result *r,
-                    dra_value *sum, int *count)
+static void collect_shown(dra_graph *g, const dra_view *show, int layer, const dra_mixer_result *r,
+                          dra_value *sum, int *count)
 {
     const bool two = r->map[1][DRA_SHOW_ATTENTION].id || r->map[1][DRA_SHOW_WRITE].id;
     char       name[64];
@@ -194,7 +194,7 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
         dra_scope_push(g, name);
         const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
             g, m, call, i, x, &channels, state_out);
-        collect(g, show, l, &r.mixer, all->aux, count);
+        collect_shown(g, show, l, &r.mixer, all->aux, count);
         put_out_cross(g, show, l, &r.cross);
         x = r.y;
         dra_scope_pop(g);
@@ -209,7 +209,7 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
 }
 
 /* cap tanh(x / cap) */
-static dra_value soften(dra_graph *g, double cap, dra_value x)
+static dra_value cap_logits(dra_graph *g, double cap, dra_value x)
 {
     if (!(cap > 0)) return x;
     return dra_affine(g, dra_tanh(g, dra_affine(g, x, 1 / cap, 0)), cap, 0);
@@ -230,9 +230,9 @@ static dra_value final_norm(dra_graph *g, const dra_model *m, const dra_module_c
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              dra_value ids, bool recompute, const dra_view *show,
-                              dra_value *state_out);
+static dra_model_result build_stack(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                    dra_value ids, bool recompute, const dra_view *show,
+                                    dra_value *state_out);
 
 /* What another stack, an encoder, makes of the text of `call`, with parameters of its own. */
 static dra_value build_other(dra_graph *g, const dra_model *other, const dra_module_call *call,
@@ -246,7 +246,7 @@ static dra_value build_other(dra_graph *g, const dra_model *other, const dra_mod
     own.state = states;
     dra_scope_push(g, other->config.name);
     if (states)
-        r = build(g, other, &own, (dra_value){0}, recompute, &(dra_view){0}, states + n);
+        r = build_stack(g, other, &own, (dra_value){0}, recompute, &(dra_view){0}, states + n);
     else
         dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
     dra_scope_pop(g);
@@ -276,8 +276,8 @@ static dra_tokens plain_text(dra_graph *g, int64_t B, int64_t n, int64_t M)
     return t;
 }
 
-static dra_value prepended(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                           bool recompute)
+static dra_value build_prepended(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 bool recompute)
 {
     const dra_model_config *c = &m->prepend->config;
     dra_module_call         own = *call;
@@ -286,9 +286,9 @@ static dra_value prepended(dra_graph *g, const dra_model *m, const dra_module_ca
     return build_other(g, m->prepend, &own, call->param + m->prepend_params, recompute);
 }
 
-static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              dra_value ids, bool recompute, const dra_view *show,
-                              dra_value *state_out)
+static dra_model_result build_stack(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                    dra_value ids, bool recompute, const dra_view *show,
+                                    dra_value *state_out)
 {
     dra_model_result all = {0};
     dra_value        context = {0};
@@ -297,7 +297,7 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
             g, call,
             build_other(g, m->context, call->context, call->param + m->context_params, recompute));
     const dra_value condition = dra_condition_build(g, m, call);
-    dra_value       x = embed(g, m, call, ids, recompute);
+    dra_value       x = embed_tokens(g, m, call, ids, recompute);
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
     if (m->streams >= 0) x = dra_streams_open(g, call->param[m->streams], x);
@@ -308,7 +308,7 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     }
     x = build_layers(g, m, call, x, context, condition, recompute, show, room, state_out, &all);
     free(room);
-    x = dra_streams_close(g, soften(g, m->config.output_softcap, x));
+    x = dra_streams_close(g, cap_logits(g, m->config.output_softcap, x));
     if (m->cls_token >= 0)
         all.pooled = final_norm(g, m, call, dra_head_cls(g, m, &call->tokens, x),
                                 dra_head_cls(g, m, &call->tokens, all.dual), condition);
@@ -322,13 +322,14 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
 dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value ids, bool recompute, dra_value *state_out)
 {
-    return build(g, m, call, ids, recompute, &(dra_view){0}, state_out);
+    return build_stack(g, m, call, ids, recompute, &(dra_view){0}, state_out);
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
 /* What the head reads of the tokens that are asked for, (B, n, C). */
-static dra_value chosen(dra_graph *g, const dra_view *v, const dra_tokens *t, dra_value hidden)
+static dra_value chosen_tokens(dra_graph *g, const dra_view *v, const dra_tokens *t,
+                               dra_value hidden)
 {
     if (v->picks > 0)
         return dra_read_rows(g, hidden, dra_input(g, "picks", DRA_I32, DRA_SHAPE(t->B, v->picks)));
@@ -353,7 +354,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     const dra_shape        each = DRA_SHAPE(t->B, t->given);
     const dra_shape        wide = DRA_SHAPE(t->B, t->given, dra_embed_width(&v->model->config));
     const dra_value        in = v->embedded ? dra_input(g, "x", DRA_REAL, wide) : (dra_value){0};
-    const dra_model_result r = build(g, v->model, call, in, false, v, state_out);
+    const dra_model_result r = build_stack(g, v->model, call, in, false, v, state_out);
     if (v->hidden) dra_output(g, "hidden", r.hidden);
     if (v->losses) {
         const dra_value                targets = dra_input(g, "targets", DRA_I32, each);
@@ -361,7 +362,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
         const dra_cross_entropy_config c = {.ignore = -1, .use_ignore = true};
         dra_output(g, "losses", dra_token_losses(g, logits, targets, &c));
     }
-    if (v->logits) dra_output(g, "logits", dra_head_apply(g, &r, chosen(g, v, t, r.hidden)));
+    if (v->logits) dra_output(g, "logits", dra_head_apply(g, &r, chosen_tokens(g, v, t, r.hidden)));
     if (v->outs) put_out_heads(g, v->model, &r);
 }
 

@@ -13,15 +13,16 @@ dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *pre
     n.gain = dra_specs_count(params);
     if (c->gain == DRA_GAIN_CONDITION) {
         dra_specs_add(params, prefix,
-                      &(dra_spec){"norm_W", DRA_SHAPE(dim, c->condition), .product = true});
+                      &(dra_spec){"norm_W", DRA_SHAPE(dim, c->condition), .product = true,
+                                  .group = DRA_PARAM_CONDITION});
         return n;
     }
     dra_specs_add(params, prefix,
                   &(dra_spec){"norm_g", c->gain == DRA_GAIN_SCALAR ? one : wide,
-                              .number = c->offset ? 0 : 1});
+                              .number = c->offset ? 0 : 1, .group = DRA_PARAM_NORM});
     if (c->kind != DRA_NORM_LAYER || c->bias == DRA_OFF) return n;
     n.bias = dra_specs_count(params);
-    dra_specs_add(params, prefix, &(dra_spec){"norm_b", wide});
+    dra_specs_add(params, prefix, &(dra_spec){"norm_b", wide, .group = DRA_PARAM_NORM});
     return n;
 }
 

@@ -8,8 +8,12 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "file/field_rows.h"
+#include "file/parts.h"
 #include "graph/op.h"
 #include "memory/distance.h"
+#include "memory/turn.h"
+#include "model/parts.h"
 #include "model/stack.h"
 
 typedef struct distances { /* n = column - zero */
@@ -18,6 +22,7 @@ typedef struct distances { /* n = column - zero */
 } distances;
 
 typedef struct scheme {
+    dra_status (*check)(const dra_model_config *c, dra_error *err);
     void (*declare)(dra_positions *p, const dra_model_config *c, dra_specs *params);
     int64_t (*reach)(const dra_model_config *c, int64_t rows); /* the largest |n| told apart */
     dra_value (*bias)(dra_graph *g, const dra_positions *p, const distances *d,
@@ -28,32 +33,62 @@ typedef struct scheme {
 static bool both_sides(const dra_model_config *c) { return c->visible != DRA_VISIBLE_CAUSAL; }
 
 /* i32 (columns) */
-static dra_value numbers(dra_graph *g, const distances *d)
+static dra_value distance_numbers(dra_graph *g, const distances *d)
 {
     return dra_sub(g, dra_arange(g, d->columns), dra_integer(g, (int32_t)d->zero));
 }
 
 /* ---- t5: a learned number for each head and bucket of distances ------------------------------ */
 
-static int64_t buckets(const dra_position_config *p) { return p->buckets ? p->buckets : 32; }
-static int64_t farthest(const dra_position_config *p)
+static const dra_field t5_fields[] = {
+    INT(dra_t5_options, buckets, "32", "t5: buckets of distances"),
+    INT(dra_t5_options, max_distance, "128", "t5: distance from which on all are alike"),
+    {.name = "distance_scale",
+     .kind = DRA_FIELD_REAL,
+     .offset = offsetof(dra_t5_options, scale),
+     .max = 1e6,
+     .unset = "1",
+     .about = "t5: factor"},
+    {0}};
+static const dra_part t5_part = {offsetof(dra_position_config, t5), {t5_fields}};
+
+static int64_t count_buckets(const dra_position_config *p)
 {
-    return p->max_distance ? p->max_distance : 128;
+    return p->t5.buckets ? p->t5.buckets : 32;
+}
+static int64_t farthest_distance(const dra_position_config *p)
+{
+    return p->t5.max_distance ? p->t5.max_distance : 128;
+}
+
+static dra_status check_t5(const dra_model_config *c, dra_error *err)
+{
+    const int64_t n = count_buckets(&c->position) / (both_sides(c) ? 4 : 2);
+    if (n < 1 || farthest_distance(&c->position) <= n)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: position.buckets is %lld, which tells %lld distances apart, but "
+                        "position.max_distance is %lld",
+                        (long long)count_buckets(&c->position), (long long)n,
+                        (long long)farthest_distance(&c->position));
+    return DRA_OK;
 }
 
 static void t5_declare(dra_positions *p, const dra_model_config *c, dra_specs *params)
 {
     p->table = dra_specs_count(params);
     dra_specs_add(params, NULL,
-                  &(dra_spec){"position.table", DRA_SHAPE(buckets(&c->position), c->heads),
-                              DRA_FILL_NORMAL, .number = 1});
+                  &(dra_spec){"position.table", DRA_SHAPE(count_buckets(&c->position), c->heads),
+                              DRA_FILL_NORMAL, .number = 1, .group = DRA_PARAM_POSITION});
 }
 
-static int64_t t5_reach(const dra_model_config *c, int64_t rows) { return farthest(&c->position); }
-
-static int bucket(const dra_model_config *c, int64_t n)
+static int64_t t5_reach(const dra_model_config *c, int64_t rows)
 {
-    return dra_t5_bucket(n, (int)buckets(&c->position), (int)farthest(&c->position),
+    return farthest_distance(&c->position);
+}
+
+static int t5_bucket(const dra_model_config *c, int64_t n)
+{
+    return dra_t5_bucket(n, (int)count_buckets(&c->position), (int)farthest_distance(&c->position),
                          !both_sides(c));
 }
 
@@ -61,9 +96,9 @@ static int bucket(const dra_model_config *c, int64_t n)
 static dra_value t5_buckets(dra_graph *g, const distances *d)
 {
     const dra_value column = dra_arange(g, d->columns);
-    dra_value sum = dra_affine(g, dra_cast(g, column, DRA_REAL), 0, bucket(d->config, -d->zero));
+    dra_value sum = dra_affine(g, dra_cast(g, column, DRA_REAL), 0, t5_bucket(d->config, -d->zero));
     for (int64_t i = 1; i < d->columns; i++) {
-        const int step = bucket(d->config, i - d->zero) - bucket(d->config, i - 1 - d->zero);
+        const int step = t5_bucket(d->config, i - d->zero) - t5_bucket(d->config, i - 1 - d->zero);
         if (!step) continue;
         const dra_value at = dra_greater_equal(g, column, dra_integer(g, (int32_t)i));
         sum = dra_add(g, sum, dra_affine(g, dra_cast(g, at, DRA_REAL), step, 0));
@@ -74,14 +109,34 @@ static dra_value t5_buckets(dra_graph *g, const distances *d)
 static dra_value t5_bias(dra_graph *g, const dra_positions *p, const distances *d,
                          const dra_value *param)
 {
-    const double    scale = d->config->position.distance_scale;
+    const double    scale = d->config->position.t5.scale;
     const dra_value rows = dra_embedding(g, param[p->table], t5_buckets(g, d));
     return scale > 0 ? dra_affine(g, rows, scale, 0) : rows;
 }
 
 /* ---- dynamic: a small network of the distance ------------------------------------------------ */
 
-static int64_t hidden_layers(const dra_position_config *p) { return p->layers ? p->layers : 2; }
+static const dra_field dynamic_fields[] = {
+    {.name = "layers",
+     .kind = DRA_FIELD_INT,
+     .offset = offsetof(dra_dynamic_options, layers),
+     .max = DRA_POSITION_LAYERS,
+     .unset = "2",
+     .about = "dynamic: hidden layers of its network"},
+    BOOL(dra_dynamic_options, log, "dynamic: it sees the logarithm of the distance"),
+    {0}};
+static const dra_part dynamic_part = {offsetof(dra_position_config, dynamic), {dynamic_fields}};
+
+static int64_t hidden_layers(const dra_position_config *p)
+{
+    return p->dynamic.layers ? p->dynamic.layers : 2;
+}
+
+static dra_status check_dynamic(const dra_model_config *c, dra_error *err)
+{
+    if (c->dim >= 4) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "model: position.distance dynamic needs dim 4 or more");
+}
 
 static void dynamic_declare(dra_positions *p, const dra_model_config *c, dra_specs *params)
 {
@@ -93,11 +148,13 @@ static void dynamic_declare(dra_positions *p, const dra_model_config *c, dra_spe
         p->W[k] = dra_specs_count(params);
         snprintf(name, sizeof name, "position.%lld.W", (long long)k);
         dra_specs_add(params, NULL,
-                      &(dra_spec){name, DRA_SHAPE(out, in), DRA_FILL_UNIFORM, .number = within});
+                      &(dra_spec){name, DRA_SHAPE(out, in), DRA_FILL_UNIFORM, .number = within,
+                                  .group = DRA_PARAM_POSITION});
         p->b[k] = dra_specs_count(params);
         snprintf(name, sizeof name, "position.%lld.b", (long long)k);
         dra_specs_add(params, NULL,
-                      &(dra_spec){name, DRA_SHAPE(out), DRA_FILL_UNIFORM, .number = within});
+                      &(dra_spec){name, DRA_SHAPE(out), DRA_FILL_UNIFORM, .number = within,
+                                  .group = DRA_PARAM_POSITION});
     }
 }
 
@@ -108,8 +165,9 @@ static dra_value dynamic_bias(dra_graph *g, const dra_positions *p, const distan
 {
     const dra_position_config *c = &d->config->position;
     const int64_t              L = hidden_layers(c);
-    dra_value x = dra_cast(g, dra_reshape(g, numbers(g, d), DRA_SHAPE(-1, 1)), DRA_REAL);
-    if (c->log) x = dra_mul(g, dra_sign(g, x), dra_log(g, dra_affine(g, dra_abs(g, x), 1, 1)));
+    dra_value x = dra_cast(g, dra_reshape(g, distance_numbers(g, d), DRA_SHAPE(-1, 1)), DRA_REAL);
+    if (c->dynamic.log)
+        x = dra_mul(g, dra_sign(g, x), dra_log(g, dra_affine(g, dra_abs(g, x), 1, 1)));
     for (int64_t k = 0; k <= L; k++) {
         x = dra_linear(g, x, param[p->W[k]], param[p->b[k]]);
         if (k < L) x = dra_silu(g, x);
@@ -119,10 +177,21 @@ static dra_value dynamic_bias(dra_graph *g, const dra_positions *p, const distan
 
 /* ---- alibi: - slope |n|, a fixed slope for each head ----------------------------------------- */
 
+static const dra_field alibi_fields[] = {
+    INT(dra_alibi_options, slopes, "all", "alibi: the first heads only"), {0}};
+static const dra_part alibi_part = {offsetof(dra_position_config, alibi), {alibi_fields}};
+
+static dra_status check_alibi(const dra_model_config *c, dra_error *err)
+{
+    if (c->position.alibi.slopes <= c->heads) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "model: position.slopes is %lld of %lld heads",
+                    (long long)c->position.alibi.slopes, (long long)c->heads);
+}
+
 /* Real (heads): 0 for heads without one. */
 static dra_value alibi_slopes(dra_graph *g, const dra_model_config *c)
 {
-    const int64_t   H = c->heads, n = c->position.slopes ? c->position.slopes : H;
+    const int64_t   H = c->heads, n = c->position.alibi.slopes ? c->position.alibi.slopes : H;
     const dra_value head = dra_arange(g, H);
     dra_value       sum = dra_affine(g, dra_cast(g, head, DRA_REAL), 0, 0);
     for (int64_t h = 0; h < n; h++) {
@@ -133,55 +202,119 @@ static dra_value alibi_slopes(dra_graph *g, const dra_model_config *c)
 }
 
 static const scheme schemes[] = {
-    [DRA_DISTANCE_T5] = {t5_declare, t5_reach, t5_bias},
-    [DRA_DISTANCE_DYNAMIC] = {dynamic_declare, dynamic_reach, dynamic_bias},
-    [DRA_DISTANCE_ALIBI] = {0},
+    [DRA_DISTANCE_T5] = {check_t5, t5_declare, t5_reach, t5_bias},
+    [DRA_DISTANCE_DYNAMIC] = {check_dynamic, dynamic_declare, dynamic_reach, dynamic_bias},
+    [DRA_DISTANCE_ALIBI] = {check_alibi},
 };
+
+/* ---- rotations, which mixers do -------------------------------------------------------------- */
+
+#define TURN(f) offsetof(dra_position_config, turn.f)
+static const dra_field rotary_fields[] = {
+    {.name = "width",
+     .kind = DRA_FIELD_INT,
+     .offset = TURN(width),
+     .max = MOST,
+     .unset = "all",
+     .about = "rotate: channels of a head"},
+    INT(dra_position_config, heads, "all", "rotate: the last heads only"),
+    {.name = "base",
+     .kind = DRA_FIELD_REAL,
+     .offset = TURN(base),
+     .max = 1e12,
+     .unset = "10000",
+     .about = "rotate: base of its frequencies"},
+    {0},
+};
+static const dra_field rotary_late_fields[] = {
+    {.name = "stretch",
+     .kind = DRA_FIELD_REAL,
+     .offset = TURN(stretch),
+     .max = 1e6,
+     .unset = "1",
+     .about = "rotate: positions are divided by it"},
+    {.name = "halves",
+     .kind = DRA_FIELD_BOOL,
+     .offset = TURN(halves),
+     .unset = "false",
+     .about = "rotate: pairs are channels of the first and the second half, not neighbours"},
+    {.name = "",
+     .kind = DRA_FIELD_INLINE,
+     .offset = offsetof(dra_position_config, turn),
+     .fields = dra_turn_late_fields},
+    {0},
+};
+static const dra_field xpos_fields[] = {
+    {.name = "xpos_base",
+     .kind = DRA_FIELD_REAL,
+     .offset = TURN(xpos_base),
+     .max = 1e12,
+     .unset = "512",
+     .about = "xpos: base of its scales"},
+    {0},
+};
+static const dra_part rotary_part = {0, {rotary_fields, rotary_late_fields}};
+static const dra_part xpos_part = {0, {xpos_fields}};
 
 /* ---- the entry ------------------------------------------------------------------------------- */
 
-static dra_status check_t5(const dra_model_config *c, dra_error *err)
+DRA_CHOICES(rotate_names, DRA_ROTATE_COUNT, "none", "rotary", "xpos");
+DRA_CHOICES(distance_names, DRA_DISTANCE_COUNT, "none", "t5", "dynamic", "alibi");
+
+#define PART(at, table)                                                                            \
+    {                                                                                              \
+        .name = "", .kind = DRA_FIELD_INLINE, .offset = at, .fields = table                        \
+    }
+#define OPTIONS(part) PART(offsetof(dra_position_config, part), part##_fields)
+const dra_field dra_position_fields[] = {
+    CHOICE(dra_position_config, rotate, rotate_names, "rotate queries and keys by position"),
+    PART(0, rotary_fields),
+    PART(0, xpos_fields),
+    CHOICE(dra_position_config, distance, distance_names, "what a distance adds to scores"),
+    OPTIONS(t5),
+    OPTIONS(dynamic),
+    OPTIONS(alibi),
+    REAL(dra_position_config, scale, 0, 1e6, "1", "factor of learned positions"),
+    PART(0, rotary_late_fields),
+    {0},
+};
+
+#define PARTS(...) ((const dra_part *const[]){__VA_ARGS__, NULL})
+static const dra_choice rotations[] = {
+    [DRA_ROTATE_NONE] = {"none", NULL},
+    [DRA_ROTATE_ROTARY] = {"rotate rotary", PARTS(&rotary_part)},
+    [DRA_ROTATE_XPOS] = {"rotate xpos", PARTS(&rotary_part, &xpos_part)},
+    {0}};
+static const dra_choice biases[] = {
+    [DRA_DISTANCE_NONE] = {"none", NULL},
+    [DRA_DISTANCE_T5] = {"distance t5", PARTS(&t5_part)},
+    [DRA_DISTANCE_DYNAMIC] = {"distance dynamic", PARTS(&dynamic_part)},
+    [DRA_DISTANCE_ALIBI] = {"distance alibi", PARTS(&alibi_part)},
+    {0}};
+
+/* A mixer turns in its own way, or in that of the model. */
+static dra_status check_turns(const dra_model_config *c, dra_error *err)
 {
-    const int64_t n = buckets(&c->position) / (both_sides(c) ? 4 : 2);
-    if (n < 1 || farthest(&c->position) <= n)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "model: position.buckets is %lld, which tells %lld distances apart, but "
-                        "position.max_distance is %lld",
-                        (long long)buckets(&c->position), (long long)n,
-                        (long long)farthest(&c->position));
+    for (int i = 0; c->position.rotate != DRA_ROTATE_NONE && i < c->mixers; i++)
+        if (dra_fields_said(dra_turn_fields, &c->mixer[i].turn))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "model: mixer.turn and position.rotate exclude each other");
     return DRA_OK;
 }
 
 dra_status dra_positions_check(const dra_model_config *c, dra_error *err)
 {
-    const dra_position_config *p = &c->position;
-    if (p->rotate == DRA_ROTATE_NONE && (p->width || p->heads || p->base > 0 || p->xpos_base > 0))
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.%s without position.rotate",
-                        p->width      ? "width"
-                        : p->heads    ? "heads"
-                        : p->base > 0 ? "base"
-                                      : "xpos_base");
-    if (p->rotate != DRA_ROTATE_XPOS && p->xpos_base > 0)
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.xpos_base without rotate xpos");
-    if (p->distance != DRA_DISTANCE_T5 && (p->buckets || p->max_distance || p->distance_scale > 0))
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.%s without distance t5",
-                        p->buckets        ? "buckets"
-                        : p->max_distance ? "max_distance"
-                                          : "distance_scale");
-    if (p->distance != DRA_DISTANCE_DYNAMIC && (p->layers || p->log))
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.%s without distance dynamic",
-                        p->layers ? "layers" : "log");
-    if (p->layers > DRA_POSITION_LAYERS)
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.layers is %lld, expected at most %d",
-                        (long long)p->layers, DRA_POSITION_LAYERS);
-    if (p->distance != DRA_DISTANCE_ALIBI && p->slopes)
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.slopes without distance alibi");
-    if (p->slopes > c->heads)
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.slopes is %lld of %lld heads",
-                        (long long)p->slopes, (long long)c->heads);
-    if (p->distance == DRA_DISTANCE_DYNAMIC && c->dim < 4)
-        return dra_fail(err, DRA_ERR_VALUE, "model: position.distance dynamic needs dim 4 or more");
-    return p->distance == DRA_DISTANCE_T5 ? check_t5(c, err) : DRA_OK;
+    static const dra_part *const rotary[] = {&rotary_part, &xpos_part, NULL};
+    static const dra_part *const distance[] = {&t5_part, &dynamic_part, &alibi_part, NULL};
+    const dra_position_config   *p = &c->position;
+    dra_status                   st = dra_fields_check(dra_position_fields, "position", p, err);
+    if (st != DRA_OK) return st;
+    st = dra_parts_check("position", rotary, rotations[p->rotate].parts, rotations, p, err);
+    if (st == DRA_OK) st = check_turns(c, err);
+    if (st != DRA_OK) return st;
+    st = dra_parts_check("position", distance, biases[p->distance].parts, biases, p, err);
+    if (st != DRA_OK || !schemes[p->distance].check) return st;
+    return schemes[p->distance].check(c, err);
 }
 
 void dra_positions_declare(dra_positions *p, const dra_model_config *c, dra_specs *params)

@@ -63,7 +63,7 @@ dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error 
             return dra_model_config_parse(name, p->json, strlen(p->json), out, err);
         dra_guess_try(&guess, p->name);
     }
-    const char *meant = with_words(name) ? with_words(name) : guess.best;
+    const char *meant = guess.best ? guess.best : with_words(name);
     return dra_fail(err, DRA_ERR_NAME, "no preset is called %.40s%s%s%s", name,
                     meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }

@@ -11,7 +11,7 @@ typedef struct handing { /* values on their way into the region, or out of its l
     bool       inside;
 } handing;
 
-static void hand(handing *h, dra_value *v)
+static void hand_value(handing *h, dra_value *v)
 {
     if (!v->id) return;
     if (h->inside)
@@ -23,29 +23,29 @@ static void hand(handing *h, dra_value *v)
 
 static void hand_items(handing *h, dra_token_items *items)
 {
-    hand(h, &items->at);
-    hand(h, &items->lo);
-    hand(h, &items->hi);
-    hand(h, &items->base);
-    hand(h, &items->pages);
-    hand(h, &items->own);
+    hand_value(h, &items->at);
+    hand_value(h, &items->lo);
+    hand_value(h, &items->hi);
+    hand_value(h, &items->base);
+    hand_value(h, &items->pages);
+    hand_value(h, &items->own);
 }
 
 static void hand_tokens(handing *h, dra_tokens *t)
 {
-    hand(h, &t->mark);
-    hand(h, &t->writes);
-    hand(h, &t->skip);
-    hand(h, &t->pos);
-    hand(h, &t->prev);
-    hand(h, &t->last);
-    hand(h, &t->lo);
-    hand(h, &t->hi);
-    hand(h, &t->seen);
-    hand(h, &t->context_n);
+    hand_value(h, &t->mark);
+    hand_value(h, &t->writes);
+    hand_value(h, &t->skip);
+    hand_value(h, &t->pos);
+    hand_value(h, &t->prev);
+    hand_value(h, &t->last);
+    hand_value(h, &t->lo);
+    hand_value(h, &t->hi);
+    hand_value(h, &t->seen);
+    hand_value(h, &t->context_n);
     for (int i = 0; i < t->n_items; i++) hand_items(h, &t->items[i]);
     hand_items(h, &t->segments.rows);
-    hand(h, &t->segments.turn);
+    hand_value(h, &t->segments.event);
 }
 
 /* The steps of a layer, and where its tensors are in the lists of the model. Parameters may be
@@ -80,24 +80,24 @@ static void hand_params(handing *h, inside *in)
                   n = dra_specs_count(dra_sublayer_module(dra_stack_at(s, i))->params);
         bool seen = false;
         for (int k = in->at.first; k < i; k++) seen = seen || s->step[k].entry == e;
-        for (int k = 0; k < n && !seen; k++) hand(h, &in->param[s->entry[e].params + k]);
+        for (int k = 0; k < n && !seen; k++) hand_value(h, &in->param[s->entry[e].params + k]);
     }
 }
 
 /* Everything the layer reads, in one order. */
 static void hand_all(handing *h, inside *in)
 {
-    hand(h, &in->x);
+    hand_value(h, &in->x);
     hand_tokens(h, &in->call.tokens);
-    hand(h, &in->call.random);
-    hand(h, &in->call.at);
+    hand_value(h, &in->call.random);
+    hand_value(h, &in->call.at);
     hand_params(h, in);
-    for (int i = in->at.states; i < in->at.states_end; i++) hand(h, &in->state[i]);
-    for (int i = 0; i < DRA_CHANNELS; i++) hand(h, &in->channels.value[i]);
+    for (int i = in->at.states; i < in->at.states_end; i++) hand_value(h, &in->state[i]);
+    for (int i = 0; i < DRA_CHANNELS; i++) hand_value(h, &in->channels.value[i]);
 }
 
 /* The auxiliary losses that its mixer measures, as bits. */
-static uint32_t measured(const dra_model *m, const extent *at)
+static uint32_t measured_losses(const dra_model *m, const extent *at)
 {
     for (int i = at->first; i < at->end; i++) {
         const dra_mixer *mixer = dra_sublayer_mixer(dra_stack_at(&m->stack, i));
@@ -107,14 +107,14 @@ static uint32_t measured(const dra_model *m, const extent *at)
 }
 
 /* Channels that a layer writes, as bits. */
-static uint32_t written(const dra_model *m, const extent *at)
+static uint32_t written_channels(const dra_model *m, const extent *at)
 {
     uint32_t bits = 0;
     for (int i = at->first; i < at->end; i++) {
         const dra_sublayer *s = dra_stack_at(&m->stack, i);
         if (dra_sublayer_config_of(s)->block.norm == DRA_PLACE_DUAL) bits |= 1u << DRA_CHANNEL_DUAL;
         const dra_sublayer_config *c = dra_sublayer_config_of(s);
-        if (dra_sublayer_mixer(s) && c->mixer.residual_scores)
+        if (dra_sublayer_mixer(s) && c->mixer.attention.residual_scores)
             bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES);
         if (dra_sublayer_mixer(s) && c->mixer.value_residual)
             bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_VALUES : DRA_CHANNEL_VALUES);
@@ -122,11 +122,12 @@ static uint32_t written(const dra_model *m, const extent *at)
     return bits;
 }
 
-static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out)
+static void layer_body(dra_graph *g, void *user, const dra_value *list, dra_value *out)
 {
     inside         in = *(const inside *)user; /* arrays are shared: the values in them change */
     handing        h = {.list = (dra_value *)(uintptr_t)list, .inside = true};
-    const uint32_t aux = measured(in.model, &in.at), channels = written(in.model, &in.at);
+    const uint32_t aux = measured_losses(in.model, &in.at),
+                   channels = written_channels(in.model, &in.at);
     hand_all(&h, &in);
     const dra_layer_result r = dra_layer_build(g, in.model, &in.call, in.at.first, in.x,
                                                &in.channels, in.state_out);
@@ -139,19 +140,20 @@ static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out
         if (channels >> k & 1) *out++ = in.channels.value[k];
 }
 
-static dra_value *copy(dra_value *to, const dra_value *from, int n)
+static dra_value *copy_values(dra_value *to, const dra_value *from, int n)
 {
     for (int i = 0; i < n; i++) to[i] = from[i];
     return to;
 }
 
-/* Takes apart what the region gives, in the order of body(). */
+/* Takes apart what the region gives, in the order of layer_body(). */
 static dra_layer_result take_results(const inside *in, const dra_value *out, int n_state,
                                      dra_channels *channels, dra_value *state_out)
 {
-    const uint32_t   aux = measured(in->model, &in->at), set = written(in->model, &in->at);
+    const uint32_t aux = measured_losses(in->model, &in->at),
+                   set = written_channels(in->model, &in->at);
     dra_layer_result r = {.y = *out++};
-    copy(state_out + in->at.states, out, n_state);
+    copy_values(state_out + in->at.states, out, n_state);
     out += n_state;
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (aux >> k & 1) r.mixer.aux[k] = *out++;
@@ -175,14 +177,14 @@ dra_layer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     inside    in = {
            .model = m, .at = extent_of(m, first), .call = *call, .channels = *channels, .x = x};
     const int n_state = call->tokens.fresh ? 0 : in.at.states_end - in.at.states;
-    const int n_out = 1 + n_state + count_bits(measured(m, &in.at)) +
-                      count_bits(written(m, &in.at));
+    const int n_out = 1 + n_state + count_bits(measured_losses(m, &in.at)) +
+                      count_bits(written_channels(m, &in.at));
     dra_value       *room = calloc((size_t)(P + 2 * S + n_out) + 1, sizeof *room);
     handing          h = {0};
     dra_layer_result r = {0};
     if (room) {
-        in.call.param = in.param = copy(room, call->param, P);
-        in.call.state = in.state = copy(room + P, call->state, S);
+        in.call.param = in.param = copy_values(room, call->param, P);
+        in.call.state = in.state = copy_values(room + P, call->state, S);
         in.state_out = room + P + S;
         hand_all(&h, &in); /* how many are there? */
         h.list = calloc((size_t)h.n + 1, sizeof *h.list);
@@ -191,7 +193,7 @@ dra_layer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     if (h.list) {
         dra_value *out = in.state_out + S;
         hand_all(&h, &in);
-        dra_recompute(g, body, &in, h.n, h.list, n_out, out);
+        dra_recompute(g, layer_body, &in, h.n, h.list, n_out, out);
         r = take_results(&in, out, n_state, channels, state_out);
     } else {
         dra_build_fail(g, "layer", DRA_ERR_MEMORY, "out of memory");

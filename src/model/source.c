@@ -8,10 +8,35 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+DRA_CHOICES(source_kinds, DRA_SOURCE_COUNT, "tokens", "vectors", "image");
+static const char *const name_letters[] = {"abcdefghijklmnopqrstuvwxyz_0123456789", NULL};
+
+const dra_field dra_source_fields[] = {
+    CHOICE(dra_source_config, kind, source_kinds, "what the model reads"),
+    {.name = "input",
+     .kind = DRA_FIELD_TEXT,
+     .offset = offsetof(dra_source_config, input),
+     .choices = name_letters,
+     .most = DRA_STACK_NAME,
+     .unset = "ids, x or img",
+     .about = "name of the input"},
+    INT(dra_source_config, dim, "dim", "vectors: their width"),
+    INT(dra_source_config, length, "any", "vectors that are prepended: how many"),
+    INT(dra_source_config, size, "required", "image: pixels of a side"),
+    INT(dra_source_config, patch, "required", "image: pixels of a side of a patch"),
+    INT(dra_source_config, channels, "3", "image: colours"),
+    BOOL(dra_source_config, numbers, "tokens: numbers are a second input (xVal)"),
+    INT(dra_source_config, number_token, "0", "numbers: the token that stands for a number"),
+    BOOL(dra_source_config, shared, "tokens: the table is that of the context's stack"),
+    {0},
+};
 
 int64_t dra_embed_width(const dra_model_config *c) { return c->embed_dim ? c->embed_dim : c->dim; }
 
-static int64_t patches(const dra_source_config *s)
+static int64_t count_patches(const dra_source_config *s)
 {
     const int64_t side = s->patch ? s->size / s->patch : 0;
     return side * side;
@@ -19,7 +44,7 @@ static int64_t patches(const dra_source_config *s)
 
 int64_t dra_source_length(const dra_model_config *c)
 {
-    return c->source.kind == DRA_SOURCE_IMAGE     ? patches(&c->source)
+    return c->source.kind == DRA_SOURCE_IMAGE     ? count_patches(&c->source)
            : c->source.kind == DRA_SOURCE_VECTORS ? c->source.length
                                                   : 0;
 }
@@ -35,9 +60,9 @@ static dra_status check_image(const dra_model_config *c, dra_error *err)
                         (long long)s->patch, (long long)s->size);
     if (c->visible != DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE, "model: source image needs visible bidirectional");
-    if (c->positions == DRA_POSITIONS_LEARNED && c->context != patches(s))
+    if (c->positions == DRA_POSITIONS_LEARNED && c->context != count_patches(s))
         return dra_fail(err, DRA_ERR_VALUE, "model: context is %lld, but an image has %lld patches",
-                        (long long)c->context, (long long)patches(s));
+                        (long long)c->context, (long long)count_patches(s));
     return DRA_OK;
 }
 
@@ -74,11 +99,13 @@ dra_status dra_source_check(const dra_model_config *c, dra_error *err)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static int add(dra_model *m, const char *name, dra_shape shape, dra_fill fill, double number)
+static int add_param(dra_model *m, const char *name, dra_param_group group, dra_shape shape,
+                     dra_fill fill, double number)
 {
     const int at = dra_specs_count(m->params);
     dra_specs_add(m->params, NULL,
-                  &(dra_spec){name, shape, fill, .number = number, .product = shape.rank == 2});
+                  &(dra_spec){name, shape, fill, .number = number, .product = shape.rank == 2,
+                              .group = group});
     return at;
 }
 
@@ -99,8 +126,9 @@ static void declare_image(dra_model *m)
     const int64_t            W = dra_embed_width(c), n = s->patch * s->patch * s->channels;
     const double             within = 1 / sqrt((double)n);
     m->patch_norm = dra_norm_declare(&norm, n, "patch_", m->params);
-    m->source_w = add(m, "patch_w", DRA_SHAPE(W, n), DRA_FILL_UNIFORM, within);
-    m->source_b = add(m, "patch_b", DRA_SHAPE(W), DRA_FILL_UNIFORM, within);
+    m->source_w = add_param(m, "patch_w", DRA_PARAM_INPUT, DRA_SHAPE(W, n), DRA_FILL_UNIFORM,
+                            within);
+    m->source_b = add_param(m, "patch_b", DRA_PARAM_BIAS, DRA_SHAPE(W), DRA_FILL_UNIFORM, within);
     m->patch_out_norm = dra_norm_declare(&norm, W, "patch_out_", m->params);
 }
 
@@ -110,9 +138,11 @@ void dra_source_declare(dra_model *m)
     const int64_t           W = dra_embed_width(c), n = c->source.dim;
     m->embedding = m->source_w = m->source_b = -1;
     if (c->source.kind == DRA_SOURCE_TOKENS && !c->source.shared)
-        m->embedding = add(m, "embedding", DRA_SHAPE(c->vocab, W), DRA_FILL_NORMAL, table_std(c));
+        m->embedding = add_param(m, "embedding", DRA_PARAM_EMBEDDING, DRA_SHAPE(c->vocab, W),
+                                 DRA_FILL_NORMAL, table_std(c));
     if (c->source.kind == DRA_SOURCE_VECTORS && n)
-        m->source_w = add(m, "source_w", DRA_SHAPE(W, n), DRA_FILL_UNIFORM, 1 / sqrt((double)n));
+        m->source_w = add_param(m, "source_w", DRA_PARAM_INPUT, DRA_SHAPE(W, n), DRA_FILL_UNIFORM,
+                                1 / sqrt((double)n));
     if (c->source.kind == DRA_SOURCE_IMAGE) declare_image(m);
 }
 
@@ -126,6 +156,7 @@ static dra_value build_tokens(dra_graph *g, const dra_model *m, const dra_module
     if (dra_graph_failed(g)) return x;
     if (dra_dtype_of(g, x) != DRA_REAL) x = dra_cast(g, x, DRA_REAL);
     if (m->config.embed_unit) x = dra_unit_clamped(g, x, 1e-12);
+    if (m->config.embed_scale > 0) x = dra_affine(g, x, m->config.embed_scale, 0);
     if (!s->numbers) return x;
     const dra_shape each = dra_shape_of(g, ids);
     const dra_value nums = dra_input(g, "nums", DRA_REAL, each);
@@ -135,7 +166,7 @@ static dra_value build_tokens(dra_graph *g, const dra_model *m, const dra_module
 }
 
 /* img (B, channels, size, size) as patches, each (row, column, channel). */
-static dra_value cut(dra_graph *g, const dra_source_config *s, dra_value img, int64_t B)
+static dra_value cut_patches(dra_graph *g, const dra_source_config *s, dra_value img, int64_t B)
 {
     const int64_t   p = s->patch, side = s->size / p, C = s->channels;
     const int       order[] = {0, 2, 4, 3, 5, 1};
@@ -150,7 +181,7 @@ static dra_value build_image(dra_graph *g, const dra_model *m, const dra_module_
     const int64_t            B = call->tokens.B;
     const double             eps = m->config.norm_eps;
     const dra_value img = dra_input(g, name, DRA_REAL, DRA_SHAPE(B, s->channels, s->size, s->size));
-    dra_value       x = dra_norm_build(g, &m->patch_norm, call->param, cut(g, s, img, B), eps);
+    dra_value x = dra_norm_build(g, &m->patch_norm, call->param, cut_patches(g, s, img, B), eps);
     x = dra_linear(g, x, call->param[m->source_w], call->param[m->source_b]);
     return dra_norm_build(g, &m->patch_out_norm, call->param, x, eps);
 }
@@ -158,6 +189,7 @@ static dra_value build_image(dra_graph *g, const dra_model *m, const dra_module_
 const char *dra_source_name(const dra_source_config *s)
 {
     static const char *const names[] = {"ids", "x", "img"};
+    _Static_assert(sizeof names / sizeof *names == DRA_SOURCE_COUNT, "a name for each");
     return s->input[0] ? s->input : names[s->kind];
 }
 

@@ -25,7 +25,7 @@ static int64_t count_blocks(const dra_model_config *c) { return c->tied_layers ?
 
 /* Letter i of all sublayers with parameters. Of a sandwich the first feed-forwards come last:
  * attention k times, blocks, feed-forward k times. */
-static char letter(const dra_model_config *c, int64_t i)
+static char sublayer_letter(const dra_model_config *c, int64_t i)
 {
     const char   *block = block_of(c);
     const int64_t n = (int64_t)strlen(block), k = c->sandwich;
@@ -84,15 +84,14 @@ static double score_scale(const dra_model_config *c, const dra_mixer_config *m, 
     return (m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D)) / (double)(l + 1);
 }
 
-static void rotate(const dra_model_config *c, dra_mixer_config *m)
+static void set_rotary(const dra_model_config *c, dra_mixer_config *m)
 {
     const dra_position_config *p = &c->position;
     if (p->rotate == DRA_ROTATE_NONE || !dra_mixer_reads_time(m)) return;
     m->rotary = true;
-    m->rotary_width = p->width;
-    m->rotary_heads = m->latent_rope ? m->latent_rope : p->heads;
-    m->rotary_base = p->base;
-    if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
+    m->rotary_heads = m->latent.rope ? m->latent.rope : p->heads;
+    m->turn = p->turn;
+    if (p->rotate == DRA_ROTATE_XPOS && !(m->turn.xpos_base > 0)) m->turn.xpos_base = 512;
 }
 
 /* What the model knows of a mixer. */
@@ -122,20 +121,26 @@ static dra_mixer_config cross_config(const dra_model_config *c)
     return m;
 }
 
+/* Attention sublayer l has this one. */
+static const dra_mixer_config *mixer_of(const dra_model_config *c, int64_t l)
+{
+    return &c->mixer[c->n_pattern ? c->pattern[l % c->n_pattern] : l % c->mixers];
+}
+
 /* The first mixer that has it hands its values on and needs no share of its own. */
 static dra_value_residual value_residual(const dra_model_config *c, int64_t l)
 {
     bool before = false;
-    for (int64_t i = 0; i < l && i < c->mixers; i++)
-        before = before || c->mixer[i].value_residual != DRA_VALUES_OWN;
-    const dra_value_residual own = c->mixer[l % c->mixers].value_residual;
+    for (int64_t i = 0; i < l; i++)
+        before = before || mixer_of(c, i)->value_residual != DRA_VALUES_OWN;
+    const dra_value_residual own = mixer_of(c, l)->value_residual;
     return own > DRA_VALUES_HALF && !before ? DRA_VALUES_HALF : own;
 }
 
 /* The mixer of attention sublayer l of `layers`. */
 static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64_t layers)
 {
-    dra_mixer_config m = c->mixer[l % c->mixers];
+    dra_mixer_config m = *mixer_of(c, l);
     fill_mixer(c, &m);
     m.score_scale = score_scale(c, &m, l);
     m.xl_memory = c->xl.memory;
@@ -144,7 +149,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     m.aux = c->aux;
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)layers;
-    rotate(c, &m);
+    set_rotary(c, &m);
     return m;
 }
 
@@ -152,7 +157,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
 static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int layer, int64_t l,
                                            int64_t attentions)
 {
-    dra_sublayer_config s = {.kind = kind_of(letter(c, i)),
+    dra_sublayer_config s = {.kind = kind_of(sublayer_letter(c, i)),
                              .norm = dra_model_norm(c),
                              .block = c->block,
                              .rescale = dra_model_rescale(c, layer),
@@ -171,6 +176,21 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+static dra_status check_pattern(const dra_model_config *c, int64_t n, dra_error *err)
+{
+    int64_t attentions = 0;
+    for (int64_t i = 0; i < n; i++) attentions += sublayer_letter(c, i) == 'a';
+    if (c->n_pattern && c->n_pattern != attentions)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: pattern has %d entries for %lld sublayers of attention",
+                        c->n_pattern, (long long)attentions);
+    for (int i = 0; i < c->n_pattern; i++)
+        if (c->pattern[i] < 0 || c->pattern[i] >= c->mixers)
+            return dra_fail(err, DRA_ERR_VALUE, "model: pattern names mixer %lld of %d",
+                            (long long)c->pattern[i], c->mixers);
+    return DRA_OK;
+}
+
 static dra_status check_lists(const dra_model_config *c, int64_t n, dra_error *err)
 {
     if (c->n_shifts && c->n_shifts != n)
@@ -183,7 +203,7 @@ static dra_status check_lists(const dra_model_config *c, int64_t n, dra_error *e
         if (c->order[i] < 0 || c->order[i] >= n)
             return dra_fail(err, DRA_ERR_VALUE, "model: order names sublayer %lld of %lld",
                             (long long)c->order[i], (long long)n);
-    return DRA_OK;
+    return check_pattern(c, n, err);
 }
 
 static bool any_mixer(const dra_model_config *c, bool (*is)(const dra_mixer_config *))
@@ -213,7 +233,22 @@ static dra_status check_reads(const dra_model_config *c, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status check(const dra_model_config *c, dra_error *err)
+static dra_status check_parts(const dra_model_config *c, dra_error *err)
+{
+    const dra_model_config *from = c->context_stack;
+    const int64_t           width = c->cross.context_dim;
+    char                    key[120];
+    if (dra_model_idle_key(c, key, sizeof key))
+        return dra_fail(err, DRA_ERR_VALUE, "model: %s without %s", key,
+                        strncmp(key, "cross.", 6) == 0 ? "a context" : "a blend");
+    if (from && width && width != from->dim)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: cross.context_dim is %lld, but its context has width %lld",
+                        (long long)width, (long long)from->dim);
+    return DRA_OK;
+}
+
+static dra_status check_layout(const dra_model_config *c, dra_error *err)
 {
     const char *block = block_of(c);
     if (strchr(block, 'f') && c->ff.kind == DRA_FF_NONE)
@@ -238,7 +273,8 @@ static dra_status check(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
     if (c->tied_layers && c->n_order)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
-    const dra_status st = check_reads(c, err);
+    dra_status st = check_reads(c, err);
+    if (st == DRA_OK) st = check_parts(c, err);
     if (st != DRA_OK) return st;
     return check_lists(c, count_sublayers(c), err);
 }
@@ -267,9 +303,9 @@ static dra_status open_entries(dra_stack *s, const dra_model_config *c, dra_erro
     numbering names = {0};
     uint32_t  seen = 0;
     int64_t   count[DRA_SUBLAYER_KINDS] = {0}, attentions = 0;
-    for (int i = 0; i < s->n_entries; i++) attentions += letter(c, i) == 'a';
+    for (int i = 0; i < s->n_entries; i++) attentions += sublayer_letter(c, i) == 'a';
     for (int i = 0; i < s->n_entries; i++) {
-        const dra_sublayer_kind kind = kind_of(letter(c, i));
+        const dra_sublayer_kind kind = kind_of(sublayer_letter(c, i));
         dra_stack_entry        *e = &s->entry[i];
         dra_error               why = {0};
         e->layer = next_layer(&names, kind);
@@ -308,7 +344,7 @@ static void list_steps(dra_stack *s, const dra_model_config *c)
     numbering names = {0};
     for (int i = 0; i < s->n_steps; i++) {
         s->step[i].entry = c->n_order ? (int)c->order[i] : i % s->n_entries;
-        const dra_sublayer_kind kind = kind_of(letter(c, s->step[i].entry));
+        const dra_sublayer_kind kind = kind_of(sublayer_letter(c, s->step[i].entry));
         s->step[i].layer = next_layer(&names, kind);
         if (kind == DRA_SUBLAYER_MIXER) s->attention[s->n_attentions++] = i;
     }
@@ -317,7 +353,7 @@ static void list_steps(dra_stack *s, const dra_model_config *c)
 dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *err)
 {
     if (!c->depth) return DRA_OK; /* what it reads is what it puts out */
-    const dra_status st = check(c, err);
+    const dra_status st = check_layout(c, err);
     if (st != DRA_OK) return st;
     const int64_t n = count_sublayers(c);
     const int64_t steps = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
@@ -343,7 +379,7 @@ void dra_stack_close(dra_stack *s)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void append(dra_specs *to, int layer, const dra_sublayer *s, const dra_specs *from)
+static void append_specs(dra_specs *to, int layer, const dra_sublayer *s, const dra_specs *from)
 {
     static const char *const names[] = {
         [DRA_SUBLAYER_MIXER] = "mixer", [DRA_SUBLAYER_FF] = "ff", [DRA_SUBLAYER_CROSS] = "cross"};
@@ -358,13 +394,13 @@ void dra_stack_declare(dra_stack *s, dra_specs *params, dra_specs *state)
     for (int i = 0; i < s->n_entries; i++) {
         dra_stack_entry *e = &s->entry[i];
         e->params = dra_specs_count(params);
-        append(params, e->layer, e->sublayer, dra_sublayer_module(e->sublayer)->params);
+        append_specs(params, e->layer, e->sublayer, dra_sublayer_module(e->sublayer)->params);
     }
     for (int i = 0; i < s->n_steps; i++) {
         dra_stack_step     *step = &s->step[i];
         const dra_sublayer *sub = dra_stack_at(s, i);
         step->states = dra_specs_count(state);
-        append(state, step->layer, sub, dra_sublayer_module(sub)->state);
+        append_specs(state, step->layer, sub, dra_sublayer_module(sub)->state);
     }
 }
 

@@ -32,7 +32,7 @@ static bool is_name(const char *name)
 }
 
 /* The stack that `key` of an object names; NULL: none. */
-static const char *names(const json_t *object, const char *key)
+static const char *name_of(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
 }
@@ -44,7 +44,7 @@ static dra_status read_named(const reading *r, const char *from, const json_t *o
                              const char *key, int depth, const dra_model_config **out,
                              dra_error *err)
 {
-    const char      *name = names(object, key);
+    const char      *name = name_of(object, key);
     dra_model_config other;
     if (!name) return DRA_OK;
     if (!json_object_get(r->stacks, name))
@@ -65,8 +65,8 @@ static json_t *plain_fields(dra_json *j, const json_t *object)
     json_t *own = dra_json_share(j, object);
     json_t *length = own ? json_object_get(own, "max_seq_len") : NULL;
     if (!own) return NULL;
-    if (names(own, "context")) dra_json_delete(own, "context");
-    if (names(own, "prepend")) dra_json_delete(own, "prepend");
+    if (name_of(own, "context")) dra_json_delete(own, "context");
+    if (name_of(own, "prepend")) dra_json_delete(own, "prepend");
     if (length && !json_object_get(own, "context")) {
         dra_json_set_shared(j, own, "context", length);
         dra_json_delete(own, "max_seq_len");
@@ -104,7 +104,7 @@ static bool is_read(const json_t *stacks, const char *name)
     json_t     *other;
     json_object_foreach((json_t *)(uintptr_t)stacks, key, other)
     {
-        const char *context = names(other, "context"), *prepend = names(other, "prepend");
+        const char *context = name_of(other, "context"), *prepend = name_of(other, "prepend");
         if ((context && strcmp(context, name) == 0) || (prepend && strcmp(prepend, name) == 0))
             return true;
     }

@@ -26,14 +26,16 @@ static void declare_mixture(int64_t S, int64_t index, dra_specs *params)
         a[s * (1 + S) + 1 + s] = 1;
     }
     dra_specs_add(params, NULL,
-                  &(dra_spec){names[A_START], DRA_SHAPE(S, 1 + S), DRA_FILL_VALUES, .values = a});
+                  &(dra_spec){names[A_START], DRA_SHAPE(S, 1 + S), DRA_FILL_VALUES, .values = a,
+                              .group = DRA_PARAM_OTHER});
     free(a);
 }
 
 void dra_streams_declare(int64_t S, int64_t C, int64_t index, dra_specs *params)
 {
     const dra_shape one = {0};
-    dra_specs_add(params, NULL, &(dra_spec){names[NORM], DRA_SHAPE(C), .number = 1});
+    dra_specs_add(params, NULL,
+                  &(dra_spec){names[NORM], DRA_SHAPE(C), .number = 1, .group = DRA_PARAM_NORM});
     dra_specs_add(params, NULL, &(dra_spec){names[W_A], DRA_SHAPE(C, 1 + S)});
     dra_specs_add(params, NULL, &(dra_spec){names[A_SCALE], one, .number = 0.01});
     declare_mixture(S, index, params);
@@ -50,7 +52,8 @@ dra_streams dra_streams_find(const dra_specs *params)
 }
 
 /* tanh(n w) scale + start for w (C, N) */
-static dra_value weights(dra_graph *g, dra_value n, dra_value w, dra_value scale, dra_value start)
+static dra_value stream_weights(dra_graph *g, dra_value n, dra_value w, dra_value scale,
+                                dra_value start)
 {
     return dra_add(g, dra_mul(g, dra_tanh(g, dra_matmul(g, n, w)), scale), start);
 }
@@ -63,12 +66,12 @@ dra_value dra_streams_read(dra_graph *g, const dra_streams *s, const dra_value *
     const dra_shape shape = dra_shape_of(g, x);
     const int64_t   B = shape.dim[0], T = shape.dim[1], S = shape.dim[2], C = shape.dim[3];
     const dra_value n = dra_layer_norm(g, x, param[s->at[NORM]], (dra_value){0}, 1e-5);
-    const dra_value a = weights(g, n, param[s->at[W_A]], param[s->at[A_SCALE]],
-                                param[s->at[A_START]]);                  /* (B, T, S, 1 + S) */
+    const dra_value a = stream_weights(g, n, param[s->at[W_A]], param[s->at[A_SCALE]],
+                                       param[s->at[A_START]]);           /* (B, T, S, 1 + S) */
     const dra_value mixed = dra_matmul(g, dra_transpose(g, a, 2, 3), x); /* (B, T, 1 + S, C) */
-    rest->share = weights(g, n, dra_reshape(g, param[s->at[W_B]], DRA_SHAPE(C, 1)),
-                          param[s->at[B_SCALE]],
-                          dra_reshape(g, param[s->at[B_START]], DRA_SHAPE(S, 1)));
+    rest->share = stream_weights(g, n, dra_reshape(g, param[s->at[W_B]], DRA_SHAPE(C, 1)),
+                                 param[s->at[B_SCALE]],
+                                 dra_reshape(g, param[s->at[B_START]], DRA_SHAPE(S, 1)));
     rest->x = dra_slice(g, mixed, 2, 1, S);
     return dra_reshape(g, dra_slice(g, mixed, 2, 0, 1), DRA_SHAPE(B, T, C));
 }

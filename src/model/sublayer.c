@@ -12,6 +12,36 @@
 #include "model/token_shift.h"
 #include "model/stack.h"
 #include "model/xl.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+DRA_CHOICES(places, DRA_PLACE_COUNT, "pre", "post", "dual", "none");
+DRA_CHOICES(joins, DRA_JOIN_NONE, "add", "gru");
+const dra_field dra_block_fields[] = {
+    CHOICE(dra_block_config, norm, places,
+           "where the norm stands: before a sublayer, after it, or both ways"),
+    BOOL(dra_block_config, memory_residual, "add the values of the memory to the stream"),
+    BOOL(dra_block_config, project, "memory_residual: through a learned matrix"),
+    BOOL(dra_block_config, branch_norm, "normalise what a sublayer adds, too"),
+    CHOICE(dra_block_config, residual, joins,
+           "add what a sublayer gives, or let a GRU cell take it in"),
+    BOOL(dra_block_config, residual_scale, "a learned factor of the stream for each channel"),
+    REAL(dra_block_config, dual_scale, 0, 1, "1", "norm dual: factor of its sum"),
+    BOOL(dra_block_config, macaron, "feed-forwards add half"),
+    INT(dra_block_config, shift, "0", "channels in shift + 1 parts, part i from i tokens before"),
+    REAL(dra_block_config, drop, 0, 0.999, "0",
+         "share of training steps in which a sublayer is left out"),
+    BOOL(dra_block_config, branch_scale,
+         "a learned factor of what a sublayer adds, for each channel"),
+    REAL(dra_block_config, branch_scale_start, -1e6, 1e6, "0", "first value of these factors"),
+    BOOL(dra_block_config, branch_scale_offset, "these factors are stored as factor - 1"),
+    BOOL(dra_block_config, zero_out, "output matrices start as 0"),
+    INT(dra_block_config, streams, "1", "residual streams (hyper-connections)"),
+    BOOL(dra_block_config, branch_gate,
+         "multiply what a sublayer adds by a gate made of the condition"),
+    REAL(dra_block_config, branch_factor, 0, 1e6, "1", "factor of what a sublayer adds"),
+    {0},
+};
 
 /* Parameters of a sublayer itself. */
 enum { P, SCALE, W_I, W_H, B_I, B_H, BRANCH, GATE_W, GATE_B, OWN };
@@ -74,8 +104,11 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
     const bool              post = b->norm == DRA_PLACE_POST || b->norm == DRA_PLACE_DUAL;
     if (post && c->norm.kind == DRA_NORM_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: a norm after the residual needs a norm");
-    if (b->branch_norm && b->norm != DRA_PLACE_PRE)
-        return dra_fail(err, DRA_ERR_VALUE, "block: branch_norm needs norm pre");
+    if (b->branch_norm && post)
+        return dra_fail(err, DRA_ERR_VALUE, "block: branch_norm needs norm pre or none");
+    if (!(b->branch_factor >= 0) || isinf(b->branch_factor))
+        return dra_fail(err, DRA_ERR_VALUE, "block: branch_factor is %g, expected 0 or more",
+                        b->branch_factor);
     if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
         return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
     if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)
@@ -160,7 +193,7 @@ static int rank_of(bool mixer, const char *name)
 
 /* Parameters of the core and of what is around it as one list. Those of the core are first found
  * among equals. */
-static dra_status merge(dra_sublayer *s, const dra_specs *around, dra_error *err)
+static dra_status merge_params(dra_sublayer *s, const dra_specs *around, dra_error *err)
 {
     const dra_specs *core = core_of(s)->params;
     const int        n = dra_specs_count(core);
@@ -196,7 +229,7 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
     if (b->project && is_mixer(s))
         dra_specs_add(params, NULL,
                       &(dra_spec){names[P], DRA_SHAPE(C, H * E), DRA_FILL_NORMAL,
-                                  .number = 1 / sqrt((double)(H * E))});
+                                  .number = 1 / sqrt((double)(H * E)), .group = DRA_PARAM_MAP});
     if (b->residual_scale)
         dra_specs_add(params, NULL, &(dra_spec){names[SCALE], DRA_SHAPE(C), .number = 1});
     if (b->branch_scale)
@@ -205,10 +238,12 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
             &(dra_spec){names[BRANCH], DRA_SHAPE(C),
                         .number = b->branch_scale_start - (b->branch_scale_offset ? 1 : 0)});
     if (b->branch_gate) {
+        dra_specs_add(params, NULL,
+                      &(dra_spec){names[GATE_W], DRA_SHAPE(C, s->config.norm.condition),
+                                  .product = true, .group = DRA_PARAM_CONDITION});
         dra_specs_add(
             params, NULL,
-            &(dra_spec){names[GATE_W], DRA_SHAPE(C, s->config.norm.condition), .product = true});
-        dra_specs_add(params, NULL, &(dra_spec){names[GATE_B], DRA_SHAPE(C), .number = -2});
+            &(dra_spec){names[GATE_B], DRA_SHAPE(C), .number = -2, .group = DRA_PARAM_BIAS});
     }
     if (has_streams(&s->config)) dra_streams_declare(b->streams, C, s->config.index, params);
     if (b->residual != DRA_JOIN_GRU) return;
@@ -218,7 +253,8 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
                                   .product = true});
     for (int i = B_I; i <= B_H; i++)
         dra_specs_add(params, NULL,
-                      &(dra_spec){names[i], DRA_SHAPE(3 * C), DRA_FILL_UNIFORM, .number = in});
+                      &(dra_spec){names[i], DRA_SHAPE(3 * C), DRA_FILL_UNIFORM, .number = in,
+                                  .group = DRA_PARAM_BIAS});
 }
 
 static void find_handles(dra_sublayer *s)
@@ -234,7 +270,7 @@ static void find_handles(dra_sublayer *s)
     s->streams = dra_streams_find(p);
 }
 
-static dra_status declare(dra_sublayer *s, dra_error *err)
+static dra_status declare_sublayer(dra_sublayer *s, dra_error *err)
 {
     const dra_specs *core = core_of(s)->state;
     dra_specs       *around;
@@ -242,7 +278,7 @@ static dra_status declare(dra_sublayer *s, dra_error *err)
     if (st != DRA_OK) return st;
     declare_around(s, around);
     st = dra_specs_error(around, err);
-    if (st == DRA_OK) st = merge(s, around, err);
+    if (st == DRA_OK) st = merge_params(s, around, err);
     dra_specs_destroy(around);
     if (st != DRA_OK) return st;
     find_handles(s);
@@ -264,13 +300,13 @@ typedef struct building {
     dra_value             *state_out;
 } building;
 
-static dra_value param(const building *b, int p)
+static dra_value block_param(const building *b, int p)
 {
     return b->s->at[p] < 0 ? (dra_value){0} : b->call->param[b->s->at[p]];
 }
 
 /* norm(x / c; eps) = norm(x; c^2 eps) */
-static dra_value normed(const building *b, const dra_norm *n, dra_value x)
+static dra_value build_norm(const building *b, const dra_norm *n, dra_value x)
 {
     const double rescale = b->s->config.rescale;
     const double c = rescale > 0 && !b->call->learning ? rescale : 1;
@@ -281,13 +317,13 @@ static dra_value normed(const building *b, const dra_norm *n, dra_value x)
 }
 
 /* What the core adds, as far as the condition lets it through. */
-static dra_value gate(const building *b, dra_value o)
+static dra_value gate_branch(const building *b, dra_value o)
 {
     const dra_value c = b->channels->value[DRA_CHANNEL_CONDITION];
     if (!b->s->config.block.branch_gate) return o;
-    return dra_mul(
-        b->g, o,
-        dra_sigmoid(b->g, dra_condition_map(b->g, c, param(b, GATE_W), param(b, GATE_B), o)));
+    return dra_mul(b->g, o,
+                   dra_sigmoid(b->g, dra_condition_map(b->g, c, block_param(b, GATE_W),
+                                                       block_param(b, GATE_B), o)));
 }
 
 /* `room` has place for the parameters of the core. */
@@ -304,12 +340,12 @@ static dra_value build_core(const building *b, dra_value u, dra_value *room, dra
 }
 
 /* The new state of a GRU with input o and state r. */
-static dra_value gru(const building *b, dra_value o, dra_value r)
+static dra_value gru_residual(const building *b, dra_value o, dra_value r)
 {
     dra_graph      *g = b->g;
     const int64_t   C = b->s->config.mixer.dim;
-    const dra_value i = dra_linear(g, o, param(b, W_I), param(b, B_I));
-    const dra_value h = dra_linear(g, r, param(b, W_H), param(b, B_H));
+    const dra_value i = dra_linear(g, o, block_param(b, W_I), block_param(b, B_I));
+    const dra_value h = dra_linear(g, r, block_param(b, W_H), block_param(b, B_H));
     const dra_value both = dra_add(g, dra_slice(g, i, -1, 0, 2 * C), dra_slice(g, h, -1, 0, 2 * C));
     const dra_value gates = dra_sigmoid(g, both);
     const dra_value reset = dra_slice(g, gates, -1, 0, C), z = dra_slice(g, gates, -1, C, C);
@@ -318,16 +354,16 @@ static dra_value gru(const building *b, dra_value o, dra_value r)
     return dra_add(g, n, dra_mul(g, z, dra_sub(g, r, n)));
 }
 
-static dra_value join(const building *b, dra_value o, dra_value r, dra_value memory)
+static dra_value join_residual(const building *b, dra_value o, dra_value r, dra_value memory)
 {
     const dra_block_config *c = &b->s->config.block;
     dra_graph              *g = b->g;
     if (c->residual == DRA_JOIN_NONE) return o;
-    if (c->residual_scale) r = dra_mul(g, r, param(b, SCALE));
-    dra_value x = c->residual == DRA_JOIN_GRU ? gru(b, o, r) : dra_add(g, r, o);
+    if (c->residual_scale) r = dra_mul(g, r, block_param(b, SCALE));
+    dra_value x = c->residual == DRA_JOIN_GRU ? gru_residual(b, o, r) : dra_add(g, r, o);
     if (memory.id) {
         dra_value h = dra_join_heads(g, memory);
-        if (c->project) h = dra_linear(g, h, param(b, P), (dra_value){0});
+        if (c->project) h = dra_linear(g, h, block_param(b, P), (dra_value){0});
         x = dra_add(g, x, dra_tokens_zero_pads(g, &b->call->tokens, h));
     }
     return x;
@@ -344,7 +380,7 @@ static void add_dual(const building *b, dra_value o, dra_value r)
 }
 
 /* x, or r where the sublayer is left out: one draw for the whole batch and all parts of a text. */
-static dra_value drop(const building *b, dra_value x, dra_value r)
+static dra_value drop_branch(const building *b, dra_value x, dra_value r)
 {
     const double p = b->s->config.block.drop;
     dra_graph   *g = b->g;
@@ -362,15 +398,17 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_graph                 *g = b->g;
     const bool                 mixer = is_mixer(b->s);
     const int                  at = dra_specs_count(core_of(b->s)->state);
-    dra_value                  u = c->block.norm == DRA_PLACE_PRE ? normed(b, &b->s->norm, x) : x;
+    dra_value u = c->block.norm == DRA_PLACE_PRE ? build_norm(b, &b->s->norm, x) : x;
     u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
     dra_value o = build_core(b, u, room, r);
     o = dra_module_dropout(g, b->call, dropouts[c->kind], c->dropout, o);
     if (c->block.macaron && !mixer) o = dra_affine(g, o, 0.5, 0);
     if (c->block.branch_scale)
-        o = dra_mul(g, o, dra_affine(g, param(b, BRANCH), 1, c->block.branch_scale_offset ? 1 : 0));
-    o = gate(b, o);
-    if (c->block.branch_norm) o = normed(b, &b->s->branch, o);
+        o = dra_mul(g, o,
+                    dra_affine(g, block_param(b, BRANCH), 1, c->block.branch_scale_offset ? 1 : 0));
+    o = gate_branch(b, o);
+    if (c->block.branch_norm) o = build_norm(b, &b->s->branch, o);
+    if (c->block.branch_factor > 0) o = dra_affine(g, o, c->block.branch_factor, 0);
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
 }
 
@@ -383,7 +421,8 @@ static void read_memory(const building *b, dra_value x)
     if (s->xl < 0 || b->call->tokens.fresh) return;
     const dra_value memory = dra_xl_memory(b->g, &b->call->tokens, b->call->state[s->xl], x,
                                            &b->state_out[s->xl]);
-    b->channels->value[DRA_CHANNEL_XL] = memory.id && pre ? normed(b, &s->norm, memory) : memory;
+    b->channels->value[DRA_CHANNEL_XL] = memory.id && pre ? build_norm(b, &s->norm, memory)
+                                                          : memory;
 }
 
 dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
@@ -403,10 +442,11 @@ dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
             &b, several ? dra_streams_read(g, &s->streams, call->param, x, &rest) : x, room, &r);
         add_dual(&b, r.branch, x);
         r.y = several ? dra_streams_join(g, &rest, r.branch)
-                      : join(&b, r.branch, x,
-                             s->config.block.memory_residual ? r.mixer.memory : (dra_value){0});
-        if (post) r.y = normed(&b, &s->norm, r.y);
-        r.y = drop(&b, r.y, x);
+                      : join_residual(&b, r.branch, x,
+                                      s->config.block.memory_residual ? r.mixer.memory
+                                                                      : (dra_value){0});
+        if (post) r.y = build_norm(&b, &s->norm, r.y);
+        r.y = drop_branch(&b, r.y, x);
         channels->value[DRA_CHANNEL_XL] = (dra_value){0};
     } else {
         dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
@@ -457,7 +497,7 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     free(room);
 }
 
-static dra_status create(dra_sublayer *s, dra_error *err)
+static dra_status create_parts(dra_sublayer *s, dra_error *err)
 {
     dra_status st = dra_specs_create(&s->params, err);
     if (st == DRA_OK) st = dra_specs_create(&s->state, err);
@@ -472,7 +512,7 @@ static dra_status create(dra_sublayer *s, dra_error *err)
         st = is_mixer(s) ? dra_mixer_create(&s->config.mixer, &s->mixer, err)
                          : dra_ff_create(&s->config, &s->ff, err);
     if (st == DRA_OK) st = check_memory(s, err);
-    if (st == DRA_OK) st = declare(s, err);
+    if (st == DRA_OK) st = declare_sublayer(s, err);
     return st;
 }
 
@@ -483,7 +523,7 @@ dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer *
     *out = NULL;
     if (!s) return dra_fail(err, DRA_ERR_MEMORY, "sublayer: out of memory");
     s->config = *config;
-    const dra_status st = create(s, err);
+    const dra_status st = create_parts(s, err);
     if (st != DRA_OK) {
         dra_sublayer_destroy(s);
         return st;

@@ -45,7 +45,7 @@ struct dra_weights {
     _Atomic uint64_t fingerprint;
 };
 
-static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
+static dra_status create_weights(const dra_model *m, dra_weights **out, dra_error *err)
 {
     dra_weights *w = calloc(1, sizeof *w);
     *out = w;
@@ -84,7 +84,7 @@ static dra_status no_memory(const dra_weights *w, int i, dra_error *err)
                     dra_specs_at(w->specs, i)->name, w->at[i].bytes);
 }
 
-static dra_real *allocate(const dra_weights *w, int i, dra_error *err)
+static dra_real *allocate_weight(const dra_weights *w, int i, dra_error *err)
 {
     dra_real *own = dra_alloc(w->at[i].bytes);
     if (!own) no_memory(w, i, err);
@@ -92,9 +92,9 @@ static dra_real *allocate(const dra_weights *w, int i, dra_error *err)
 }
 
 /* Memory of our own for weight i, not yet filled. */
-static dra_status own(dra_weights *w, int i, dra_error *err)
+static dra_status own_weight(dra_weights *w, int i, dra_error *err)
 {
-    dra_real *memory = allocate(w, i, err);
+    dra_real *memory = allocate_weight(w, i, err);
     if (!memory) return DRA_ERR_MEMORY;
     w->at[i].own = memory;
     atomic_store(&w->at[i].data, memory);
@@ -104,9 +104,9 @@ static dra_status own(dra_weights *w, int i, dra_error *err)
 dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out, dra_error *err)
 {
     dra_weights *w;
-    dra_status   st = create(m, &w, err);
+    dra_status   st = create_weights(m, &w, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) {
-        st = own(w, i, err);
+        st = own_weight(w, i, err);
         if (st == DRA_OK) dra_specs_fill(w->specs, i, seed, w->at[i].own);
     }
     if (st != DRA_OK) dra_weights_destroy(w);
@@ -127,7 +127,7 @@ static bool is_usable(const dra_spec *p, const dra_param_layout *f, const void *
 }
 
 /* In place in the file, if it can be used there; else read. */
-static dra_status load(dra_weights *w, int i, dra_error *err)
+static dra_status load_weight(dra_weights *w, int i, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(w->specs, i);
     weight         *at = &w->at[i];
@@ -144,7 +144,7 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
             at->stored = t->data;
         return DRA_OK;
     }
-    st = own(w, i, err);
+    st = own_weight(w, i, err);
     if (st == DRA_OK) st = dra_name_rule_read(at->from, at->rule, p, at->own, err);
     dra_tensor_source_rest(w->file); /* what was read is not needed twice */
     if (!dra_name_rule_in_place(at->rule)) at->from = NULL;
@@ -155,13 +155,13 @@ dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c
                                  dra_error *err)
 {
     dra_weights *w;
-    dra_status   st = create(m, &w, err);
+    dra_status   st = create_weights(m, &w, err);
     if (st == DRA_OK) st = dra_tensor_source_open(c->path, &w->file, err);
     if (st == DRA_OK && !c->skip_hash) st = dra_tensor_source_check(w->file, err);
     if (st == DRA_OK)
         st = dra_name_rules_create(dra_model_config_of(m), dra_dialect_of(w->file), &w->reads, err);
     if (st == DRA_OK) st = dra_format_compare(m, &w->reads, w->file, err);
-    for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
+    for (int i = 0; st == DRA_OK && i < w->n; i++) st = load_weight(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
     return st;
@@ -195,7 +195,7 @@ const dra_real *dra_weights_at(const dra_weights *w, int i)
     weight         *at = &w->at[i];
     const dra_real *data = atomic_load(&at->data);
     if (data) return data;
-    dra_real *copy = allocate(w, i, NULL);
+    dra_real *copy = allocate_weight(w, i, NULL);
     if (copy && read_dense(w, i, copy, NULL) == DRA_OK &&
         atomic_compare_exchange_strong(&at->data, &data, copy)) {
         at->own = copy;
@@ -212,7 +212,7 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
     if (!data) return NULL;
     w->edited = true;
     if (!at->own) { /* mapped, or a device's */
-        if (own(w, i, NULL) != DRA_OK) return NULL;
+        if (own_weight(w, i, NULL) != DRA_OK) return NULL;
         memcpy(at->own, data, at->bytes);
     }
     dra_array_destroy(at->array);
@@ -259,7 +259,7 @@ int64_t dra_weights_not_finite(const dra_weights *w, const char **first)
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */
 
-static dra_status shorten(dra_weights *w, int i, dra_error *err)
+static dra_status shorten_weight(dra_weights *w, int i, dra_error *err)
 {
     weight *at = &w->at[i];
     if (!at->stored || at->layout.dtype != DRA_BF16) {
@@ -285,7 +285,7 @@ dra_status dra_weights_to_bf16(dra_weights *w, dra_error *err)
     w->shortened = true;
     atomic_store(&w->known, false);
     for (int i = 0; i < w->n && st == DRA_OK; i++)
-        if (dra_specs_at(w->specs, i)->product) st = shorten(w, i, err);
+        if (dra_specs_at(w->specs, i)->product) st = shorten_weight(w, i, err);
     return st;
 }
 
@@ -296,18 +296,18 @@ typedef struct saving {
     dra_real          *dense; /* of one in another layout */
 } saving;
 
-static const dra_real *get(void *user, int i, dra_error *err)
+static const dra_real *get_dense(void *user, int i, dra_error *err)
 {
     saving         *s = user;
     const dra_real *data = atomic_load(&s->w->at[i].data);
     if (data) return data;
     free(s->dense);
-    s->dense = allocate(s->w, i, err);
+    s->dense = allocate_weight(s->w, i, err);
     return s->dense && read_dense(s->w, i, s->dense, err) == DRA_OK ? s->dense : NULL;
 }
 
 /* What has not changed is written as it was read. */
-static const void *stored(void *user, int i, dra_param_layout *layout)
+static const void *stored_form(void *user, int i, dra_param_layout *layout)
 {
     const saving *s = user;
     const weight *at = &s->w->at[i];
@@ -319,9 +319,12 @@ static const void *stored(void *user, int i, dra_param_layout *layout)
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
     saving                   s = {.w = w};
-    const dra_weights_writer store = {
-        .rules = &w->rules, .params = w->specs, .get = get, .stored = stored, .user = &s};
-    const dra_status st = dra_weights_write(&store, path, err);
+    const dra_weights_writer store = {.rules = &w->rules,
+                                      .params = w->specs,
+                                      .get = get_dense,
+                                      .stored = stored_form,
+                                      .user = &s};
+    const dra_status         st = dra_weights_write(&store, path, err);
     free(s.dense);
     return st;
 }
@@ -380,7 +383,7 @@ static dra_status hash_values(const dra_weights *w, uint64_t *out, dra_error *er
     dra_status st = DRA_OK;
     dra_hash_begin(&h, 0);
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
-        const dra_real *data = get(&s, i, &why);
+        const dra_real *data = get_dense(&s, i, &why);
         if (!data) st = dra_fail(err, why.code ? why.code : DRA_ERR_MEMORY, "%s", why.text);
         dra_hash_add_text(&h, dra_specs_at(w->specs, i)->name);
         if (st == DRA_OK) dra_hash_add(&h, data, w->at[i].bytes);
@@ -507,8 +510,8 @@ dra_status dra_weights_round_activations(dra_weights *w, dra_error *err)
 }
 
 /* Weight i as the device's kernels take it. */
-static dra_status lend(const dra_weights *w, int i, const dra_device *device, dra_lend *out,
-                       dra_error *err)
+static dra_status lend_weight(const dra_weights *w, int i, const dra_device *device, dra_lend *out,
+                              dra_error *err)
 {
     const dra_spec *p = dra_specs_at(w->specs, i);
     *out = (dra_lend){.name = p->name};
@@ -539,7 +542,7 @@ dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
             st = dra_reader_bind_as(r, dra_specs_at(w->specs, i)->name,
                                     (dra_param_layout){DRA_REAL}, trained, err);
         else
-            st = lend(w, i, device, &list[n++], err);
+            st = lend_weight(w, i, device, &list[n++], err);
     }
     if (st == DRA_OK) st = dra_reader_borrow_all(r, list, n, err);
     free(list);

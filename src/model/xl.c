@@ -9,6 +9,15 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "file/field_rows.h"
+#include "model/parts.h"
+
+const dra_field dra_xl_fields[] = {
+    INT(dra_xl_config, memory, "none",
+        "Transformer-XL: positions of earlier segments that attention sees"),
+    INT(dra_xl_config, down, "0", "it reads what came into the sublayer this many above"),
+    {0},
+};
 
 dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
 {
@@ -47,7 +56,7 @@ dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, d
     const dra_token_segments *p = &tokens->segments;
     dra_value                 memory = {0};
     if (p->seen) memory = dra_slice(g, from, 1, p->length, p->memory);
-    return dra_tokens_turn(g, tokens, table, memory);
+    return dra_tokens_apply_event(g, tokens, table, memory);
 }
 
 /* The state X of number i of the sublayers that have one; -1: there are fewer. */
@@ -83,7 +92,7 @@ const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_mod
 {
     const dra_tokens *t = &call->tokens;
     const int64_t     n = count_memories(m);
-    if (!m->config.xl.memory || t->fresh || !t->segments.turns) return call->state;
+    if (!m->config.xl.memory || t->fresh || !t->segments.max_event) return call->state;
     for (int i = 0; i < dra_specs_count(m->state); i++) room[i] = call->state[i];
     for (int64_t i = 0; i < n; i++) {
         const int at = state_of(m, i), from = state_of(m, (i + m->config.xl.down) % n);

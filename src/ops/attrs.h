@@ -176,6 +176,12 @@ typedef struct dra_ema_attr {
     bool weighted, marked; /* w and mark are there, in this order the last inputs */
 } dra_ema_attr;
 
+enum { DRA_CONV_TAPS = 8 }; /* of a conv, at most */
+
+typedef struct dra_conv_attr {
+    bool biased, marked; /* bias and mark are there, in this order the last inputs */
+} dra_conv_attr;
+
 typedef struct dra_running_sum_attr {
     bool marked; /* mark is the last input */
 } dra_running_sum_attr;
@@ -346,7 +352,10 @@ typedef struct dra_sample_attr {
 } dra_sample_attr;
 
 enum { DRA_SAMPLE_LOGITS, DRA_SAMPLE_ROWS, DRA_SAMPLE_INPUTS }; /* then options */
-enum { DRA_SAMPLE_ID, DRA_SAMPLE_LOGPROB };
+
+typedef struct dra_logprobs_attr {
+    int64_t most;
+} dra_logprobs_attr;
 
 /* ---- optimizer ------------------------------------------------------------------------------- */
 

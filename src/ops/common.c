@@ -17,7 +17,7 @@ static const dra_tensor *tensor_at(const dra_call *c, int k)
     return k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
 }
 
-static bool mergeable(const dra_call *c, const walk *w, int32_t axis)
+static bool can_merge(const dra_call *c, const walk *w, int32_t axis)
 {
     for (int k = 0; k < w->tensors; k++)
         if (tensor_at(c, k)->stride[axis] != w->stride[k][0] * w->dim[0]) return false;
@@ -31,7 +31,7 @@ static walk make_walk(const dra_call *c)
     walk             w = {.tensors = c->n_out + c->n_in, .rank = 0};
     for (int32_t axis = s->rank - 1; axis >= 0; axis--) {
         if (s->dim[axis] == 1) continue;
-        if (w.rank == 1 && mergeable(c, &w, axis)) {
+        if (w.rank == 1 && can_merge(c, &w, axis)) {
             w.dim[0] *= s->dim[axis];
             continue;
         }

@@ -1,6 +1,6 @@
-/* Contexts: the second text that the tokens of a module see, as inputs of its graph and as the
- * numbers they receive. Its tokens that are no pads are its items, one after the other, so that one
- * count for each row says what is seen of them. */
+/* Contexts: the source that the tokens of a module see, as inputs of its graph and as the numbers
+ * they receive. Its tokens that are not pads are its items, contiguous, so one count for each row
+ * says how many are seen. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ static const char ITEMS[] = "context.items", COUNT[] = "context.n";
 
 /* ---- as values ------------------------------------------------------------------------------- */
 
-/* Rows of the states that hold the items of a context. */
+/* Rows of the states that hold the items of the source. */
 static int64_t rows_of(const dra_module *m, const dra_module_shape *shape)
 {
     for (int i = 0; i < dra_specs_count(m->state); i++)
@@ -64,7 +64,7 @@ dra_status dra_context_check(const char *who, const dra_module *m, const dra_con
     return DRA_OK;
 }
 
-static dra_status reserve(dra_context_extents *e, int64_t B, int64_t T, dra_error *err)
+static dra_status reserve_items(dra_context_extents *e, int64_t B, int64_t T, dra_error *err)
 {
     const size_t need = (size_t)B * (size_t)(T + 1);
     if (need > e->room || !e->n) {
@@ -84,7 +84,7 @@ dra_status dra_context_extents_fill(dra_context_extents *e, const dra_module *m,
     e->text.whole = true;
     e->text.start = m->context_start;
     dra_status st = dra_extents_fill(&e->text, NULL, NULL, B, T, text->mark, err);
-    if (st == DRA_OK) st = reserve(e, B, T, err);
+    if (st == DRA_OK) st = reserve_items(e, B, T, err);
     for (int64_t b = 0; b < B && st == DRA_OK; b++) {
         int32_t *items = e->items + b * T, n = 0;
         for (int64_t t = 0; t < T; t++)
@@ -97,7 +97,7 @@ dra_status dra_context_extents_fill(dra_context_extents *e, const dra_module *m,
 
 dra_status dra_context_extents_recall(dra_context_extents *e, const dra_states *s, dra_error *err)
 {
-    const dra_status st = reserve(e, s->B, 0, err);
+    const dra_status st = reserve_items(e, s->B, 0, err);
     for (int64_t b = 0; b < s->B && st == DRA_OK; b++) e->n[b] = (int32_t)s->context[b];
     return st;
 }
@@ -113,18 +113,19 @@ void dra_context_extents_free(dra_context_extents *e)
 
 enum { MARKED = 1, HOLES = 2 };
 
-dra_shape dra_context_key(const dra_context_extents *e)
+dra_context_key dra_context_key_of(const dra_context_extents *e)
 {
     const dra_extents *x = &e->text;
-    return DRA_SHAPE(x->given, x->T, (x->marked ? MARKED : 0) | (x->holes ? HOLES : 0));
+    return (dra_context_key){true, x->given, x->T,
+                             (x->marked ? MARKED : 0) | (x->holes ? HOLES : 0)};
 }
 
-dra_context_shape dra_context_of_key(const dra_shape *key)
+dra_context_shape dra_context_shape_of(const dra_context_key *key)
 {
-    return (dra_context_shape){.T = key->dim[0],
-                               .inner = key->dim[1],
-                               .marked = key->dim[2] & MARKED,
-                               .holes = key->dim[2] & HOLES};
+    return (dra_context_shape){.T = key->T,
+                               .inner = key->inner,
+                               .marked = key->options & MARKED,
+                               .holes = key->options & HOLES};
 }
 
 /* ---- as inputs of a session ------------------------------------------------------------------ */

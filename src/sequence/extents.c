@@ -21,7 +21,7 @@ void dra_extents_open(dra_extents *e, const dra_module *m)
 static bool is_pad(const int32_t *mark, int64_t t) { return mark && mark[t] & DRA_MARK_PAD; }
 static bool is_reset(const int32_t *mark, int64_t t) { return mark && mark[t] & DRA_MARK_RESET; }
 
-/* The marks of row b. */
+/* The marks of batch row b. */
 static const int32_t *row_of(const dra_extents *e, const int32_t *mark, int64_t b)
 {
     return mark ? mark + b * e->given : NULL;
@@ -54,7 +54,7 @@ static text find_text(const int32_t *mark, int64_t first, int64_t T)
     x.to = x.end;
     while (x.from < x.end && is_pad(mark, x.from)) x.from++;
     while (x.to > x.from && is_pad(mark, x.to - 1)) x.to--;
-    if (x.from == x.to) x.from = x.to = first; /* nothing but pads */
+    if (x.from == x.to) x.from = x.to = first; /* all tokens are pads */
     return x;
 }
 
@@ -66,7 +66,8 @@ static int64_t count_texts(const int32_t *mark, int64_t T)
     return n;
 }
 
-/* Is a key within what its text sees not seen? Start vectors come before pads in front. */
+/* Whether some item inside the interval that a query sees must not be seen. Start vectors come
+ * before leading pads. */
 static bool has_holes(const dra_extents *e, const int32_t *mark)
 {
     for (int64_t first = 0; mark && first < e->given;) {
@@ -94,13 +95,12 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
     e->skips = dra_marks_any_skip(mark, B * T);
     e->holes = false;
     e->marked = mark != NULL;
-    e->turns = DRA_TURN_NONE;
+    e->max_event = DRA_SEGMENT_CONTINUES;
     for (int64_t b = 0; e->segment > 0 && s && b < B; b++) {
-        const dra_turn turn = dra_segment_turn(e->segment, s->tokens[b], T, row_of(e, mark, b));
-        const int      turns = turn == DRA_TURN_SHIFT
-                                   ? dra_segment_shift(e->segment, e->kept, s->tokens[b])
-                                   : (int)turn;
-        if (turns > e->turns) e->turns = turns;
+        int event = dra_segment_next_event(e->segment, s->tokens[b], T, row_of(e, mark, b));
+        if (event == DRA_SEGMENT_SHIFTS)
+            event = dra_segment_shift(e->segment, e->kept, s->tokens[b]);
+        if (event > e->max_event) e->max_event = event;
     }
     for (int64_t b = 0; e->whole && mark && b < B && !e->holes; b++)
         e->holes = has_holes(e, row_of(e, mark, b));
@@ -112,10 +112,10 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
     }
     if (most == 0) return;
     e->T += e->start * starts_room(most);
-    e->marked = e->marked || fewest < starts_room(most); /* pads fill rows up */
+    e->marked = e->marked || fewest < starts_room(most); /* shorter rows are padded */
 }
 
-static bool reserve(dra_extents *e)
+static bool reserve_inputs(dra_extents *e)
 {
     const size_t each = (size_t)(e->B * e->T), own = (size_t)(e->B * e->given), B = (size_t)e->B;
     const size_t n = (size_t)e->n_items;
@@ -139,22 +139,22 @@ static bool reserve(dra_extents *e)
     e->segments.at = next, e->segments.lo = next + each, e->segments.hi = next + 2 * each;
     next += 3 * each;
     for (int i = 0; i < e->n_items; i++, next += B) e->items[i].base = next;
-    e->last = next, e->segments.base = next + B, e->segments.turn = next + 2 * B;
+    e->last = next, e->segments.base = next + B, e->segments.event = next + 2 * B;
     return true;
 }
 
 /* ---- sequences in parts ---------------------------------------------------------------------- */
 
-typedef struct walk {          /* along a row, token by token, start vectors included */
+typedef struct walk {          /* along a row, token by token, including start vectors */
     int64_t        b, t;       /* the next token */
-    int64_t        pos;        /* of it, since the last reset */
+    int64_t        pos;        /* its position since the last reset */
     int64_t        begin, end; /* numbers of the items since then */
-    int64_t        until;      /* the end of its prefix, which all of it sees */
+    int64_t        until;      /* the end of its prefix, whose tokens all see each other */
     int32_t        prev;
     const int64_t *base; /* by kind of items */
 } walk;
 
-/* The next token of a row. A skipped one sees what was written before it. */
+/* Puts the next token of a row. A skipped one sees what was written before it. */
 static void put_token(dra_extents *e, walk *w, int32_t what, int64_t take)
 {
     const int64_t i = w->b * e->T + w->t;
@@ -180,7 +180,8 @@ static void put_token(dra_extents *e, walk *w, int32_t what, int64_t take)
     w->end += write;
 }
 
-/* Start vectors before the first token of a sequence that is no pad: they take over its reset. */
+/* Puts start vectors before the first token of a sequence that is not a pad; they take over its
+ * reset. */
 static int32_t put_start(dra_extents *e, walk *w, int32_t what)
 {
     if (what & DRA_MARK_PAD || (w->pos > 0 && !(what & DRA_MARK_RESET))) return what;
@@ -188,7 +189,7 @@ static int32_t put_start(dra_extents *e, walk *w, int32_t what)
     return what & ~DRA_MARK_RESET;
 }
 
-/* Where the items of the prefix end that starts at the first of n tokens. */
+/* The end of the items of the prefix that starts at the first of n tokens. */
 static int64_t find_until(const dra_extents *e, const walk *w, const int32_t *mark, int64_t n)
 {
     return mark[0] & DRA_MARK_PREFIX ? w->end + e->start + dra_prefix_items(mark, n) : 0;
@@ -213,8 +214,8 @@ static void fill_row(dra_extents *e, walk *w, const int32_t *mark)
 
 /* ---- whole texts ----------------------------------------------------------------------------- */
 
-/* Token number `at` of row b, at `pos` of its text. At first and after a pad there is none before
- * it. */
+/* Puts token number `at` of row b, at `pos` of its text. The first token, and one after a pad, have
+ * no previous token. */
 static void put_whole(dra_extents *e, int64_t b, int64_t at, int32_t what, int64_t pos,
                       bool after_pad, int64_t take)
 {
@@ -249,7 +250,7 @@ static int64_t fill_text(dra_extents *e, int64_t b, const int32_t *mark, const t
     return end;
 }
 
-/* Texts of one row, all of them in this call. */
+/* Puts all texts of a row, in one call. */
 static void fill_texts(dra_extents *e, int64_t b, const int32_t *mark)
 {
     int64_t at = 0;
@@ -262,12 +263,12 @@ static void fill_texts(dra_extents *e, int64_t b, const int32_t *mark)
         put_whole(e, b, at, DRA_MARK_PAD, 0, false, -1);
         e->lo[b * e->T + at] = e->hi[b * e->T + at] = 0;
     }
-    e->last[b] = -1; /* nothing follows */
+    e->last[b] = -1; /* nothing is carried */
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* The state that holds items of a kind; its base is that of all of them. */
+/* The state that holds items of a kind; all states of the kind have the same bases. */
 static const dra_held *held_of(const dra_states *s, int64_t limit)
 {
     for (int i = 0; i < dra_specs_count(s->specs); i++) {
@@ -277,7 +278,7 @@ static const dra_held *held_of(const dra_states *s, int64_t limit)
     return NULL;
 }
 
-/* Where a row stands after s. */
+/* A walk that starts where row b of s stands. */
 static walk start_walk(dra_extents *e, const dra_states *s, int64_t b, int64_t *base)
 {
     for (int k = 0; k < e->n_items; k++) {
@@ -302,7 +303,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
         e->items[k].limit = limit[k];
         e->items[k].pages = NULL;
     }
-    if (e->n_items < 0 || !reserve(e))
+    if (e->n_items < 0 || !reserve_inputs(e))
         return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory for B %lld, T %lld",
                         (long long)B, (long long)T);
     for (int64_t b = 0; b < B; b++) {
@@ -412,7 +413,7 @@ void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *
                                           .lo = name_of(session, prefix, "segment.lo"),
                                           .hi = name_of(session, prefix, "segment.hi"),
                                           .base = name_of(session, prefix, "segment.base"),
-                                          .turn = name_of(session, prefix, "segment.turn")}};
+                                          .event = name_of(session, prefix, "segment.event")}};
     for (int i = 0; i < n; i++) {
         out->items[i].at = dra_session_name(session, dra_token_input(name, "at", limit[i]));
         out->items[i].lo = dra_session_name(session, dra_token_input(name, "lo", limit[i]));
@@ -423,7 +424,7 @@ void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *
     }
 }
 
-/* Start vectors: only where there are any. */
+/* Puts start vectors, if there are any. */
 static dra_status put_starts(const dra_extents *e, dra_session *session,
                              const dra_token_names *names, dra_error *err)
 {
@@ -447,8 +448,8 @@ static dra_status put_segments(const dra_extents *e, dra_session *session,
     if (st == DRA_OK) st = dra_session_put(session, names->segments.hi, e->segments.hi, each, err);
     if (st == DRA_OK)
         st = dra_session_put(session, names->segments.base, e->segments.base, rows, err);
-    if (st != DRA_OK || !e->turns) return st;
-    return dra_session_put(session, names->segments.turn, e->segments.turn, rows, err);
+    if (st != DRA_OK || !e->max_event) return st;
+    return dra_session_put(session, names->segments.event, e->segments.event, rows, err);
 }
 
 static dra_status put_items(const dra_extents *e, int i, dra_session *session,

@@ -1,4 +1,4 @@
-/* Outputs of the parts of a call, put together as the call itself would give them. */
+/* Outputs of the parts of a call, joined as if the call had been one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static int64_t count_tokens(const char *name, const dra_join_part *p)
     return p->picks > 0 ? p->picks : p->keep > 0 ? dra_imin(p->keep, p->T) : p->T;
 }
 
-/* Where token i of `from` tokens of a part's output is in that of the call; -1: nowhere. */
+/* The place in the call's output of token i of a part's output, which has `from` tokens; -1:
+ * none. */
 static int64_t place_of(const char *name, const dra_join_part *p, int64_t b, int64_t i,
                         int64_t from)
 {
@@ -52,12 +53,12 @@ static int64_t place_of(const char *name, const dra_join_part *p, int64_t b, int
         const int64_t t = p->pick[b * p->picks + i] - p->first;
         return t >= 0 && t < p->n ? i : -1;
     }
-    const int64_t t = p->first + p->n - from + i; /* of the call; the last ones are there */
+    const int64_t t = p->first + p->n - from + i; /* in the call */
     return dra_imax(-1, t - (p->T - count_tokens(name, p)));
 }
 
-static void paste(dra_joined *j, const dra_join_part *p, const dra_shape *from,
-                  const unsigned char *data)
+static void paste_part(dra_joined *j, const dra_join_part *p, const dra_shape *from,
+                       const unsigned char *data)
 {
     const int     axis = token_axis(from);
     const int64_t n = from->dim[axis], all = j->shape.dim[axis];
@@ -76,7 +77,7 @@ static void paste(dra_joined *j, const dra_join_part *p, const dra_shape *from,
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Room for the output of a whole call; NULL: no memory. */
+/* Makes room for the output of a whole call; NULL: no memory. */
 static dra_joined *open_joined(dra_joins *j, const char *name, dra_dtype dtype, dra_shape shape,
                                const dra_join_part *part)
 {
@@ -122,7 +123,7 @@ dra_status dra_joins_add(dra_joins *j, const dra_session *s, const dra_join_part
         if (!seen)
             st = DRA_ERR_MEMORY;
         else if (token_axis(&shape) >= 0)
-            paste(one, part, &shape, seen);
+            paste_part(one, part, &shape, seen);
         else
             memcpy(one->data, seen, (size_t)dra_shape_count(&shape) * dra_dtype_bytes(dtype));
         free(copy);

@@ -13,7 +13,7 @@ const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const cha
     return text;
 }
 
-/* Items of a pool are those of all sequences, as of one. */
+/* Items of a pool belong to all sequences: their tensor has batch 1. */
 static int64_t batch_of(const dra_spec *p, const dra_module_shape *shape)
 {
     if (!shape->pool) return shape->B;
@@ -60,7 +60,8 @@ bool dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b
            a->parts == b->parts;
 }
 
-/* A view of the stored tensor as the parameter: products take its strides as they are. */
+/* Declares the stored tensor and views it as the parameter; products take its strides as they
+ * are. */
 static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_layout *f)
 {
     const dra_value all = dra_parameter(g, p->name, f->dtype, dra_param_layout_shape(f, &p->shape));
@@ -70,8 +71,8 @@ static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_lay
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
-                    dra_value *param, dra_value *state)
+static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                           dra_value *param, dra_value *state)
 {
     char name[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(m->params); i++) {
@@ -89,7 +90,7 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
 
 /* ---- rows of a pool -------------------------------------------------------------------------- */
 
-/* States without items: those of B rows come out of all, and go back. */
+/* Takes the states without items of B rows out of the pool; give_rows() puts them back. */
 static void take_rows(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                       const dra_value *in, dra_value *used)
 {
@@ -97,9 +98,10 @@ static void take_rows(dra_graph *g, const dra_module *m, const dra_module_shape 
     const dra_value from = dra_input(g, DRA_POOL_FROM, DRA_I32, DRA_SHAPE(shape->B));
     for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
-        if (p->items) continue;
+        if (p->items || (p->context && shape->context)) continue;
         const dra_value rows = dra_reshape(g, in[i], DRA_SHAPE(shape->pool, -1));
-        used[i] = dra_reshape(g, dra_embedding(g, rows, from), state_shape(p, shape->B, 0));
+        used[i] = dra_reshape(g, dra_embedding(g, rows, from),
+                              state_shape(p, shape->B, shape->rows[i]));
     }
 }
 
@@ -113,7 +115,8 @@ static void give_rows(dra_graph *g, const dra_module *m, const dra_module_shape 
         if (p->items || !next[i].id) continue;
         const dra_value rows = dra_reshape(g, in[i], DRA_SHAPE(1, shape->pool, -1));
         const dra_value some = dra_reshape(g, next[i], DRA_SHAPE(1, shape->B, -1));
-        next[i] = dra_reshape(g, dra_write_rows(g, rows, some, to), state_shape(p, shape->pool, 0));
+        next[i] = dra_reshape(g, dra_write_rows(g, rows, some, to),
+                              state_shape(p, shape->pool, shape->rows[i]));
     }
 }
 
@@ -123,8 +126,9 @@ static bool is_clamped(const dra_module *m, int i)
     return !dra_spec_has_rows(p) && !p->maximum && !p->table;
 }
 
-/* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,
- * and a maximum is no size. `some` has room for all states. */
+/* Clamps states at the start or end of a call. Not items, which would cost a pass over the whole
+ * past, and not states that hold a maximum, whose size means nothing. `some` has room for all
+ * states. */
 static void clamp_states(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                          dra_value *state, dra_value *some, dra_value *clamped)
 {
@@ -140,15 +144,15 @@ static void clamp_states(dra_graph *g, const dra_module *m, const dra_module_sha
         if (is_clamped(m, i) && state[i].id) state[i] = some[k++];
 }
 
-/* Where a call reads the context, what is in the state is of the one before. */
+/* A call that reads a source must not see that of the call before, which is still in the state. */
 static void hide_context(const dra_module *m, dra_value *state)
 {
     for (int i = 0; i < dra_specs_count(m->state); i++)
         if (dra_specs_at(m->state, i)->context) state[i] = (dra_value){0};
 }
 
-/* The items of a context that was read (B, T, ...) fill the rows of their states; one that was not
- * read stays where it is. */
+/* Writes the items (B, T, ...) of a source that was read into the rows of their states; if none was
+ * read, the states stay. */
 static void keep_context(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                          dra_value *next)
 {
@@ -182,7 +186,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
         dra_build_fail(g, "module", DRA_ERR_MEMORY, "out of memory");
         return;
     }
-    declare(g, module, shape, all, in);
+    declare_inputs(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     take_rows(g, module, shape, in, used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
@@ -208,8 +212,8 @@ void dra_module_count_clamped(dra_graph *g, const char *name)
     dra_donate(g, "clamped.sum.next", dra_add(g, sum, count), sum);
 }
 
-static dra_value drop(dra_graph *g, const dra_module_call *call, const char *name, double p,
-                      dra_value at, dra_value x)
+static dra_value drop_values(dra_graph *g, const dra_module_call *call, const char *name, double p,
+                             dra_value at, dra_value x)
 {
     if (!call->random.id || !(p > 0)) return x;
     return dra_dropout(g, x, p, &(dra_random_config){.name = name, .key = call->random, .pos = at});
@@ -218,11 +222,11 @@ static dra_value drop(dra_graph *g, const dra_module_call *call, const char *nam
 dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,
                              dra_value x)
 {
-    return drop(g, call, name, p, call->at, x);
+    return drop_values(g, call, name, p, call->at, x);
 }
 
 dra_value dra_module_dropout_given(dra_graph *g, const dra_module_call *call, const char *name,
                                    double p, dra_value x)
 {
-    return drop(g, call, name, p, call->given_at, x);
+    return drop_values(g, call, name, p, call->given_at, x);
 }

@@ -36,6 +36,12 @@ dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
 /* dra_reader_finish(), and up to DRA_FETCHES downloads from its device in the same wait. */
 dra_status dra_reader_fetch(dra_reader *r, const dra_fetch *more, size_t n, dra_error *err);
+/* dra_reader_read_rows() of a module with a context, which is read first, as by
+ * dra_reader_read_context(). NULL: it was read before. */
+dra_status dra_reader_read_rows_context(dra_reader *r, dra_states *pool,
+                                        const dra_context_text *context, int64_t n,
+                                        const int64_t *rows, int64_t T, const int32_t *mark,
+                                        int n_inputs, const dra_named *inputs, dra_error *err);
 /* Compiles the program that reads T tokens of B fresh sequences, and as many of a context if the
  * module has one, so that the session knows its size. *states: bytes of their states. */
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,

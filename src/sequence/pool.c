@@ -1,9 +1,9 @@
-/* States whose rows come and go: pages of items, counted and copied when they are written.
+/* Pools: states whose rows come and go, with pages of items that are counted and copied on write.
  *
  * All tensors of one limit have the same pages: page p is rows 64 p .. 64 p + 63 of each. A row has
- * a list of them, and its base is the number of the item that its first page begins with, a
- * multiple of 64. Rows that were copied from each other have pages in common; the one page that
- * both might write, that of their last item, is copied by the one that writes first. */
+ * a list of pages, and its base is the number of the first item of its first page, a multiple of
+ * 64. Rows that were copied from each other share pages; the only page that both could write, that
+ * of their last item, is copied by the row that writes first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,17 +18,17 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "pool: out of memory");
 }
 
-static bool holds(const dra_states *s, int i, const dra_pages *p)
+static bool has_pages(const dra_states *s, int i, const dra_pages *p)
 {
     const dra_spec *spec = dra_specs_at(s->specs, i);
     return spec->items && spec->limit == p->limit;
 }
 
-/* A tensor with these pages; all of them have the same bases. */
+/* One tensor with these pages; all of them have the same bases. */
 static int one_of(const dra_states *s, const dra_pages *p)
 {
     int i = 0;
-    while (!holds(s, i, p)) i++;
+    while (!has_pages(s, i, p)) i++;
     return i;
 }
 
@@ -47,7 +47,7 @@ static int64_t base_of(const dra_states *s, const dra_pages *p, int64_t row)
 static void set_base(dra_states *s, const dra_pages *p, int64_t row, int64_t base)
 {
     for (int i = 0; i < dra_specs_count(s->specs); i++)
-        if (holds(s, i, p)) s->at[i].base[row] = base;
+        if (has_pages(s, i, p)) s->at[i].base[row] = base;
 }
 
 int64_t dra_pool_row(const dra_states *s, const dra_pages *p, int64_t row, int64_t item)
@@ -58,17 +58,17 @@ int64_t dra_pool_row(const dra_states *s, const dra_pages *p, int64_t row, int64
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-/* `count` pages of one tensor, from the first on. */
+/* The span of `count` pages of one tensor, from `first` on. */
 static dra_span pages_of(const dra_held *h, dra_array *data, int64_t first, int64_t count)
 {
     const size_t page = (size_t)(PAGE * h->size) * sizeof(dra_real);
     return (dra_span){data, (size_t)first * page, (size_t)count * page};
 }
 
-/* Memory of `count` pages with what is there. Pages become zeros when they are taken, as
- * find_room() of states.c says; the first one at once, which lists of pages that have ended point
- * at. */
-static dra_status enlarge(dra_states *s, int i, int64_t from, int64_t count, dra_error *err)
+/* Allocates `count` pages and copies the old ones. Pages are zeroed when they are taken (see
+ * find_room() in states.c), the first one at once, since lists of pages point at it behind their
+ * end. */
+static dra_status enlarge_tensor(dra_states *s, int i, int64_t from, int64_t count, dra_error *err)
 {
     dra_held  *h = &s->at[i];
     dra_shape  shape = DRA_SHAPE(count, PAGE, h->size);
@@ -83,7 +83,7 @@ static dra_status enlarge(dra_states *s, int i, int64_t from, int64_t count, dra
     return st;
 }
 
-/* `count` pages in all. After an error everything is as it was. */
+/* Grows all tensors of a limit to `count` pages. After an error everything is as it was. */
 static dra_status more_pages(dra_states *s, dra_pages *p, int64_t count, dra_error *err)
 {
     const int64_t from = p->count;
@@ -93,7 +93,7 @@ static dra_status more_pages(dra_states *s, dra_pages *p, int64_t count, dra_err
     if (free_ones) p->free = free_ones;
     dra_status st = refs && free_ones ? DRA_OK : out_of_memory(err);
     for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
-        if (holds(s, i, p)) st = enlarge(s, i, from, count, err);
+        if (has_pages(s, i, p)) st = enlarge_tensor(s, i, from, count, err);
     for (int i = 0; i < dra_specs_count(s->specs); i++) {
         dra_held *h = &s->at[i];
         if (!h->next) continue;
@@ -110,19 +110,19 @@ static dra_status more_pages(dra_states *s, dra_pages *p, int64_t count, dra_err
     return DRA_OK;
 }
 
-/* Those that were never used are taken in their order. */
+/* Zeroes a page that was never used; such pages are taken in their order. */
 static dra_status clear_fresh(dra_states *s, dra_pages *p, int32_t page, dra_error *err)
 {
     dra_status st = DRA_OK;
     if (page < p->fresh) return DRA_OK;
     for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
-        if (holds(s, i, p))
+        if (has_pages(s, i, p))
             st = dra_array_fill(pages_of(&s->at[i], s->at[i].data, page, 1), 0, err);
     if (st == DRA_OK) p->fresh = page + 1;
     return st;
 }
 
-/* How many pages there are after the next growth. */
+/* The number of pages after the next growth. */
 static int64_t next_count(const dra_pages *p)
 {
     const int64_t count = p->count > 0 ? 2 * p->count : FIRST;
@@ -155,8 +155,8 @@ static bool list_room(dra_page_list *l, int64_t n)
     return true;
 }
 
-/* Pages up to the n-th. */
-static dra_status extend(dra_states *s, dra_pages *p, int64_t row, int64_t n, dra_error *err)
+/* Extends a row to n pages. */
+static dra_status extend_row(dra_states *s, dra_pages *p, int64_t row, int64_t n, dra_error *err)
 {
     dra_page_list *l = &p->of[row];
     dra_status     st = list_room(l, n) ? DRA_OK : out_of_memory(err);
@@ -167,7 +167,7 @@ static dra_status extend(dra_states *s, dra_pages *p, int64_t row, int64_t n, dr
     return st;
 }
 
-/* Page number `at` of a row becomes its own. */
+/* Makes page number `at` of a row its own: copies it if another row has it, too. */
 static dra_status own_page(dra_states *s, dra_pages *p, int64_t row, int64_t at, dra_error *err)
 {
     dra_page_list *l = &p->of[row];
@@ -177,7 +177,7 @@ static dra_status own_page(dra_states *s, dra_pages *p, int64_t row, int64_t at,
     if (st != DRA_OK) return st;
     for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
         const dra_held *h = &s->at[i];
-        if (holds(s, i, p))
+        if (has_pages(s, i, p))
             st = dra_array_copy(pages_of(h, h->data, page, 1), pages_of(h, h->data, l->at[at], 1),
                                 err);
     }
@@ -186,7 +186,7 @@ static dra_status own_page(dra_states *s, dra_pages *p, int64_t row, int64_t at,
     return st;
 }
 
-/* Forgets pages that nothing live is in any more. */
+/* Releases pages without live items. */
 static void move_up(dra_states *s, dra_pages *p, int64_t row)
 {
     dra_page_list *l = &p->of[row];
@@ -242,6 +242,29 @@ void dra_pool_release(dra_states *s, int64_t row)
     }
 }
 
+bool dra_pool_can_cut(const dra_specs *specs)
+{
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec *p = dra_specs_at(specs, i);
+        if (!p->items || p->limit || p->context) return false;
+    }
+    return true;
+}
+
+void dra_pool_cut(dra_states *s, int64_t row, int64_t tokens)
+{
+    const int64_t less = s->tokens[row] - tokens;
+    if (less <= 0) return;
+    s->tokens[row] = tokens;
+    s->end[row] -= less;
+    for (int k = 0; k < s->n_pages; k++) {
+        dra_pages     *p = &s->pages[k];
+        dra_page_list *l = &p->of[row];
+        const int64_t  n = dra_div_up(s->end[row] - base_of(s, p, row), PAGE);
+        while (l->n > n) drop_page(p, l->at[--l->n]);
+    }
+}
+
 dra_status dra_pool_number(dra_states *s, int64_t row, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -249,7 +272,7 @@ dra_status dra_pool_number(dra_states *s, int64_t row, dra_error *err)
         dra_pages    *p = &s->pages[k];
         const int64_t base = dra_states_lowest_base(s, one_of(s, p), row);
         set_base(s, p, row, base);
-        st = extend(s, p, row, dra_div_up(s->end[row] - base, PAGE), err);
+        st = extend_row(s, p, row, dra_div_up(s->end[row] - base, PAGE), err);
     }
     if (st != DRA_OK) dra_states_reset(s, row, NULL);
     return st;
@@ -264,6 +287,7 @@ dra_status dra_pool_share(dra_states *s, int64_t to, int64_t from, dra_error *er
     s->tokens[to] = s->tokens[from];
     s->begin[to] = s->begin[from];
     s->end[to] = s->end[from];
+    s->context[to] = s->context[from];
     for (int k = 0; k < s->n_pages; k++) {
         dra_pages     *p = &s->pages[k];
         const int64_t  base = base_of(s, p, from);
@@ -283,7 +307,7 @@ dra_status dra_pool_reserve(dra_states *s, int64_t row, int64_t T, dra_error *er
         move_up(s, p, row);
         const int64_t n = s->end[row] - base_of(s, p, row);
         if (n % PAGE != 0) st = own_page(s, p, row, n / PAGE, err);
-        if (st == DRA_OK) st = extend(s, p, row, dra_div_up(n + T, PAGE), err);
+        if (st == DRA_OK) st = extend_row(s, p, row, dra_div_up(n + T, PAGE), err);
     }
     return st;
 }
@@ -298,10 +322,6 @@ dra_status dra_states_create_pool(dra_device *device, const dra_specs *specs, in
     if (st != DRA_OK) return st;
     dra_states *s = *out;
     const int   n = dra_token_limits(specs, limit);
-    for (int i = 0; i < dra_specs_count(specs) && st == DRA_OK; i++)
-        if (dra_specs_at(specs, i)->context)
-            st = dra_fail(err, DRA_ERR_VALUE, "pool: %s holds a context, which a pool cannot",
-                          dra_specs_at(specs, i)->name);
     if (st == DRA_OK && n < 0)
         st = dra_fail(err, DRA_ERR_VALUE, "pool: items with more than %d different limits",
                       DRA_TOKEN_KINDS);
@@ -329,7 +349,7 @@ void dra_pool_free(dra_states *s)
     }
 }
 
-/* Memory for `B` rows of a list of numbers, those that are new 0. */
+/* Grows a list of numbers to `B` rows; new ones are 0. */
 static bool grow_list(void **list, size_t each, int64_t from, int64_t B)
 {
     unsigned char *grown = realloc(*list, ((size_t)B + 1) * each);
@@ -358,8 +378,10 @@ static dra_status grow_tensors(dra_states *s, int64_t B, dra_error *err)
     dra_status st = DRA_OK;
     for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
         dra_held    *h = &s->at[i];
-        const size_t row = (size_t)h->size * sizeof(dra_real), old = (size_t)s->B * row;
-        if (dra_specs_at(s->specs, i)->items) continue;
+        const bool   context = dra_specs_at(s->specs, i)->context;
+        const size_t items = context ? (size_t)h->rows : 1;
+        const size_t row = items * (size_t)h->size * sizeof(dra_real), old = (size_t)s->B * row;
+        if (dra_specs_at(s->specs, i)->items || row == 0) continue;
         st = dra_array_create(s->device, (size_t)B * row, &h->next, err);
         if (st == DRA_OK)
             st = dra_array_fill((dra_span){h->next, old, (size_t)(B - s->B) * row},
@@ -392,14 +414,14 @@ dra_status dra_states_grow(dra_states *s, int64_t B, dra_error *err)
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
-                         dra_error *err)
+static dra_status make_view(const dra_states *s, int64_t n, dra_states **out, dra_error *err)
 {
     const int    count = dra_specs_count(s->specs);
     const size_t numbers = (size_t)(n * (4 + count)) + 1;
     dra_states  *v = calloc(1, sizeof *v);
     dra_held    *at = calloc((size_t)count + 1, sizeof *at);
     int64_t     *room = calloc(numbers, sizeof *room);
+    *out = NULL;
     if (!v || !at || !room) {
         free(v);
         free(at);
@@ -415,12 +437,26 @@ dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dr
                       .end = room + 2 * n,
                       .context = room + 3 * n};
     for (int i = 0; i < count; i++) at[i].base = room + (4 + i) * n;
+    *out = v;
+    return DRA_OK;
+}
+
+dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **view,
+                         dra_error *err)
+{
+    dra_states *v = *view;
+    if (!v || v->B != n || v->specs != s->specs) {
+        dra_pool_view_free(v);
+        const dra_status st = make_view(s, n, view, err);
+        if (st != DRA_OK) return st;
+        v = *view;
+    }
     for (int64_t b = 0; b < n; b++) {
-        v->context[b] = -1;
-        v->tokens[b] = 1; /* of padding: its start vectors are read */
+        v->tokens[b] = 1; /* padding: has read its start vectors and a source without items */
+        v->begin[b] = v->end[b] = v->context[b] = 0;
+        for (int i = 0; i < dra_specs_count(s->specs); i++) v->at[i].base[b] = 0;
     }
     dra_pool_look(s, n, rows, v);
-    *out = v;
     return DRA_OK;
 }
 
@@ -431,6 +467,7 @@ void dra_pool_look(const dra_states *s, int64_t n, const int64_t *rows, dra_stat
         view->tokens[b] = s->tokens[rows[b]];
         view->begin[b] = s->begin[rows[b]];
         view->end[b] = s->end[rows[b]];
+        view->context[b] = s->context[rows[b]];
         for (int i = 0; i < dra_specs_count(s->specs); i++)
             view->at[i].base[b] = s->at[i].base[rows[b]];
     }
@@ -443,6 +480,7 @@ void dra_pool_advance(dra_states *s, int64_t n, const int64_t *rows, const dra_s
         s->tokens[rows[b]] = view->tokens[b];
         s->begin[rows[b]] = view->begin[b];
         s->end[rows[b]] = view->end[b];
+        s->context[rows[b]] = view->context[b];
     }
 }
 

@@ -1,5 +1,5 @@
-/* Prefixes: the first tokens of a sequence, all of which see each other. What they see is not known
- * before the last of them, so a call has all of a prefix or none of it. */
+/* Prefixes: the first tokens of a sequence, which all see each other. Their outputs depend on the
+ * last of them, so a call has all of a prefix or none of it. */
 #include "base/error.h"
 #include "sequence/states.h"
 
@@ -15,7 +15,7 @@ int64_t dra_prefix_items(const int32_t *mark, int64_t n)
     return items;
 }
 
-/* The first token of a row that has the mark and is in no prefix; T: there is none. */
+/* The first token of a row that is marked but outside of a prefix; T: there is none. */
 static int64_t find_stray(const int32_t *mark, int64_t T, bool begun)
 {
     bool inside = !begun;

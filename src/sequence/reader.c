@@ -1,5 +1,5 @@
-/* Running a module over the next tokens of its states: a session's program for each shape met;
- * states are updated in place. */
+/* Readers run a module over the next tokens of its states, with a program for each shape, compiled
+ * on first use. States are updated in place. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 #include "sequence/segments.h"
 #include "session/session.h"
 
-typedef struct fetched { /* a result that was asked for, as the host sees it */
+typedef struct fetched { /* a result that was asked for, downloaded */
     char        name[DRA_NAME_TEXT];
     const void *seen;
     void       *copy;
     size_t      room;
-    int64_t     read; /* the number of the read it is from */
+    int64_t     read; /* which read it is from */
 } fetched;
 
 struct dra_reader {
@@ -29,62 +29,80 @@ struct dra_reader {
     dra_token_names     tokens;
     dra_context_names   context;
     dra_param_layout   *layouts; /* of the parameters */
-    dra_array         **own;     /* arrays of parameters that the reader made itself */
+    dra_array         **own;     /* arrays of parameters that the reader owns */
     bool               *bound;
-    dra_shape          *key;
+    struct read_key    *key; /* of the last read */
     dra_extents         extents;
     dra_context_extents context_extents;
-    bool                unclamped;
+    bool                unclamped, by_token;
     dra_precision       precision; /* of products */
     double              limit;     /* of the clamp, see dra_reader_clamp_limit() */
     dra_array          *clamped;   /* i32: numbers of states changed so far */
     int64_t             reads;
-    bool                valid;  /* the last one went well */
+    bool                valid;  /* the last read succeeded */
     bool                defers; /* reads are not waited for */
-    bool                begun;  /* and some were started since dra_reader_finish() */
+    bool                begun;  /* reads were started since dra_reader_finish() */
     fetched            *results;
     size_t              n_results;
-    dra_states         *pool;      /* of the read that is going on; NULL: it is of all rows */
+    dra_states         *pool;      /* of the current read; NULL: it reads all rows */
     const int64_t      *rows;      /* of the pool */
     int64_t             pool_size; /* of the last read of a pool */
+    dra_states         *view;      /* of its rows */
+    int32_t            *places;    /* (2, room): where they are read and written */
+    int64_t             room;
     int                 from, to;
     dra_joins           joins;  /* of the last read, where it took several calls */
     bool                joined; /* it did */
 };
 
-/* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states, then
- * the shape of a context if one is read -------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, POOL = 16, TURNS = 32 }; /* times turns */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, BY_TOKEN = 16 }; /* options of a key */
+
+typedef struct key_rows { /* of a state that holds items */
+    int64_t rows;         /* of all sequences, and of one sequence that is read */
+    int64_t span;
+} key_rows;
+
+typedef struct read_key {        /* what a program is compiled for */
+    int64_t         B, T, inner; /* tokens that are given, and those that layers see */
+    int64_t         options, max_event;
+    int64_t         pool;  /* its rows; 0: the states are none */
+    double          limit; /* of the clamp */
+    dra_context_key context;
+    key_rows        state[];
+} read_key;
 
 static const char CLAMPED[] = "clamped.sum";
 
-static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build_program(dra_graph *g, void *user, const void *at, size_t bytes)
 {
     const dra_reader *r = user;
     const dra_module *m = &r->module;
+    const read_key   *key = at;
     const int         n = dra_specs_count(m->state);
     int64_t   *rows = calloc(2 * (size_t)n + 1, sizeof *rows), *spans = rows ? rows + n : NULL;
     dra_value *state = calloc(2 * (size_t)n + 1, sizeof *state);
     char       name[DRA_NAME_TEXT];
+    (void)bytes;
     if (rows && state) {
-        for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0], spans[i] = key[i + 1].dim[1];
-        const bool              reads = n_key > (size_t)n + 1;
-        const dra_context_shape context = reads ? dra_context_of_key(&key[n + 1])
-                                                : (dra_context_shape){0};
-        const dra_module_shape  shape = {.B = key[0].dim[0],
-                                         .T = key[0].dim[1],
-                                         .inner = key[0].dim[4],
-                                         .marked = key[0].dim[2] & MARKED,
-                                         .skips = key[0].dim[2] & SKIPS,
-                                         .clamp = key[0].dim[2] & CLAMP,
-                                         .holes = key[0].dim[2] & HOLES,
-                                         .turns = (int)(key[0].dim[2] / TURNS),
+        for (int i = 0; i < n; i++) rows[i] = key->state[i].rows, spans[i] = key->state[i].span;
+        const bool              reads = key->context.reads;
+        const dra_context_shape context = dra_context_shape_of(&key->context);
+        const dra_module_shape  shape = {.B = key->B,
+                                         .T = key->T,
+                                         .inner = key->inner,
+                                         .marked = key->options & MARKED,
+                                         .skips = key->options & SKIPS,
+                                         .clamp = key->options & CLAMP,
+                                         .holes = key->options & HOLES,
+                                         .by_token = key->options & BY_TOKEN,
+                                         .max_event = (int)key->max_event,
                                          .fresh = m->whole,
                                          .rows = rows,
                                          .layouts = r->layouts,
-                                         .limit = r->limit,
-                                         .pool = key[0].dim[2] & POOL ? key[0].dim[5] : 0,
+                                         .limit = key->limit,
+                                         .pool = key->pool,
                                          .spans = spans,
                                          .context = reads ? &context : NULL};
         dra_set_precision(g, r->precision);
@@ -99,6 +117,11 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     }
     free(rows);
     free(state);
+}
+
+static size_t key_bytes(const dra_reader *r)
+{
+    return sizeof(read_key) + (size_t)dra_specs_count(r->module.state) * sizeof(key_rows);
 }
 
 static dra_status name_all(dra_reader *r, dra_error *err)
@@ -141,9 +164,9 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     r->layouts = calloc(n_param + 1, sizeof *r->layouts);
     r->own = calloc(n_param + 1, sizeof *r->own);
     r->bound = calloc(n_param + 1, sizeof *r->bound);
-    r->key = calloc(n_state + 3, sizeof *r->key);
+    r->key = calloc(1, key_bytes(r));
     dra_status st = r->param && r->state && r->layouts && r->own && r->bound && r->key
-                        ? dra_session_create(device, build, r, &r->session, err)
+                        ? dra_session_create(device, build_program, r, &r->session, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     if (st == DRA_OK) st = name_all(r, err);
     if (st == DRA_OK)
@@ -162,6 +185,8 @@ void dra_reader_destroy(dra_reader *r)
     for (size_t i = 0; i < r->n_results; i++) free(r->results[i].copy);
     dra_array_destroy(r->clamped);
     dra_joins_free(&r->joins);
+    dra_pool_view_free(r->view);
+    free(r->places);
     free(r->results);
     free(r->param);
     free(r->state);
@@ -219,15 +244,16 @@ dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_param_layout 
         st = check_memory(dra_specs_at(r->module.params, i), &form, memory.bytes, err);
     if (st == DRA_OK) st = dra_session_bind(r->session, r->param[i], memory, err);
     if (st != DRA_OK) return st;
-    if (!dra_param_layout_equal(&r->layouts[i], &form)) /* what was compiled reads it as it was */
+    if (!dra_param_layout_equal(&r->layouts[i], &form)) /* compiled programs read the old layout */
         dra_session_clear(r->session), r->valid = false;
     r->layouts[i] = form;
     r->bound[i] = true;
     return DRA_OK;
 }
 
-/* Parameter i becomes this array of the reader's own. */
-static dra_status take(dra_reader *r, int i, dra_param_layout form, dra_array *a, dra_error *err)
+/* Binds parameter i to an array that the reader owns from now on. */
+static dra_status take_array(dra_reader *r, int i, dra_param_layout form, dra_array *a,
+                             dra_error *err)
 {
     const dra_status st = dra_reader_bind_as(r, dra_specs_at(r->module.params, i)->name, form,
                                              dra_array_whole(a), err);
@@ -242,8 +268,9 @@ dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, si
     return dra_reader_borrow(r, name, (dra_param_layout){DRA_REAL}, data, bytes, err);
 }
 
-/* One upload. What the reader had is freed afterwards, so a list is uploaded in parts. */
-static const size_t PART = (size_t)1 << 28; /* bytes of them, where parameters are smaller */
+/* Borrows a part of a list by one upload. Old arrays are freed only after it, so a list is uploaded
+ * in parts. */
+static const size_t PART = (size_t)1 << 28; /* bytes of a part, unless a parameter is larger */
 
 static dra_status check_lent(const dra_reader *r, const dra_lend *l, int *i, dra_error *err)
 {
@@ -263,7 +290,7 @@ static dra_status borrow_part(dra_reader *r, const dra_lend *list, size_t n, dra
     for (size_t i = 0; i < n && loans[i].array; i++) {
         if (st == DRA_OK) st = find_param(r, list[i].name, &number, err);
         if (st == DRA_OK)
-            st = take(r, number, list[i].form, loans[i].array, err);
+            st = take_array(r, number, list[i].form, loans[i].array, err);
         else
             dra_array_destroy(loans[i].array);
     }
@@ -295,7 +322,7 @@ dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_layout f
     return dra_reader_borrow_all(r, &(dra_lend){name, form, data, bytes}, 1, err);
 }
 
-static dra_status draw(dra_reader *r, int i, uint64_t seed, dra_error *err)
+static dra_status draw_param(dra_reader *r, int i, uint64_t seed, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(r->module.params, i);
     const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
@@ -306,7 +333,7 @@ static dra_status draw(dra_reader *r, int i, uint64_t seed, dra_error *err)
     dra_status st = dra_array_create(r->device, bytes, &a, err);
     if (st == DRA_OK) st = dra_array_upload(dra_array_whole(a), first, err);
     if (st == DRA_OK)
-        st = take(r, i, (dra_param_layout){DRA_REAL}, a, err);
+        st = take_array(r, i, (dra_param_layout){DRA_REAL}, a, err);
     else
         dra_array_destroy(a);
     free(first);
@@ -317,13 +344,13 @@ dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < dra_specs_count(r->module.params) && st == DRA_OK; i++)
-        if (!r->bound[i]) st = draw(r, i, seed, err);
+        if (!r->bound[i]) st = draw_param(r, i, seed, err);
     return st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Positions of n more tokens, as layers count them, are in range. */
+/* Checks that positions of n more tokens, as layers count them, are in range. */
 static dra_status check_length(const dra_reader *r, const dra_states *s, int64_t n, dra_error *err)
 {
     for (int64_t b = 0; b < s->B; b++)
@@ -333,10 +360,11 @@ static dra_status check_length(const dra_reader *r, const dra_states *s, int64_t
     return DRA_OK;
 }
 
-static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
-                        dra_error *err)
+static dra_status check_call(const dra_reader *r, const dra_states *s, int64_t T,
+                             const int32_t *mark, dra_error *err)
 {
-    if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(r->module.state))
+    if (s->specs != r->module.state &&
+        dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(r->module.state))
         return dra_fail(err, DRA_ERR_VALUE, "reader: the states belong to another module");
     for (int i = 0; i < dra_specs_count(r->module.params); i++)
         if (!r->bound[i])
@@ -356,7 +384,7 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return check_length(r, s, T, err);
 }
 
-/* The context that a call reads, NULL: none, or what every row has read. */
+/* Checks the source that a call reads; NULL: none, or the one that every row has read. */
 static dra_status check_context(const dra_reader *r, const dra_states *s,
                                 const dra_context_text *context, dra_error *err)
 {
@@ -370,46 +398,42 @@ static dra_status check_context(const dra_reader *r, const dra_states *s,
     return DRA_OK;
 }
 
-/* A number as a part of a key. */
-static int64_t bits_of(double x)
-{
-    int64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-/* Rows of all sequences, and of one of those that are read. */
-static dra_shape pool_key(const dra_reader *r, int i)
+static key_rows rows_of(const dra_reader *r, const dra_states *s, int i)
 {
     const dra_spec *p = dra_specs_at(r->module.state, i);
-    if (!p->items) return DRA_SHAPE(1, 1);
-    return DRA_SHAPE(r->pool->at[i].rows,
-                     dra_pool_span(r->pool, p->limit, r->extents.B, r->rows, r->extents.T));
+    if (!r->pool) return (key_rows){.rows = s->at[i].rows};
+    if (!p->items) return (key_rows){p->context ? r->pool->at[i].rows : 1, 1};
+    return (key_rows){r->pool->at[i].rows,
+                      dra_pool_span(r->pool, p->limit, r->extents.B, r->rows, r->extents.T)};
 }
 
 /* The key of the program that reads the tokens of r->extents after s, and first r->context_extents
- * if it `reads` a context; returns its length. */
-static size_t make_key(dra_reader *r, const dra_states *s, int marks, bool reads)
+ * if it `reads` a context. */
+static void make_key(dra_reader *r, const dra_states *s, bool reads)
 {
-    const int  n = dra_specs_count(s->specs);
-    const bool clamp = !r->unclamped && !r->module.whole;
-    r->key[0] = DRA_SHAPE(s->B, r->extents.given, marks | (clamp ? CLAMP : 0),
-                          clamp ? bits_of(r->limit) : 0, r->extents.T, r->pool ? r->pool->B : 0);
-    for (int i = 0; i < n && !r->pool; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
-    for (int i = 0; i < n && r->pool; i++) r->key[i + 1] = pool_key(r, i);
-    if (reads) r->key[n + 1] = dra_context_key(&r->context_extents);
-    return 1 + (size_t)n + reads;
+    const dra_extents *e = &r->extents;
+    const bool         clamp = !r->unclamped && !r->module.whole;
+    read_key          *k = r->key;
+    *k = (read_key){.B = s->B,
+                    .T = e->given,
+                    .inner = e->T,
+                    .options = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) |
+                               (e->holes ? HOLES : 0) | (clamp ? CLAMP : 0) |
+                               (r->by_token ? BY_TOKEN : 0),
+                    .max_event = e->max_event,
+                    .pool = r->pool ? r->pool->B : 0,
+                    .limit = clamp ? r->limit : 0};
+    if (reads) k->context = dra_context_key_of(&r->context_extents);
+    for (int i = 0; i < dra_specs_count(s->specs); i++) k->state[i] = rows_of(r, s, i);
 }
 
 static dra_status select_program(dra_reader *r, const dra_states *s, bool reads, dra_error *err)
 {
-    const dra_extents *e = &r->extents;
-    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
-                      (r->pool ? POOL : 0) | e->turns * TURNS;
-    return dra_session_select(r->session, r->key, make_key(r, s, marks, reads), err);
+    make_key(r, s, reads);
+    return dra_session_select(r->session, r->key, key_bytes(r), err);
 }
 
-/* Makes room for a context that is read, or finds out about the one that was. */
+/* Makes room for a source that is read, or takes the counts of the one that was. */
 static dra_status take_context(dra_reader *r, dra_states *s, const dra_context_text *context,
                                dra_error *err)
 {
@@ -417,7 +441,8 @@ static dra_status take_context(dra_reader *r, dra_states *s, const dra_context_t
         return r->module.context ? dra_context_extents_recall(&r->context_extents, s, err) : DRA_OK;
     const dra_status st = dra_context_extents_fill(&r->context_extents, &r->module, s->B, context,
                                                    err);
-    return st == DRA_OK && !r->module.whole ? dra_states_reserve_context(s, context->T, err) : st;
+    if (st != DRA_OK || r->module.whole) return st;
+    return dra_states_reserve_context(r->pool ? r->pool : s, context->T, err);
 }
 
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
@@ -425,9 +450,8 @@ dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, 
 {
     const bool    reads = r->module.context;
     const int64_t M = r->module.memory;
-    const int     turns = r->module.segment > 0 ? dra_segment_shift(r->module.segment, M, M)
-                                                : DRA_TURN_NONE;
-    const int     marks = (marked ? MARKED : 0) | turns * TURNS;
+    const int     max_event = r->module.segment > 0 ? dra_segment_shift(r->module.segment, M, M)
+                                                    : DRA_SEGMENT_CONTINUES;
     dra_states   *s = NULL;
     dra_status    st = dra_states_create(r->device, r->module.state, B, &s, err);
     if (r->module.segment > 0) T = dra_imin(T, r->module.segment);
@@ -435,14 +459,18 @@ dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, 
     if (st == DRA_OK) st = dra_states_reserve(s, r->extents.T, err);
     if (st == DRA_OK && reads) st = take_context(r, s, &(dra_context_text){T, NULL}, err);
     if (reads) r->context_extents.text.marked = marked;
-    if (st == DRA_OK)
-        st = dra_session_measure(r->session, r->key, make_key(r, s, marks, reads), err);
+    if (st == DRA_OK) {
+        r->extents.marked = marked;
+        r->extents.max_event = max_event;
+        make_key(r, s, reads);
+        st = dra_session_measure(r->session, r->key, key_bytes(r), err);
+    }
     *states = st == DRA_OK ? dra_states_held(s) : 0;
     dra_states_destroy(s);
     return st;
 }
 
-/* Puts an input of the selected program: as it is, or of a call that is read in several. */
+/* Puts an input of the selected program, or the part of it that belongs to this part of a call. */
 static dra_status put_input(dra_reader *r, const dra_named *input, const dra_join_part *part,
                             dra_error *err)
 {
@@ -464,12 +492,22 @@ static dra_status put_input(dra_reader *r, const dra_named *input, const dra_joi
     return st;
 }
 
-/* Where rows of a pool are. Padding reads row 0 and never writes it. */
+static dra_status make_places(dra_reader *r, int64_t n, dra_error *err)
+{
+    if (n <= r->room) return DRA_OK;
+    int32_t *more = realloc(r->places, 2 * (size_t)n * sizeof *more);
+    if (!more) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    r->places = more;
+    r->room = n;
+    return DRA_OK;
+}
+
+/* Puts the numbers of the rows of a pool. Padding reads row 0 and never writes it. */
 static dra_status put_rows(dra_reader *r, int64_t n, dra_error *err)
 {
-    int32_t   *from = calloc(2 * (size_t)n + 1, sizeof *from), *to = from ? from + n : NULL;
-    dra_status st = from ? dra_extents_to_pool(&r->extents, r->pool, r->rows, err)
-                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    dra_status st = make_places(r, n, err);
+    if (st == DRA_OK) st = dra_extents_to_pool(&r->extents, r->pool, r->rows, err);
+    int32_t *from = r->places, *to = from ? from + n : NULL;
     for (int64_t b = 0; b < n && st == DRA_OK; b++) {
         to[b] = (int32_t)r->rows[b];
         from[b] = to[b] < 0 ? 0 : to[b];
@@ -479,7 +517,6 @@ static dra_status put_rows(dra_reader *r, int64_t n, dra_error *err)
         st = dra_session_put(r->session, r->from, from, bytes, err);
     if (st == DRA_OK && dra_session_input_bytes(r->session, DRA_POOL_TO))
         st = dra_session_put(r->session, r->to, to, bytes, err);
-    free(from);
     return st;
 }
 
@@ -499,8 +536,9 @@ static dra_status put_all(dra_reader *r, const dra_states *s, bool reads, const 
     return st;
 }
 
-/* Counts what a call has read. */
-static void advance(const dra_reader *r, dra_states *s, bool reads, int64_t T, const int32_t *mark)
+/* Advances the counts of the states after a call. */
+static void advance_states(const dra_reader *r, dra_states *s, bool reads, int64_t T,
+                           const int32_t *mark)
 {
     if (r->module.whole) {
         dra_states_count(s, T, mark);
@@ -519,8 +557,8 @@ static bool make_room(fetched *f, size_t bytes)
     return f->copy;
 }
 
-/* Results that were asked for after the read before this one will be asked for again: they come
- * with the same wait. */
+/* Downloads with the same wait the results that were asked for after the last read: they will be
+ * asked for again. */
 static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more, dra_error *err)
 {
     dra_fetch list[DRA_FETCHES] = {{0}};
@@ -543,7 +581,7 @@ static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more,
     return st;
 }
 
-/* For the items of the tokens of r->extents. */
+/* Makes room for the items of the tokens in r->extents. */
 static dra_status make_room_for(dra_reader *r, dra_states *states, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -554,7 +592,7 @@ static dra_status make_room_for(dra_reader *r, dra_states *states, dra_error *er
     return st;
 }
 
-/* Programs for a pool as small as it was are not used again: pools never shrink. */
+/* Forgets programs for a smaller pool: pools never shrink. */
 static void forget_smaller(dra_reader *r)
 {
     const int64_t size = r->pool ? dra_pool_size(r->pool) : r->pool_size;
@@ -562,7 +600,7 @@ static void forget_smaller(dra_reader *r)
     r->pool_size = size;
 }
 
-/* Reads a part of a call, or all of it; mark: of the part; context: NULL but where it is read. */
+/* Reads a part of a call, or all of it; mark: of the part; context: NULL unless it is read now. */
 static dra_status read_part(dra_reader *r, dra_states *states, const dra_context_text *context,
                             const dra_join_part *part, const int32_t *mark, int n,
                             const dra_named *inputs, dra_error *err)
@@ -578,7 +616,7 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     if (st == DRA_OK) st = dra_session_start(r->session, err);
     if (st == DRA_OK) r->begun = true;
     if (st == DRA_OK && !r->defers) st = dra_reader_finish(r, err);
-    if (st == DRA_OK) advance(r, states, reads, part->n, mark);
+    if (st == DRA_OK) advance_states(r, states, reads, part->n, mark);
     if (st == DRA_OK && r->pool) dra_pool_advance(r->pool, states->B, r->rows, states);
     return st;
 }
@@ -614,7 +652,7 @@ static const int32_t *find_picks(const dra_reader *r, int64_t B, int n, const dr
     return NULL;
 }
 
-/* Rows of a pool are read through a view of them. */
+/* Refuses a pool, whose rows are read by dra_reader_read_rows(). */
 static dra_status check_plain(const dra_states *s, dra_error *err)
 {
     if (!s->pool) return DRA_OK;
@@ -629,7 +667,7 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
 
 static dra_status check_rows(const dra_states *pool, int64_t n, const int64_t *rows, dra_error *err)
 {
-    if (!pool->pool) return dra_fail(err, DRA_ERR_VALUE, "reader: the states are no pool");
+    if (!pool->pool) return dra_fail(err, DRA_ERR_VALUE, "reader: the states are not a pool");
     if (n < 1)
         return dra_fail(err, DRA_ERR_VALUE, "reader: %lld rows, expected 1 or more", (long long)n);
     for (int64_t b = 0; b < n; b++) {
@@ -648,21 +686,25 @@ dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n, cons
                                 int64_t T, const int32_t *mark, int n_inputs,
                                 const dra_named *inputs, dra_error *err)
 {
-    dra_states *view = NULL;
-    dra_status  st = check_rows(pool, n, rows, err);
-    if (st == DRA_OK && (r->module.whole || r->module.context))
-        st = dra_fail(err, DRA_ERR_VALUE, "reader: whole texts and contexts are not read by rows");
-    if (st == DRA_OK) st = dra_pool_view(pool, n, rows, &view, err);
+    return dra_reader_read_rows_context(r, pool, NULL, n, rows, T, mark, n_inputs, inputs, err);
+}
+
+dra_status dra_reader_read_rows_context(dra_reader *r, dra_states *pool,
+                                        const dra_context_text *context, int64_t n,
+                                        const int64_t *rows, int64_t T, const int32_t *mark,
+                                        int n_inputs, const dra_named *inputs, dra_error *err)
+{
+    dra_status st = check_rows(pool, n, rows, err);
+    if (st == DRA_OK) st = dra_pool_view(pool, n, rows, &r->view, err);
     if (st != DRA_OK) {
         r->valid = false;
         return st;
     }
     r->pool = pool;
     r->rows = rows;
-    st = dra_reader_read_context(r, view, NULL, T, mark, n_inputs, inputs, err);
+    st = dra_reader_read_context(r, r->view, context, T, mark, n_inputs, inputs, err);
     r->pool = NULL;
     r->rows = NULL;
-    dra_pool_view_free(view);
     return st;
 }
 
@@ -674,7 +716,7 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
     r->reads++;
     r->valid = r->joined = false;
     dra_status st = check_plain(states, err);
-    if (st == DRA_OK) st = check(r, states, T, mark, err);
+    if (st == DRA_OK) st = check_call(r, states, T, mark, err);
     if (st == DRA_OK) st = check_context(r, states, context, err);
     if (st != DRA_OK) return st;
     if (r->module.segment > 0) {
@@ -710,6 +752,7 @@ dra_status dra_reader_finish(dra_reader *r, dra_error *err)
 
 void dra_reader_precision(dra_reader *r, dra_precision precision) { r->precision = precision; }
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
+void dra_reader_by_token(dra_reader *r, bool on) { r->by_token = on; }
 void dra_reader_clamp_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
 int64_t dra_reader_clamped(dra_reader *r)

@@ -5,26 +5,29 @@
 
 #include "base/shape.h"
 
-dra_turn dra_segment_turn(int64_t segment, int64_t tokens, int64_t T, const int32_t *mark)
+dra_segment_event dra_segment_next_event(int64_t segment, int64_t tokens, int64_t T,
+                                         const int32_t *mark)
 {
-    dra_turn turn = DRA_TURN_NONE;
+    dra_segment_event event = DRA_SEGMENT_CONTINUES;
     for (int64_t t = 0; t < T; t++) {
         const int32_t what = mark ? mark[t] : 0;
-        if (what & DRA_MARK_RESET) tokens = 0, turn = DRA_TURN_CLEAR;
+        if (what & DRA_MARK_RESET) tokens = 0, event = DRA_SEGMENT_CLEARS;
         if (what & DRA_MARK_PAD) continue;
-        return tokens == 0 ? DRA_TURN_CLEAR : tokens % segment == 0 ? DRA_TURN_SHIFT : turn;
+        return tokens == 0             ? DRA_SEGMENT_CLEARS
+               : tokens % segment == 0 ? DRA_SEGMENT_SHIFTS
+                                       : event;
     }
-    return turn;
+    return event;
 }
 
 int dra_segment_shift(int64_t segment, int64_t memory, int64_t tokens)
 {
-    int turns = DRA_TURN_SHIFT;
-    for (int64_t seen = segment; seen < tokens && seen < memory; seen *= 2) turns++;
-    return turns;
+    int max_event = DRA_SEGMENT_SHIFTS;
+    for (int64_t seen = segment; seen < tokens && seen < memory; seen *= 2) max_event++;
+    return max_event;
 }
 
-/* Of one row: the number of tokens before the first border after `first`, at most n. */
+/* The number of tokens of a row before the first border after `first`, at most n. */
 static int64_t cut_row(int64_t segment, int64_t n, const int32_t *mark, int64_t tokens)
 {
     bool seen = false;
@@ -63,7 +66,7 @@ int64_t dra_segment_cut(int64_t segment, int64_t B, int64_t T, const int32_t *ma
 
 void dra_segments_fill(dra_extents *e, const dra_states *s, int64_t b, const int32_t *mark)
 {
-    const int64_t L = e->segment, M = s ? e->kept : 0; /* when fresh there is none */
+    const int64_t L = e->segment, M = s ? e->kept : 0; /* fresh states have no memory */
     int64_t       base = 0;
     for (int64_t t = 0; t < e->T; t++) {
         const int64_t i = b * e->T + t, pos = e->pos[i], in = pos % L, before = pos - in;
@@ -74,8 +77,8 @@ void dra_segments_fill(dra_extents *e, const dra_states *s, int64_t b, const int
         if (!pad) base = before - M;
     }
     e->segments.base[b] = (int32_t)base;
-    e->segments.turn[b] = s ? (int32_t)dra_segment_turn(L, s->tokens[b], e->T, mark)
-                            : DRA_TURN_NONE;
+    e->segments.event[b] = s ? (int32_t)dra_segment_next_event(L, s->tokens[b], e->T, mark)
+                             : DRA_SEGMENT_CONTINUES;
 }
 
 void dra_tokens_cut(void *to, const void *from, int64_t B, int64_t T, int64_t first, int64_t n,

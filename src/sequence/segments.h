@@ -5,11 +5,12 @@
 
 #include "sequence/states.h"
 
-/* What becomes of the tables of a row that has read `tokens` tokens, before T more with these marks
- * (or NULL), which belong to one segment. */
-dra_turn dra_segment_turn(int64_t segment, int64_t tokens, int64_t T, const int32_t *mark);
+/* What happens to the tables of a row that has read `tokens` tokens, before it reads T more with
+ * these marks (or NULL), all of one segment. */
+dra_segment_event dra_segment_next_event(int64_t segment, int64_t tokens, int64_t T,
+                                         const int32_t *mark);
 
-/* turns of dra_module_shape for a row whose segment starts after `tokens` others. */
+/* The max_event of dra_module_shape for a row whose segment starts after `tokens` others. */
 int dra_segment_shift(int64_t segment, int64_t memory, int64_t tokens);
 
 /* How many of the tokens first .. end - 1 of mark (B, T) (or NULL) a call may read, so that no row
@@ -45,7 +46,7 @@ typedef struct dra_join_part { /* tokens first .. first + n - 1 of T */
     const int32_t *pick;        /* (B, picks), of the whole call */
 } dra_join_part;
 
-/* to (B, picks): the picks as numbers of tokens of this part, -1 where they are of another. */
+/* to (B, picks): the picks as token numbers in this part, -1 for those in other parts. */
 void dra_picks_cut(int32_t *to, const dra_join_part *part);
 /* Adds the outputs of the program that the session ran last. */
 dra_status        dra_joins_add(dra_joins *j, const dra_session *s, const dra_join_part *part,

@@ -1,4 +1,4 @@
-/* Lists of named tensors: what a module's parameters and state are, and how parameters start. */
+/* Lists of named tensors: a module's parameters and states, and how parameters are initialised. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,14 @@ struct dra_specs {
     dra_error error;
 };
 
+const char *dra_param_group_name(dra_param_group group)
+{
+#define NAME(k, name) [DRA_PARAM_##k] = name,
+    static const char *const names[DRA_PARAM_GROUPS] = {DRA_PARAM_EACH(NAME)};
+#undef NAME
+    return (unsigned)group < DRA_PARAM_GROUPS ? names[group] : NULL;
+}
+
 dra_status dra_specs_create(dra_specs **out, dra_error *err)
 {
     *out = calloc(1, sizeof **out);
@@ -34,12 +42,12 @@ void dra_specs_destroy(dra_specs *s)
     free(s);
 }
 
-static void fail(dra_specs *s, dra_status code, const char *name, const char *text)
+static void fail_spec(dra_specs *s, dra_status code, const char *name, const char *text)
 {
     if (s->error.code == DRA_OK) dra_fail(&s->error, code, "tensor %s: %s", name, text);
 }
 
-static bool reserve(dra_specs *s)
+static bool reserve_spec(dra_specs *s)
 {
     if (s->n < s->room) return true;
     const int room = s->room ? 2 * s->room : 16;
@@ -50,7 +58,7 @@ static bool reserve(dra_specs *s)
     return true;
 }
 
-static char *join(dra_specs *s, const char *prefix, const char *name)
+static char *join_names(dra_specs *s, const char *prefix, const char *name)
 {
     const size_t a = prefix ? strlen(prefix) : 0, b = strlen(name) + 1;
     char        *text = dra_arena_alloc(&s->arena, a + b);
@@ -66,34 +74,41 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
     const int64_t count = dra_shape_count(&spec->shape);
     if (s->error.code != DRA_OK) return;
     if (count < 0) {
-        fail(s, DRA_ERR_MEMORY, spec->name, "its size is negative or overflows");
+        fail_spec(s, DRA_ERR_MEMORY, spec->name, "its size is negative or overflows");
         return;
     }
     if (spec->limit < 0 || (spec->limit > 0 && !spec->items)) {
-        fail(s, DRA_ERR_VALUE, spec->name, "limit is for items, 0 or more");
+        fail_spec(s, DRA_ERR_VALUE, spec->name, "limit is for items, 0 or more");
         return;
     }
     if (spec->context && spec->items) {
-        fail(s, DRA_ERR_VALUE, spec->name, "its items are those of a context or of its own text");
+        fail_spec(s, DRA_ERR_VALUE, spec->name,
+                  "its items are those of a context or of its own text");
         return;
     }
-    copy.name = join(s, prefix, spec->name);
+    if ((unsigned)spec->group >= DRA_PARAM_GROUPS) {
+        fail_spec(s, DRA_ERR_VALUE, spec->name, "there is no such group of parameters");
+        return;
+    }
+    if (spec->group == DRA_PARAM_AUTO)
+        copy.group = spec->shape.rank > 1 ? DRA_PARAM_MATRIX : DRA_PARAM_OTHER;
+    copy.name = join_names(s, prefix, spec->name);
     if (copy.name && strlen(copy.name) > DRA_NAME_MOST) {
-        fail(s, DRA_ERR_NAME, spec->name, "its name is too long");
+        fail_spec(s, DRA_ERR_NAME, spec->name, "its name is too long");
         return;
     }
     if (spec->fill == DRA_FILL_VALUES && spec->values)
         copy.values = dra_arena_copy(&s->arena, spec->values, (size_t)count * sizeof(double));
-    if (!copy.name || !reserve(s) || (spec->fill == DRA_FILL_VALUES && !copy.values)) {
-        fail(s, DRA_ERR_MEMORY, spec->name, "out of memory");
+    if (!copy.name || !reserve_spec(s) || (spec->fill == DRA_FILL_VALUES && !copy.values)) {
+        fail_spec(s, DRA_ERR_MEMORY, spec->name, "out of memory");
         return;
     }
     if (dra_specs_find(s, copy.name) >= 0) {
-        fail(s, DRA_ERR_NAME, copy.name, "the name is used twice");
+        fail_spec(s, DRA_ERR_NAME, copy.name, "the name is used twice");
         return;
     }
     if (!dra_names_add(&s->names, copy.name, s->n)) {
-        fail(s, DRA_ERR_MEMORY, spec->name, "out of memory");
+        fail_spec(s, DRA_ERR_MEMORY, spec->name, "out of memory");
         return;
     }
     s->at[s->n++] = copy;
@@ -113,7 +128,7 @@ int dra_specs_find(const dra_specs *s, const char *name)
     return (int)dra_names_find(&s->names, name);
 }
 
-typedef struct spec_facts { /* what a fingerprint is made of, besides the name and the axes */
+typedef struct spec_facts { /* the input of a fingerprint besides name and axes */
     int64_t rank, kind, limit;
 } spec_facts;
 
@@ -138,7 +153,8 @@ uint64_t dra_specs_fingerprint(const dra_specs *s)
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
-/* Two numbers in (0, 1): blocks of random bits are numbered, so element i never moves. */
+/* Two uniform numbers in (0, 1). Blocks of random bits are numbered, so element i does not depend
+ * on others. */
 static void uniform_pair(uint64_t key, uint64_t block, double u[2])
 {
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32)};
@@ -150,7 +166,7 @@ static void uniform_pair(uint64_t key, uint64_t block, double u[2])
     }
 }
 
-static double draw(const dra_spec *p, uint64_t key, int64_t i)
+static double draw_number(const dra_spec *p, uint64_t key, int64_t i)
 {
     double u[2];
     uniform_pair(key, (uint64_t)i / 2, u);
@@ -170,7 +186,7 @@ static void fill_favor(const dra_spec *p, uint64_t key, dra_real *to)
     for (int64_t r = 0; D > 0 && r < n / D; r++) {
         dra_real *row = to + r * D;
         double    length = 0, size = 0;
-        for (int64_t c = 0; c < D; c++) row[c] = (dra_real)draw(&normal, key, r * D + c);
+        for (int64_t c = 0; c < D; c++) row[c] = (dra_real)draw_number(&normal, key, r * D + c);
         for (int64_t b = r - r % F % D; b < r; b++) { /* the rows of its block before it */
             double dot = 0, own = 0;
             for (int64_t c = 0; c < D; c++) {
@@ -180,7 +196,7 @@ static void fill_favor(const dra_spec *p, uint64_t key, dra_real *to)
             for (int64_t c = 0; c < D; c++) row[c] -= (dra_real)(dot / own) * to[b * D + c];
         }
         for (int64_t c = 0; c < D; c++) {
-            const double other = draw(&normal, key, n + r * D + c);
+            const double other = draw_number(&normal, key, n + r * D + c);
             size += (double)row[c] * (double)row[c];
             length += other * other;
         }
@@ -201,5 +217,5 @@ void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to)
     for (int64_t k = 0; k < n; k++)
         to[k] = (dra_real)(p->fill == DRA_FILL_CONST    ? p->number
                            : p->fill == DRA_FILL_VALUES ? p->values[k]
-                                                        : draw(p, key, k));
+                                                        : draw_number(p, key, k));
 }

@@ -1,4 +1,4 @@
-/* The state of B sequences: memory, where each stands, copies and comparisons. */
+/* The state of B sequences: memory, positions, copies and comparisons. */
 #include "sequence/states.h"
 
 #include <math.h>
@@ -7,13 +7,14 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "device/array.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static const dra_spec *spec_at(const dra_states *s, int i) { return dra_specs_at(s->specs, i); }
-static int             count(const dra_states *s) { return dra_specs_count(s->specs); }
+static int             tensor_count(const dra_states *s) { return dra_specs_count(s->specs); }
 
-/* Of all sequences. */
+/* Rows of a tensor, all sequences together. */
 static int64_t all_rows(const dra_states *s, int i)
 {
     return s->pool && spec_at(s, i)->items ? s->at[i].rows : s->B * s->at[i].rows;
@@ -49,9 +50,9 @@ dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err
     return dra_array_fill(row_of(s, i, row), (dra_real)spec_at(s, i)->number, err);
 }
 
-static dra_status allocate(dra_states *s, dra_error *err)
+static dra_status allocate_states(dra_states *s, dra_error *err)
 {
-    const size_t n = (size_t)count(s);
+    const size_t n = (size_t)tensor_count(s);
     s->tokens = calloc((size_t)s->B + 1, sizeof *s->tokens);
     s->begin = calloc((size_t)s->B + 1, sizeof *s->begin);
     s->end = calloc((size_t)s->B + 1, sizeof *s->end);
@@ -59,7 +60,7 @@ static dra_status allocate(dra_states *s, dra_error *err)
     s->at = calloc(n + 1, sizeof *s->at);
     if (!s->tokens || !s->begin || !s->end || !s->context || !s->at) return out_of_memory(err);
     for (int64_t b = 0; b < s->B; b++) s->context[b] = -1;
-    for (int i = 0; i < count(s); i++) {
+    for (int i = 0; i < tensor_count(s); i++) {
         const dra_spec *p = spec_at(s, i);
         dra_shape       shape = DRA_SHAPE(s->B, 1);
         size_t          bytes;
@@ -92,7 +93,7 @@ dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t
     dra_states *s = calloc(1, sizeof *s);
     if (!s) return out_of_memory(err);
     *s = (dra_states){.device = device, .specs = specs, .B = B};
-    st = allocate(s, err);
+    st = allocate_states(s, err);
     if (st == DRA_OK)
         *out = s;
     else
@@ -104,7 +105,7 @@ void dra_states_destroy(dra_states *s)
 {
     if (!s) return;
     dra_pool_free(s);
-    for (int i = 0; s->at && i < count(s); i++) {
+    for (int i = 0; s->at && i < tensor_count(s); i++) {
         dra_array_destroy(s->at[i].data);
         free(s->at[i].base);
     }
@@ -133,7 +134,7 @@ int64_t dra_states_last(const dra_states *s, int i, int64_t row)
     return spec_at(s, i)->context ? dra_imax(s->context[row], 0) : s->end[row];
 }
 
-/* Items that are live, or will be once they are written. */
+/* Rows of items that are live, or will be once they are written. */
 static int64_t live_rows(const dra_states *s, int i, int64_t row)
 {
     return dra_states_last(s, i, row) - dra_states_first(s, i, row);
@@ -148,7 +149,7 @@ size_t dra_states_size(const dra_states *s, int i, int64_t row)
 size_t dra_states_bytes(const dra_states *s)
 {
     size_t n = 0;
-    for (int i = 0; i < count(s); i++)
+    for (int i = 0; i < tensor_count(s); i++)
         for (int64_t b = 0; b < s->B; b++) n += dra_states_size(s, i, b);
     return n * sizeof(dra_real);
 }
@@ -156,14 +157,14 @@ size_t dra_states_bytes(const dra_states *s)
 size_t dra_states_held(const dra_states *s)
 {
     size_t n = 0;
-    for (int i = 0; i < count(s); i++) n += (size_t)(all_rows(s, i) * s->at[i].size);
+    for (int i = 0; i < tensor_count(s); i++) n += (size_t)(all_rows(s, i) * s->at[i].size);
     return n * sizeof(dra_real);
 }
 
 size_t dra_states_row_bytes(const dra_states *s, int64_t row)
 {
     size_t n = 0;
-    for (int i = 0; i < count(s); i++) n += dra_states_size(s, i, row);
+    for (int i = 0; i < tensor_count(s); i++) n += dra_states_size(s, i, row);
     return n * sizeof(dra_real);
 }
 
@@ -179,7 +180,7 @@ dra_span dra_states_stretch(const dra_states *s, int i, int64_t row, int64_t ite
     return rows_of(h, h->data, h->rows, 0, dra_pool_row(s, p, row, item), *n);
 }
 
-/* A walk over the memory of tensor i of a row: its live items, or all of it. */
+/* Walks over the memory of tensor i of a row: its live items, or all of it. */
 typedef struct walk {
     const dra_states *s;
     int               i;
@@ -228,7 +229,7 @@ static int64_t rows_needed(const dra_states *s, int i, int64_t T, bool moved)
     return most;
 }
 
-/* Moves what is live into `to` (B, rows, ...), which may be the memory it has. */
+/* Moves live items into `to` (B, rows, ...), which may be the same memory. */
 static dra_status move_down(dra_states *s, int i, dra_array *to, int64_t rows, dra_error *err)
 {
     dra_held  *h = &s->at[i];
@@ -242,14 +243,15 @@ static dra_status move_down(dra_states *s, int i, dra_array *to, int64_t rows, d
     return st;
 }
 
-/* The rows of a context of n items. */
+/* Rows for a source of n items. */
 static int64_t context_rows(int64_t n)
 {
     return dra_div_up(dra_imax(n, 1), DRA_ITEMS_STEP) * DRA_ITEMS_STEP;
 }
 
-/* Twice what is needed, so that moving is rare; items with a limit stop growing that way. Zeros,
- * because kernels may read, though not use, what is not live. */
+/* Makes room for twice the need, so that moving is rare; items with a limit stop growing at some
+ * point. New memory is zeroed, because kernels may read, though not use, items that are not
+ * live. */
 static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
 {
     dra_held     *h = &s->at[i];
@@ -267,10 +269,10 @@ static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
     return st == DRA_OK ? dra_array_fill(dra_array_whole(h->next), 0, err) : st;
 }
 
-/* Tensors of one limit share their bases, so all move or none does. */
+/* Moves the tensors of all limits: those of one limit share their bases, so all move or none. */
 static dra_status move_all(dra_states *s, dra_status st, dra_error *err)
 {
-    for (int i = 0; i < count(s); i++) {
+    for (int i = 0; i < tensor_count(s); i++) {
         dra_held *h = &s->at[i];
         if (!h->next) continue;
         if (st == DRA_OK && h->rows) st = move_down(s, i, h->next, h->next_rows, err);
@@ -284,13 +286,13 @@ static dra_status move_all(dra_states *s, dra_status st, dra_error *err)
 dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         if (!spec_at(s, i)->items || rows_needed(s, i, T, false) <= s->at[i].rows) continue;
         const int64_t need = rows_needed(s, i, T, true);
         if (need > s->at[i].rows) st = find_room(s, i, need, err);
     }
     st = move_all(s, st, err);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++)
         if (spec_at(s, i)->items && rows_needed(s, i, T, false) > s->at[i].rows)
             st = move_down(s, i, s->at[i].data, s->at[i].rows, err);
     return st;
@@ -299,7 +301,7 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
 dra_status dra_states_reserve_context(dra_states *s, int64_t n, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++)
         if (spec_at(s, i)->context && context_rows(n) > s->at[i].rows) st = find_room(s, i, n, err);
     return move_all(s, st, err);
 }
@@ -349,7 +351,7 @@ static dra_status reset_row(dra_states *s, int64_t row, dra_error *err)
     s->tokens[row] = s->begin[row] = s->end[row] = 0;
     s->context[row] = -1;
     if (s->pool) dra_pool_release(s, row);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         s->at[i].base[row] = 0;
         if (!dra_spec_has_rows(spec_at(s, i))) st = dra_states_fill_row(s, i, row, err);
     }
@@ -367,7 +369,7 @@ dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
 dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err)
 {
     dra_status st = at.context >= 0 ? dra_states_reserve_context(s, at.context, err) : DRA_OK;
-    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         if (!spec_at(s, i)->items || s->pool) continue;
         const int64_t limit = spec_at(s, i)->limit;
         const int64_t first = limit ? dra_imax(at.begin, at.end - limit) : at.begin;
@@ -383,7 +385,7 @@ dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra
     s->end[row] = at.end;
     s->context[row] = at.context;
     if (s->pool) return dra_pool_number(s, row, err);
-    for (int i = 0; i < count(s); i++)
+    for (int i = 0; i < tensor_count(s); i++)
         if (spec_at(s, i)->items) s->at[i].base[row] = dra_states_lowest_base(s, i, row);
     return DRA_OK;
 }
@@ -406,7 +408,7 @@ static dra_status copy_live(dra_states *s, int64_t to, const dra_states *other, 
     return st;
 }
 
-/* Items keep their numbers, and with them their places in blocks of 64. */
+/* Items keep their numbers, and so their places in blocks of 64. */
 dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
                            dra_error *err)
 {
@@ -418,7 +420,7 @@ dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, i
     if (s == other && to == from) return DRA_OK;
     st = s == other && s->pool ? dra_pool_share(s, to, from, err)
                                : dra_states_number(s, to, numbers_of(other, from), err);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++)
         if (s != other || !s->pool || !spec_at(s, i)->items)
             st = copy_live(s, to, other, from, i, err);
     return st;
@@ -453,8 +455,8 @@ static dra_status check_part(const dra_states *s, int i, int64_t row, size_t n, 
 {
     const dra_status st = check_row(s, row, err);
     if (st != DRA_OK) return st;
-    if (i < 0 || i >= count(s))
-        return dra_fail(err, DRA_ERR_INDEX, "states: tensor is %d of %d", i, count(s));
+    if (i < 0 || i >= tensor_count(s))
+        return dra_fail(err, DRA_ERR_INDEX, "states: tensor is %d of %d", i, tensor_count(s));
     if (n == dra_states_size(s, i, row)) return DRA_OK;
     return dra_fail(err, DRA_ERR_SHAPE, "states: %s of row %lld has %zu numbers, found %zu",
                     spec_at(s, i)->name, (long long)row, dra_states_size(s, i, row), n);
@@ -488,6 +490,13 @@ dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *f
     return st;
 }
 
+dra_real *dra_states_at(dra_states *s, int i, int64_t row)
+{
+    if (row < 0 || row >= s->B || i < 0 || i >= tensor_count(s) || dra_spec_has_rows(spec_at(s, i)))
+        return NULL;
+    return dra_span_on_host(row_of(s, i, row));
+}
+
 dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
                             dra_error *err)
 {
@@ -498,7 +507,7 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
                         (long long)tokens, (long long)items);
     const dra_row_numbers at = {.tokens = tokens, .end = items, .context = s->context[row]};
     st = dra_states_number(s, row, at, err);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         walk w = walk_of(s, i, row);
         while (spec_at(s, i)->items && w.item < w.end && st == DRA_OK)
             st = dra_array_fill(walk_on(&w, w.end - w.item), 0, err);
@@ -521,9 +530,9 @@ static void compare_row(size_t n, const dra_real *x, const dra_real *y, worst *w
     }
 }
 
-/* Of tensor i over all rows: the largest difference over the largest number of b. */
-static dra_status difference(const dra_states *a, const dra_states *b, int i, bool *same,
-                             double *out, dra_error *err)
+/* Compares tensor i over all rows: the largest difference over the largest number of b. */
+static dra_status compare_tensor(const dra_states *a, const dra_states *b, int i, bool *same,
+                                 double *out, dra_error *err)
 {
     worst      w = {0};
     dra_status st = DRA_OK;
@@ -541,7 +550,7 @@ static dra_status difference(const dra_states *a, const dra_states *b, int i, bo
     return st;
 }
 
-/* Rows stand at the same places. */
+/* Checks that rows have the same counts. */
 static dra_status compare_numbers(const dra_states *a, const dra_states *b, dra_error *err)
 {
     for (int64_t row = 0; row < a->B; row++)
@@ -564,15 +573,15 @@ static dra_status compare_numbers(const dra_states *a, const dra_states *b, dra_
 dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
                               dra_error *err)
 {
-    *out = (dra_states_difference){0}; /* what cannot be compared is not the same */
+    *out = (dra_states_difference){0}; /* states that cannot be compared are not the same */
     if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
         return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
                         (long long)a->B, (long long)b->B);
     dra_status st = compare_numbers(a, b, err);
     out->same = st == DRA_OK;
-    for (int i = 0; i < count(a) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(a) && st == DRA_OK; i++) {
         double d = 0;
-        st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */
+        st = compare_tensor(a, b, i, &out->same, &d, err); /* also after a NaN */
         if (st != DRA_OK) {
             out->same = false;
             return st;
@@ -595,7 +604,7 @@ dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states 
     memcpy(copy->begin, s->begin, each);
     memcpy(copy->end, s->end, each);
     memcpy(copy->context, s->context, each);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         dra_held      *to = &copy->at[i];
         const dra_span from = dra_states_span(s, i);
         dra_array     *data;

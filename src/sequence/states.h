@@ -72,7 +72,7 @@ typedef struct dra_row_numbers {
 } dra_row_numbers;
 dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err);
 
-/* A copy with the same rows and bases, unlike dra_states_fork(), which may move items. */
+/* Copies with the same rows and bases, unlike dra_states_fork(), which may move items. */
 dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
                             dra_error *err);
 
@@ -91,10 +91,10 @@ void dra_pool_free(dra_states *s);
 /* Makes room for this many pages of every limit, `each` of them for a row, so that the pool grows
  * later or never. Memory is not touched before a page is used. */
 dra_status dra_pool_room(dra_states *s, int64_t pages, int64_t each, dra_error *err);
-/* No more than these pages of the limit will be needed, as far as the caller knows: growing stops
- * there, and goes on where that was wrong. */
+/* The number of pages of the limit that the caller expects to need: growth stops there first, and
+ * goes on if more are needed. */
 void dra_pool_most(dra_states *s, int64_t limit, int64_t pages);
-/* A number that changes as the pool grows; it never shrinks. */
+/* A number that changes when the pool grows; pools never shrink. */
 int64_t dra_pool_size(const dra_states *s);
 /* Whether the next item of this row needs a copy of its last page, as another row has it, too. */
 bool dra_pool_shares_last(const dra_states *s, int64_t limit, int64_t row);
@@ -114,12 +114,17 @@ const dra_pages *dra_pool_pages(const dra_states *s, int64_t limit);
 int64_t    dra_states_lowest_base(const dra_states *s, int i, int64_t row);
 dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err);
 
+/* Whether a row of a pool can be cut: its state is items alone, none of which is forgotten. */
+bool dra_pool_can_cut(const dra_specs *specs);
+/* It has read its first `tokens` and no more, if it has read more. */
+void dra_pool_cut(dra_states *s, int64_t row, int64_t tokens);
+
 /* Where n rows of a pool stand (-1: padding, which counts as one that has read something), as
  * states without memory: what looks at numbers alone takes them; and back, after they have
- * advanced. */
-dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
+ * advanced. *view is the one of an earlier call, which is used again where it can be, or NULL. */
+dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **view,
                          dra_error *err);
-/* Looks again: rows have been moved. */
+/* Refreshes a view after rows have been moved. */
 void dra_pool_look(const dra_states *s, int64_t n, const int64_t *rows, dra_states *view);
 void dra_pool_advance(dra_states *s, int64_t n, const int64_t *rows, const dra_states *view);
 void dra_pool_view_free(dra_states *view); /* NULL is allowed */
@@ -133,7 +138,7 @@ int64_t dra_states_position(const dra_states *s, int64_t start, int64_t row);
 /* Counts the tokens of a call that has been run, and its items, also those of start vectors, of
  * which a sequence has `start`. */
 void dra_states_advance(dra_states *s, int64_t start, int64_t T, const int32_t *mark);
-/* The same for a call of a whole module: counts start over. */
+/* The same for a call of a module that reads whole texts: counts start over. */
 void dra_states_count(dra_states *s, int64_t T, const int32_t *mark);
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -170,9 +175,9 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
     size_t   room, pages_room;
     int64_t  B, T, given;   /* T: tokens that layers see */
     int64_t  segment, kept; /* segment and memory of the module: to be set before the rest */
-    int      turns;         /* as of dra_module_shape */
+    int      max_event;     /* as of dra_module_shape */
     struct {
-        int32_t *at, *lo, *hi, *base, *turn;
+        int32_t *at, *lo, *hi, *base, *event;
     } segments;
 } dra_extents; /* all zero = empty */
 
@@ -201,7 +206,7 @@ typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declar
         int at, lo, hi, base, pages, own;
     } items[DRA_TOKEN_KINDS];
     struct {
-        int at, lo, hi, base, turn;
+        int at, lo, hi, base, event;
     } segments;
 } dra_token_names;
 
@@ -247,8 +252,12 @@ dra_status dra_context_extents_recall(dra_context_extents *e, const dra_states *
 void       dra_context_extents_free(dra_context_extents *e);
 
 /* The shape of a context that is read as a part of the key of a program, and back. */
-dra_shape         dra_context_key(const dra_context_extents *e);
-dra_context_shape dra_context_of_key(const dra_shape *key);
+typedef struct dra_context_key {
+    int64_t reads; /* 0: none is read, and the rest is 0 */
+    int64_t T, inner, options;
+} dra_context_key;
+dra_context_key   dra_context_key_of(const dra_context_extents *e);
+dra_context_shape dra_context_shape_of(const dra_context_key *key);
 
 typedef struct dra_context_names { /* numbers of the inputs that dra_context_declare() makes */
     dra_token_names text;

@@ -1,7 +1,7 @@
 /* State files: safetensors with what is live.
  *   tensors   each state under its own name, (B, ...); items (B, n, ...), oldest first, n the
  *             most that any sequence has, zeros after the last of the others
- *   extra     what else was saved with them, names starting with "beside."; loading ignores it
+ *   extra     other tensors saved with them, named "beside.*"; loading ignores them
  *   metadata  format "dra-state", version "2", fingerprint (hex), and for each sequence, separated
  *             by blanks: tokens, and the numbers of its items since the last reset, begin and end;
  *             context, the items of its context or -1, where a state holds some. Their tensors are
@@ -135,7 +135,24 @@ static dra_status expect_text(const source *f, const char *key, const char *expe
                        found ? dra_brief(found, room) : "missing", expected);
 }
 
-/* The seal is checked first, so what is said of the rest is said of what was written. */
+/* An error at `path`: `what`, then the text of `why` without its path. */
+static dra_status say_first(const char *path, const char *what, const dra_error *why,
+                            dra_error *err)
+{
+    char         room[DRA_BRIEF];
+    const size_t n = strlen(dra_brief(path, room));
+    return dra_fail_at(err, why->code, path, "%s%s", what,
+                       strlen(why->text) > n ? why->text + n : "");
+}
+
+static dra_status expect_format(const source *f, dra_error *err)
+{
+    dra_error        why;
+    const dra_status st = expect_text(f, "format", FORMAT, &why);
+    return st == DRA_OK ? st : say_first(f->path, "is not a state file", &why, err);
+}
+
+/* The seal is checked first, so that other errors are about a file as it was written. */
 static dra_status expect_version(const source *f, dra_error *err)
 {
     dra_status st = dra_tensors_check(f->file, err);
@@ -151,8 +168,8 @@ static dra_status expect_model(const source *f, const char *fingerprint, dra_err
     return st == DRA_OK ? st : dra_fail(err, st, "%s: it is of another model", why.text);
 }
 
-/* How many numbers a text holds, as far as they are below 2^62; -1 where it holds anything else.
- * One that is -1 is allowed where `none` is. */
+/* Reads a list of numbers below 2^62; returns how many, -1 for anything else. The number -1 is
+ * allowed if `none` is set. */
 static int64_t read_numbers(const char *text, bool none, int64_t room, int64_t *to)
 {
     int64_t n = 0;
@@ -195,7 +212,8 @@ static dra_status read_tensor(const source *f, dra_states *s, int i, dra_error *
     return st;
 }
 
-/* Before memory is taken: tensor i is there, for B sequences with any number of items. */
+/* Checks before memory is allocated that tensor i is there, for B sequences with any number of
+ * items. */
 static dra_status check_tensor(const source *f, const dra_spec *p, int64_t B, dra_error *err)
 {
     const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
@@ -213,7 +231,7 @@ static bool is_extra(const char *name)
     return strncmp(name, DRA_BESIDE, sizeof DRA_BESIDE - 1) == 0;
 }
 
-/* The file has every tensor of the specs and no other but extra ones. */
+/* Checks that the file has every tensor of the specs and no others but extra ones. */
 static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t B, dra_error *err)
 {
     char room[DRA_BRIEF];
@@ -230,7 +248,7 @@ static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t
     return DRA_OK;
 }
 
-/* Refuses numbers that the tensors do not bear out, before memory is taken for them. */
+/* Refuses counts that do not fit the tensors, before memory is allocated for them. */
 static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t b,
                                 dra_row_numbers at, dra_error *err)
 {
@@ -250,7 +268,7 @@ static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t
     return DRA_OK;
 }
 
-/* How many sequences the file holds. */
+/* Reads how many sequences the file has. */
 static dra_status read_batch(const source *f, int64_t *B, dra_error *err)
 {
     const char *text = dra_tensors_metadata(f->file, "tokens");
@@ -285,13 +303,13 @@ static dra_status read_states(const source *f, dra_states *s, int64_t *numbers, 
     return st;
 }
 
-static dra_status load(const source *f, dra_device *device, const dra_specs *specs,
-                       uint64_t fingerprint, dra_states **out, dra_error *err)
+static dra_status load_states(const source *f, dra_device *device, const dra_specs *specs,
+                              uint64_t fingerprint, dra_states **out, dra_error *err)
 {
     char    finger[24];
     int64_t B = 0;
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
-    dra_status st = expect_text(f, "format", FORMAT, err);
+    dra_status st = expect_format(f, err);
     if (st == DRA_OK) st = expect_version(f, err);
     if (st == DRA_OK) st = expect_model(f, finger, err);
     if (st == DRA_OK) st = read_batch(f, &B, err);
@@ -309,9 +327,14 @@ dra_status dra_states_load(dra_device *device, const dra_specs *specs, uint64_t 
                            const char *path, dra_states **out, dra_error *err)
 {
     dra_tensors *file = NULL;
+    dra_error    why = {0};
     *out = NULL;
-    dra_status st = dra_tensors_open(path, &file, err);
-    if (st == DRA_OK) st = load(&(source){file, path}, device, specs, fingerprint, out, err);
+    dra_status st = dra_tensors_open(path, &file, &why);
+    if (st == DRA_ERR_FORMAT)
+        say_first(path, "is not a state file, or a damaged one", &why, err);
+    else if (st != DRA_OK)
+        dra_fail(err, st, "%s", why.text);
+    if (st == DRA_OK) st = load_states(&(source){file, path}, device, specs, fingerprint, out, err);
     if (st != DRA_OK) {
         dra_states_destroy(*out);
         *out = NULL;

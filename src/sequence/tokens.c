@@ -1,5 +1,4 @@
-/* What a call knows about its tokens, as inputs of the graph; extents.c has the numbers they
- * receive. */
+/* Inputs of a graph that describe the tokens of a call; extents.c fills in their numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,52 +29,52 @@ const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t
     return text;
 }
 
-static dra_value declare(dra_graph *g, const char *prefix, const char *what, dra_shape shape)
+static dra_value declare_input(dra_graph *g, const char *prefix, const char *what, dra_shape shape)
 {
     char name[DRA_TOKEN_TEXT];
     snprintf(name, sizeof name, "%s.%s", prefix, what);
     return dra_input(g, name, DRA_I32, shape);
 }
 
-/* What tokens of a whole text see. */
+/* Declares what the tokens of a text that is read as a whole see. */
 static void declare_whole(dra_graph *g, const char *prefix, bool holes, dra_tokens *out)
 {
     const dra_shape each = DRA_SHAPE(out->B, out->T);
-    out->lo = declare(g, prefix, "lo", each);
-    out->hi = declare(g, prefix, "hi", each);
+    out->lo = declare_input(g, prefix, "lo", each);
+    out->hi = declare_input(g, prefix, "hi", each);
     if (!holes) return;
     const dra_value two = dra_integer(g, DRA_MARK_RESET), none = dra_integer(g, 0);
     out->seen = dra_equal(g, dra_mod(g, out->writes, two), none);
 }
 
-/* Start vectors, where a module has them. */
+/* Declares start vectors, if the module has any. */
 static void declare_start(dra_graph *g, const char *prefix, dra_tokens *out)
 {
     const dra_shape own = DRA_SHAPE(out->B, out->given);
-    out->place = out->start > 0 || out->segments.length > 0 ? declare(g, prefix, "place", own)
+    out->place = out->start > 0 || out->segments.length > 0 ? declare_input(g, prefix, "place", own)
                                                             : out->pos;
     if (out->T == out->given) return;
-    out->take = declare(g, prefix, "take", DRA_SHAPE(out->B, out->T));
-    out->give = declare(g, prefix, "give", own);
+    out->take = declare_input(g, prefix, "take", DRA_SHAPE(out->B, out->T));
+    out->give = declare_input(g, prefix, "give", own);
 }
 
 void dra_tokens_declare_text(dra_graph *g, const char *prefix, bool marked, bool skips, bool holes,
                              dra_tokens *out)
 {
     const dra_shape each = DRA_SHAPE(out->B, out->T);
-    if (marked) out->mark = out->writes = declare(g, prefix, "mark", each);
+    if (marked) out->mark = out->writes = declare_input(g, prefix, "mark", each);
     if (marked && skips) {
-        out->writes = declare(g, prefix, "writes", each);
+        out->writes = declare_input(g, prefix, "writes", each);
         out->skip = dra_greater_equal(g, out->mark, dra_integer(g, DRA_MARK_SKIP));
     }
-    out->pos = declare(g, prefix, "pos", each);
-    out->prev = declare(g, prefix, "prev", each);
-    out->last = declare(g, prefix, "last", DRA_SHAPE(out->B, 1));
+    out->pos = declare_input(g, prefix, "pos", each);
+    out->prev = declare_input(g, prefix, "prev", each);
+    out->last = declare_input(g, prefix, "last", DRA_SHAPE(out->B, 1));
     declare_start(g, prefix, out);
     if (out->whole) declare_whole(g, prefix, holes, out);
 }
 
-/* Rows of tables, where a module reads in segments. */
+/* Declares rows of tables, if the module reads in segments. */
 static void declare_segments(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
 {
     const dra_shape     each = DRA_SHAPE(out->B, out->T), rows = DRA_SHAPE(out->B, 1);
@@ -88,18 +87,18 @@ static void declare_segments(dra_graph *g, const dra_module_shape *shape, dra_to
                                     : "start vectors");
         return;
     }
-    p->turns = shape->turns;
-    if (p->turns >= DRA_TURN_SHIFT)
-        p->seen = dra_imin(p->memory, p->length << (p->turns - DRA_TURN_SHIFT));
+    p->max_event = shape->max_event;
+    if (p->max_event >= DRA_SEGMENT_SHIFTS)
+        p->seen = dra_imin(p->memory, p->length << (p->max_event - DRA_SEGMENT_SHIFTS));
     p->rows = (dra_token_items){.at = dra_input(g, "tokens.segment.at", DRA_I32, each),
                                 .lo = dra_input(g, "tokens.segment.lo", DRA_I32, each),
                                 .hi = dra_input(g, "tokens.segment.hi", DRA_I32, each),
                                 .base = dra_input(g, "tokens.segment.base", DRA_I32, rows)};
     p->rows.own = p->rows.at;
-    if (p->turns) p->turn = dra_input(g, "tokens.segment.turn", DRA_I32, rows);
+    if (p->max_event) p->event = dra_input(g, "tokens.segment.event", DRA_I32, rows);
 }
 
-/* Of rows of a pool: where the items of this limit are. */
+/* Declares, for rows of a pool, where the items of this limit are. */
 static dra_value declare_pages(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
                                int64_t limit)
 {
@@ -134,6 +133,7 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
         out->n_items = 0;
         return;
     }
+    out->by_token = shape->by_token;
     dra_tokens_declare_text(g, "tokens", shape->marked, shape->skips, shape->holes, out);
     declare_segments(g, shape, out);
     for (int i = 0; i < out->n_items; i++)
@@ -172,7 +172,7 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
                                       : dra_broadcast(g, dra_number(g, 0), row);
     const dra_value parts[] = {first, x}, all = dra_concat(g, 2, parts, 1); /* (B, 1 + T, ...) */
     dra_value       shifted, last;
-    if (tokens->mark.id || tokens->segments.turns) {
+    if (tokens->mark.id || tokens->segments.max_event) {
         shifted = dra_read_rows(g, all, tokens->prev);
         last = dra_read_rows(g, all, tokens->last);
     } else {
@@ -185,24 +185,25 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
     return shifted;
 }
 
-dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value memory)
+dra_value dra_tokens_apply_event(dra_graph *g, const dra_tokens *tokens, dra_value table,
+                                 dra_value memory)
 {
     const dra_token_segments *p = &tokens->segments;
-    if (!p->turns || dra_graph_failed(g)) return table;
+    if (!p->max_event || dra_graph_failed(g)) return table;
     dra_shape one = dra_shape_of(g, table);
     for (int32_t i = 1; i < one.rank; i++) one.dim[i] = 1;
-    const dra_value turn = dra_reshape(g, p->turn, one);
+    const dra_value event = dra_reshape(g, p->event, one);
     if (p->seen) {
         const int64_t   none = p->memory - dra_shape_of(g, memory).dim[1];
-        const dra_value shifts = dra_equal(g, turn, dra_integer(g, DRA_TURN_SHIFT));
+        const dra_value shifts = dra_equal(g, event, dra_integer(g, DRA_SEGMENT_SHIFTS));
         table = dra_select(g, shifts, dra_pad(g, memory, 1, none, p->length, 0), table);
     }
-    const dra_value clears = dra_equal(g, turn, dra_integer(g, DRA_TURN_CLEAR));
+    const dra_value clears = dra_equal(g, event, dra_integer(g, DRA_SEGMENT_CLEARS));
     return dra_select(g, clears, dra_number(g, 0), table);
 }
 
-/* Two reads, since a row of tokens may be read but once where a gradient is wanted, and a start
- * vector is read by every sequence: the gradient of an embedding sums over its reads. */
+/* Two reads: with gradients, a row of tokens may be read only once, but every sequence reads the
+ * start vectors, and the gradient of an embedding sums over its reads. */
 dra_value dra_tokens_insert_prefix(dra_graph *g, const dra_tokens *tokens, dra_value start,
                                    dra_value x)
 {
@@ -254,7 +255,7 @@ bool dra_marks_any_skip(const int32_t *mark, int64_t n)
 }
 
 /* A random number for position t of row r. */
-static uint32_t draw(uint64_t key, uint64_t r, uint64_t t)
+static uint32_t draw_bits(uint64_t key, uint64_t r, uint64_t t)
 {
     const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)r,
                                  (uint32_t)(r >> 32)};
@@ -263,7 +264,7 @@ static uint32_t draw(uint64_t key, uint64_t r, uint64_t t)
     return bits[0];
 }
 
-/* `path` sets them apart from all other numbers of a step. */
+/* `path` makes them independent of all other random numbers of a step. */
 static uint64_t draw_key(uint64_t seed, int64_t step, uint64_t path)
 {
     const int32_t words[4] = {(int32_t)seed, (int32_t)(seed >> 32), (int32_t)step,
@@ -278,7 +279,7 @@ void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed
     for (int64_t i = 0; i < B * T; i++) {
         const uint64_t r = (uint64_t)(row + i / T), t = (uint64_t)((pos ? pos[i / T] : 0) + i % T);
         if (mark[i] & DRA_MARK_PAD) continue;
-        if (((double)draw(key, r, t) + 0.5) * 0x1p-32 < p) mark[i] |= DRA_MARK_SKIP;
+        if (((double)draw_bits(key, r, t) + 0.5) * 0x1p-32 < p) mark[i] |= DRA_MARK_SKIP;
     }
 }
 
@@ -288,7 +289,8 @@ static int largest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Of row r: the tokens with the largest numbers, of equal ones the later; `room` (T). */
+/* Forgets the tokens of row r with the largest random numbers, the later ones among equals; `room`
+ * (T). */
 static void forget_row(int32_t *mark, const int32_t *targets, int64_t T, double p, uint64_t key,
                        uint64_t r, uint64_t *room)
 {
@@ -297,7 +299,7 @@ static void forget_row(int32_t *mark, const int32_t *targets, int64_t T, double 
         if (mark[t] & DRA_MARK_PAD) continue;
         N++, last = t;
         if (mark[t] & DRA_MARK_RESET) continue;
-        room[n++] = (uint64_t)draw(key, r, (uint64_t)t) << 32 | (uint64_t)t;
+        room[n++] = (uint64_t)draw_bits(key, r, (uint64_t)t) << 32 | (uint64_t)t;
     }
     if (targets && last >= 0 && targets[last] >= 0) N++;
     const int64_t wanted = dra_imin((int64_t)((double)N * p), N - 1);

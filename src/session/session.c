@@ -1,4 +1,4 @@
-/* Sessions: a program for each key, one workspace, inputs in memory of their own, bindings by
+/* Sessions: programs cached by key, one workspace, inputs in memory of their own, bindings by
  * number. */
 #include "session/session.h"
 
@@ -8,48 +8,49 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/names.h"
 #include "base/shape.h"
 #include "graph/program.h"
 
 typedef struct entry { /* a program of the cache */
-    dra_shape   *key;
-    size_t       n_key;
+    void        *key;
+    size_t       key_bytes;
+    uint64_t     hash; /* of the key */
     dra_program *program;
     dra_buffers *buffers; /* made when it is selected */
     dra_array   *inputs;
     size_t       input_bytes;
     int         *name; /* by slot */
-    uint64_t    *seen; /* by slot: the version that was bound; of an input: is it there */
+    uint64_t    *seen; /* by slot: the version that was bound; for an input: whether it was put */
     int         *slot; /* by name; -1: none */
     int          n_slot;
 } entry;
 
-typedef struct named { /* what is bound to a name */
+typedef struct named { /* a binding by name */
     const char *text;
     dra_span    memory;
     uint64_t    version; /* 0: nothing is */
 } named;
 
 struct dra_session {
-    dra_device  *device;
-    dra_build    build;
-    void        *user;
-    entry       *at;
-    size_t       n, room;
-    entry       *now;  /* the selected one */
-    dra_session *home; /* whose workspace this one runs in, usually its own */
-    dra_array   *workspace;
-    size_t       needed; /* the largest workspace of all programs */
-    named       *name;
-    int          n_name, name_room;
-    dra_names    numbers;  /* of names */
-    bool         nameless; /* there was no memory for a name */
-    uint64_t     version;
-    dra_arena    arena;
-    atomic_flag  busy;
-    void (*pause)(void *user); /* between instructions; NULL: nothing is called */
-    void *pause_user;
+    dra_device     *device;
+    dra_build       build;
+    void           *user;
+    entry          *at;
+    size_t          n, room;
+    entry          *now;  /* the selected one */
+    dra_session    *home; /* the session whose workspace is used, usually itself */
+    dra_array      *workspace;
+    size_t          needed; /* the largest workspace of all programs */
+    named          *name;
+    int             n_name, name_room;
+    dra_names       numbers;  /* of names */
+    bool            nameless; /* out of memory for a name */
+    uint64_t        version;
+    dra_arena       arena;
+    atomic_flag     busy;
+    dra_time_slice *slice; /* of its runs; NULL: they run to the end */
 };
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -104,19 +105,15 @@ dra_device *dra_session_device(const dra_session *s) { return s->device; }
 void        dra_session_share(dra_session *s, dra_session *with) { s->home = with->home; }
 size_t      dra_session_programs(const dra_session *s) { return s->n; }
 
-void dra_session_pause(dra_session *s, void (*pause)(void *user), void *user)
-{
-    s->pause = pause;
-    s->pause_user = user;
-}
+void dra_session_slice(dra_session *s, dra_time_slice *slice) { s->slice = slice; }
 
-static dra_status enter(dra_session *s, dra_error *err)
+static dra_status enter_session(dra_session *s, dra_error *err)
 {
     if (!atomic_flag_test_and_set(&s->busy)) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "session: another thread is using it");
 }
 
-static dra_status leave(dra_session *s, dra_status st)
+static dra_status leave_session(dra_session *s, dra_status st)
 {
     atomic_flag_clear(&s->busy);
     return st;
@@ -169,27 +166,24 @@ dra_status dra_session_bind(dra_session *s, int name, dra_span memory, dra_error
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-static bool same_key(const entry *e, const dra_shape *key, size_t n_key)
+static bool is_of_key(const entry *e, uint64_t hash, const void *key, size_t bytes)
 {
-    if (e->n_key != n_key) return false;
-    for (size_t i = 0; i < n_key; i++)
-        if (!dra_shape_equal(&e->key[i], &key[i])) return false;
-    return true;
+    return e->hash == hash && e->key_bytes == bytes && memcmp(e->key, key, bytes) == 0;
 }
 
-static dra_status compile(dra_session *s, entry *e, dra_error *err)
+static dra_status compile_entry(dra_session *s, entry *e, dra_error *err)
 {
     dra_graph *g = NULL;
     dra_status st = dra_graph_create(&g, err);
-    if (st == DRA_OK) s->build(g, s->user, e->key, e->n_key);
+    if (st == DRA_OK) s->build(g, s->user, e->key, e->key_bytes);
     if (st == DRA_OK) st = dra_compile(g, s->device, &e->program, err);
     dra_graph_destroy(g);
     return st;
 }
 
-static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t align_bytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Names of all slots, and which slot a name has. */
+/* Numbers the names of all slots, and finds the slot of each name. */
 static dra_status number_slots(dra_session *s, entry *e, dra_error *err)
 {
     const size_t n = e->program->n_slot;
@@ -200,7 +194,7 @@ static dra_status number_slots(dra_session *s, entry *e, dra_error *err)
         e->name[i] = dra_session_name(s, e->program->slot[i].name);
         if (e->name[i] < 0) return out_of_memory(err);
         if (e->program->slot[i].role == DRA_ROLE_INPUT)
-            e->input_bytes += aligned(e->program->slot[i].bytes);
+            e->input_bytes += align_bytes(e->program->slot[i].bytes);
     }
     e->n_slot = s->n_name;
     e->slot = malloc(((size_t)e->n_slot + 1) * sizeof *e->slot);
@@ -210,7 +204,7 @@ static dra_status number_slots(dra_session *s, entry *e, dra_error *err)
     return DRA_OK;
 }
 
-static bool reserve(dra_session *s)
+static bool reserve_entry(dra_session *s)
 {
     if (s->n < s->room) return true;
     const size_t room = s->room ? 2 * s->room : 8;
@@ -223,17 +217,18 @@ static bool reserve(dra_session *s)
     return true;
 }
 
-static dra_status find(dra_session *s, const dra_shape *key, size_t n_key, entry **out,
-                       dra_error *err)
+static dra_status find_entry(dra_session *s, const void *key, size_t bytes, entry **out,
+                             dra_error *err)
 {
+    const uint64_t hash = dra_hash_of(0, key, bytes);
     for (size_t i = 0; i < s->n; i++) {
-        if (!same_key(&s->at[i], key, n_key)) continue;
+        if (!is_of_key(&s->at[i], hash, key, bytes)) continue;
         *out = &s->at[i];
         return DRA_OK;
     }
-    entry e = {.key = calloc(n_key + 1, sizeof *e.key), .n_key = n_key};
-    if (e.key && n_key) memcpy(e.key, key, n_key * sizeof *key);
-    dra_status st = e.key && reserve(s) ? compile(s, &e, err) : out_of_memory(err);
+    entry e = {.key = malloc(bytes + 1), .key_bytes = bytes, .hash = hash};
+    if (e.key) memcpy(e.key, key, bytes);
+    dra_status st = e.key && reserve_entry(s) ? compile_entry(s, &e, err) : out_of_memory(err);
     if (st == DRA_OK) st = number_slots(s, &e, err);
     if (st != DRA_OK) {
         entry_free(&e);
@@ -246,7 +241,7 @@ static dra_status find(dra_session *s, const dra_shape *key, size_t n_key, entry
     return DRA_OK;
 }
 
-/* Inputs are in memory of the session, at places that do not change. */
+/* Places inputs in memory of the session, at addresses that do not change. */
 static dra_status place_inputs(const dra_session *s, entry *e, dra_error *err)
 {
     size_t     at = 0;
@@ -255,7 +250,7 @@ static dra_status place_inputs(const dra_session *s, entry *e, dra_error *err)
         const dra_slot *slot = &e->program->slot[i];
         if (slot->role != DRA_ROLE_INPUT) continue;
         st = dra_bind_slot(e->buffers, (int)i, (dra_span){e->inputs, at, slot->bytes}, err);
-        at += aligned(slot->bytes);
+        at += align_bytes(slot->bytes);
     }
     return st;
 }
@@ -267,16 +262,16 @@ static dra_status make_workspace(dra_session *home, const entry *e, dra_error *e
     const dra_status st = home->workspace ? dra_workspace_fault(home->workspace, NULL, 0, err)
                                           : DRA_OK;
     if (st != DRA_OK) return st;
-    dra_array_destroy(home->workspace); /* first, so that both are never there */
+    dra_array_destroy(home->workspace); /* first, so that both never exist at once */
     home->workspace = NULL;
     return dra_workspace_create(home->device, bytes, &home->workspace, err);
 }
 
-static dra_status select_program(dra_session *s, const dra_shape *key, size_t n_key, dra_error *err)
+static dra_status select_program(dra_session *s, const void *key, size_t bytes, dra_error *err)
 {
     entry *e = NULL;
     s->now = NULL;
-    dra_status st = find(s, key, n_key, &e, err);
+    dra_status st = find_entry(s, key, bytes, &e, err);
     if (st == DRA_OK) st = make_workspace(s->home, e, err);
     if (st != DRA_OK) return st;
     if (e->buffers) {
@@ -296,11 +291,11 @@ static dra_status select_program(dra_session *s, const dra_shape *key, size_t n_
     return DRA_OK;
 }
 
-dra_status dra_session_select(dra_session *s, const dra_shape *key, size_t n_key, dra_error *err)
+dra_status dra_session_select(dra_session *s, const void *key, size_t bytes, dra_error *err)
 {
     if (s->nameless) return out_of_memory(err);
-    const dra_status st = enter(s, err);
-    return st == DRA_OK ? leave(s, select_program(s, key, n_key, err)) : st;
+    const dra_status st = enter_session(s, err);
+    return st == DRA_OK ? leave_session(s, select_program(s, key, bytes, err)) : st;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -321,7 +316,7 @@ dra_status dra_session_put(dra_session *s, int name, const void *data, size_t by
     return dra_array_upload(dra_slot_memory(e->buffers, slot), data, err);
 }
 
-/* The selected program gets what has been bound since it last ran. */
+/* Gives the selected program all bindings made since it last ran. */
 static dra_status bind_new(const dra_session *s, entry *e, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -338,29 +333,38 @@ static dra_status bind_new(const dra_session *s, entry *e, dra_error *err)
     return st;
 }
 
-/* An input that the next call leaves out must not be read from this one. */
+/* Forgets the inputs of this call, so that the next one cannot read them by mistake. */
 static void forget_inputs(entry *e)
 {
     for (size_t i = 0; i < e->program->n_slot; i++)
         if (e->program->slot[i].role == DRA_ROLE_INPUT) e->seen[i] = 0;
 }
 
-static dra_status start(dra_session *s, dra_error *err)
+static dra_status start_program(dra_session *s, dra_error *err)
 {
     if (!s->now) return dra_fail(err, DRA_ERR_VALUE, "session: no program is selected");
     const dra_status st = bind_new(s, s->now, err);
     forget_inputs(s->now);
-    dra_buffers_pause(s->now->buffers, s->pause, s->pause_user);
+    dra_buffers_slice(s->now->buffers, s->slice);
     return st == DRA_OK ? dra_run_start(s->now->buffers, err) : st;
 }
 
 dra_status dra_session_start(dra_session *s, dra_error *err)
 {
-    const dra_status st = enter(s, err);
-    return st == DRA_OK ? leave(s, start(s, err)) : st;
+    const dra_status st = enter_session(s, err);
+    return st == DRA_OK ? leave_session(s, start_program(s, err)) : st;
 }
 
-static dra_status finish(dra_session *s, const dra_fetch *more, size_t n, dra_error *err)
+dra_status dra_session_continue(dra_session *s, dra_error *err)
+{
+    const dra_status st = enter_session(s, err);
+    if (st != DRA_OK) return st;
+    return leave_session(s, s->now
+                                ? dra_run_continue(s->now->buffers, err)
+                                : dra_fail(err, DRA_ERR_VALUE, "session: no program is selected"));
+}
+
+static dra_status finish_programs(dra_session *s, const dra_fetch *more, size_t n, dra_error *err)
 {
     dra_array       *workspace = s->home->workspace;
     const dra_status st = workspace ? dra_workspace_fault(workspace, more, n, err)
@@ -372,8 +376,8 @@ static dra_status finish(dra_session *s, const dra_fetch *more, size_t n, dra_er
 
 dra_status dra_session_fetch(dra_session *s, const dra_fetch *more, size_t n, dra_error *err)
 {
-    const dra_status st = enter(s, err);
-    return st == DRA_OK ? leave(s, finish(s, more, n, err)) : st;
+    const dra_status st = enter_session(s, err);
+    return st == DRA_OK ? leave_session(s, finish_programs(s, more, n, err)) : st;
 }
 
 dra_status dra_session_finish(dra_session *s, dra_error *err)
@@ -429,10 +433,10 @@ size_t dra_session_bytes(const dra_session *s)
     return bytes;
 }
 
-dra_status dra_session_measure(dra_session *s, const dra_shape *key, size_t n_key, dra_error *err)
+dra_status dra_session_measure(dra_session *s, const void *key, size_t bytes, dra_error *err)
 {
     entry *e;
-    return find(s, key, n_key, &e, err);
+    return find_entry(s, key, bytes, &e, err);
 }
 
 /* ---- capacities ------------------------------------------------------------------------------ */

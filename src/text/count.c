@@ -45,9 +45,9 @@ void dra_counter_free(dra_counter *c)
 
 static bool count_words(dra_count_worker *w, const char *text, size_t bytes)
 {
-    bool fits = !w->counter->t->nfc || dra_normal_make(&w->normal, text, bytes, &text, &bytes);
+    bool fits = !w->counter->t->how.nfc || dra_normal_make(&w->normal, text, bytes, &text, &bytes);
     for (size_t n; bytes && fits; text += n, bytes -= n) {
-        n = dra_split_piece(text, bytes);
+        n = dra_split_piece(w->counter->t->how.split, text, bytes);
         fits = dra_words_add(&w->words, text, n, 1);
     }
     return fits;
@@ -66,7 +66,7 @@ static bool count_stretch(dra_count_worker *w, dra_stretch s)
     return fits && count_words(w, s.text + done, s.bytes - done);
 }
 
-static void *work(void *worker)
+static void *run_counter(void *worker)
 {
     dra_count_worker *w = worker;
     dra_counter      *c = w->counter;
@@ -84,9 +84,9 @@ static dra_status count_all(dra_counter *c, dra_error *err)
     int       started = 1; /* this one */
     c->next = 0;
     while (started < c->threads && (size_t)started < c->n &&
-           pthread_create(&thread[started], NULL, work, &c->worker[started]) == 0)
+           pthread_create(&thread[started], NULL, run_counter, &c->worker[started]) == 0)
         started++;
-    work(&c->worker[0]);
+    run_counter(&c->worker[0]);
     while (--started > 0) pthread_join(thread[started], NULL);
     c->n = c->used = 0;
     return c->failed ? no_memory(err) : DRA_OK;

@@ -10,7 +10,7 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static int hex(char c)
+static int read_hex(char c)
 {
     static const char digits[] = "0123456789abcdef";
     const char       *at = c ? strchr(digits, c) : NULL;
@@ -19,12 +19,12 @@ static int hex(char c)
 
 /* What stands for a letter after a backslash: \t \n \r \xNN, else the letter itself. Returns how
  * many letters that takes; 0: there is no byte of this. */
-static size_t unescape(const char *at, char *to)
+static size_t unescape_letter(const char *at, char *to)
 {
     static const char names[] = "tnr", codes[] = "\t\n\r";
     const char       *name = *at ? strchr(names, *at) : NULL;
     if (*at == 'x') {
-        const int high = hex(at[1]), low = high < 0 ? -1 : hex(at[2]);
+        const int high = read_hex(at[1]), low = high < 0 ? -1 : read_hex(at[2]);
         *to = (char)(16 * high + low);
         return low < 0 ? 0 : 3;
     }
@@ -37,7 +37,7 @@ static size_t read_token(const char *text, char *to)
 {
     size_t n = 0;
     for (const char *at = text; *at; n++) {
-        const size_t taken = *at == '\\' ? unescape(at + 1, to + n) : 0;
+        const size_t taken = *at == '\\' ? unescape_letter(at + 1, to + n) : 0;
         if (*at == '\\' && !taken) return 0;
         if (!taken) to[n] = *at;
         at += taken + 1;
@@ -74,7 +74,7 @@ dra_status dra_gguf_world_fill(dra_vocabulary *v, const json_t *pairs)
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* As Python prints bytes, without the quotes: ' is escaped where " is there as well. */
-static void spell(const char *text, size_t n, char *out)
+static void spell_token(const char *text, size_t n, char *out)
 {
     static const char names[] = "tnr\\", codes[] = "\t\n\r\\";
     const bool        both = memchr(text, '\'', n) && memchr(text, '"', n);
@@ -107,7 +107,7 @@ dra_status dra_gguf_world_pairs(const dra_tokenizer *t, int64_t vocab, dra_json 
             snprintf(room, 32, "[PAD%d]", (int)id);
         else
             memcpy(room, "<s>", 4);
-        if (there) spell(t->token[id].text, t->token[id].bytes, room);
+        if (there) spell_token(t->token[id].text, t->token[id].bytes, room);
         dra_json_append(j, tokens, dra_json_text(j, room));
         dra_json_append(j, types,
                         dra_json_int(j, there ? DRA_GGUF_NORMAL

@@ -8,9 +8,11 @@
 
 enum { /* types of tokens */
        DRA_GGUF_NORMAL = 1,
+       DRA_GGUF_UNKNOWN = 2,
        DRA_GGUF_CONTROL = 3,
        DRA_GGUF_OWN = 4,
-       DRA_GGUF_UNUSED = 5
+       DRA_GGUF_UNUSED = 5,
+       DRA_GGUF_BYTE = 6
 };
 
 /* The entries of a file; dra_world_end makes the tokenizer. */

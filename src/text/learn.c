@@ -59,7 +59,7 @@ typedef struct trainer {
 } trainer;
 
 /* A list with room for n things: the same, or a larger copy; *failed: no memory, too small. */
-static void *grown(void *list, size_t *room, size_t n, size_t size, bool *failed)
+static void *grow_list(void *list, size_t *room, size_t n, size_t size, bool *failed)
 {
     if (n <= *room) return list;
     const size_t more = n > 2 * *room ? n : 2 * *room;
@@ -79,7 +79,7 @@ static bool is_before(waiting a, waiting b)
     return a.count != b.count ? a.count > b.count : a.tie < b.tie;
 }
 
-static void push(trainer *l, waiting w)
+static void push_pair(trainer *l, waiting w)
 {
     size_t i = l->n_waiting++;
     for (; i && is_before(w, l->queue[(i - 1) / 2]); i = (i - 1) / 2)
@@ -106,7 +106,7 @@ static const pair *pair_of(const trainer *l, waiting w)
 }
 
 /* Takes the pair that is seen most often; NULL: none is seen often enough. */
-static const pair *pop(trainer *l)
+static const pair *pop_pair(trainer *l)
 {
     while (l->n_waiting) {
         waiting     top = l->queue[0];
@@ -131,7 +131,7 @@ static void grow_pairs(trainer *l)
 {
     const size_t room = l->pair_room ? 2 * l->pair_room : FIRST_PAIRS;
     l->failed = l->failed || room > INT32_MAX || !dra_pairs_make(&l->number, room, &l->arena);
-    if (!l->failed) l->pair = grown(l->pair, &l->pair_room, room, sizeof *l->pair, &l->failed);
+    if (!l->failed) l->pair = grow_list(l->pair, &l->pair_room, room, sizeof *l->pair, &l->failed);
     for (size_t i = 0; i < l->pairs && !l->failed; i++) {
         const pair *p = &l->pair[i];
         *dra_pairs_find(&l->number, p->left, p->right) = (dra_pair){p->left, p->right, 0,
@@ -140,9 +140,10 @@ static void grow_pairs(trainer *l)
 }
 
 /* The pair starts at a place, in a word that was seen `count` times. */
-static void gain(trainer *l, int32_t left, int32_t right, uint32_t place, int64_t count)
+static void gain_pair(trainer *l, int32_t left, int32_t right, uint32_t place, int64_t count)
 {
-    l->formed = grown(l->formed, &l->formed_room, l->n_formed + 1, sizeof *l->formed, &l->failed);
+    l->formed = grow_list(l->formed, &l->formed_room, l->n_formed + 1, sizeof *l->formed,
+                          &l->failed);
     if (l->pairs == l->pair_room) grow_pairs(l);
     if (l->failed) return;
     dra_pair *slot = dra_pairs_find(&l->number, left, right);
@@ -157,7 +158,7 @@ static void gain(trainer *l, int32_t left, int32_t right, uint32_t place, int64_
     l->formed[l->n_formed++] = (formed){(uint32_t)slot->id, place};
 }
 
-static void lose(trainer *l, int32_t left, int32_t right, int64_t count)
+static void lose_pair(trainer *l, int32_t left, int32_t right, int64_t count)
 {
     l->pair[dra_pairs_find(&l->number, left, right)->id].count -= count;
 }
@@ -165,10 +166,10 @@ static void lose(trainer *l, int32_t left, int32_t right, int64_t count)
 /* Writes down where the formed pairs stand, from left to right, and lets them wait. */
 static void queue_formed(trainer *l)
 {
-    l->place = grown(l->place, &l->place_room, l->places + l->n_formed, sizeof *l->place,
-                     &l->failed);
-    l->queue = grown(l->queue, &l->waiting_room, l->n_waiting + l->n_formed, sizeof *l->queue,
-                     &l->failed);
+    l->place = grow_list(l->place, &l->place_room, l->places + l->n_formed, sizeof *l->place,
+                         &l->failed);
+    l->queue = grow_list(l->queue, &l->waiting_room, l->n_waiting + l->n_formed, sizeof *l->queue,
+                         &l->failed);
     if (l->failed) return;
     for (size_t i = 0; i < l->n_formed; i++) {
         pair *p = &l->pair[l->formed[i].pair];
@@ -176,7 +177,7 @@ static void queue_formed(trainer *l)
             p->start = l->places;
             l->places += p->n;
             const uint64_t tie = (uint64_t)(uint32_t)p->left << 32 | (uint32_t)p->right;
-            if (p->count >= l->c->min_count) push(l, (waiting){p->count, tie});
+            if (p->count >= l->c->min_count) push_pair(l, (waiting){p->count, tie});
         }
         l->place[p->start + p->filled++] = l->formed[i].place;
     }
@@ -193,22 +194,22 @@ static void merge_at(trainer *l, uint32_t at, int32_t left, int32_t right, int32
     const int64_t  count = l->count[l->word[at]];
     if (l->id[at - 1] != BORDER) {
         const uint32_t before = l->first[at - 1];
-        lose(l, l->id[before], left, count);
-        gain(l, l->id[before], made, before, count);
+        lose_pair(l, l->id[before], left, count);
+        gain_pair(l, l->id[before], made, before, count);
     }
     l->id[at] = made;
     l->id[middle] = GONE;
     l->first[after - 1] = at;
     if (l->id[after] != BORDER) {
-        lose(l, right, l->id[after], count);
-        gain(l, made, l->id[after], at, count);
+        lose_pair(l, right, l->id[after], count);
+        gain_pair(l, made, l->id[after], at, count);
     }
 }
 
 static void learn_merges(trainer *l, dra_merge_rule *rule, size_t *n)
 {
     const pair *best;
-    while (!l->failed && *n < l->c->merges && (best = pop(l))) {
+    while (!l->failed && *n < l->c->merges && (best = pop_pair(l))) {
         const pair    p = *best; /* the list may move */
         const int32_t made = l->c->start->size + (int32_t)*n;
         l->bytes[made] = l->bytes[p.left] + l->bytes[p.right];
@@ -233,7 +234,7 @@ static void lay_out(trainer *l, const dra_words *words)
             l->id[at] = l->c->start->byte_id[(unsigned char)w->text[k]];
             l->first[at] = at;
             l->word[at] = word;
-            if (k) gain(l, l->id[at - 1], l->id[at], at - 1, w->count);
+            if (k) gain_pair(l, l->id[at - 1], l->id[at], at - 1, w->count);
         }
         l->count[word++] = w->count;
         l->id[at++] = BORDER;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+static bool continues_letter(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 /* The lead byte says how many follow. The first of them is bounded further where the letter would
  * also fit into fewer bytes, be half a surrogate pair, or be beyond U+10FFFF. */
@@ -23,7 +23,7 @@ size_t dra_utf8(const char *text, size_t n, int32_t *code)
             *code = DRA_OPEN;
             return n;
         }
-        if (i == 1 ? p[1] < low || p[1] > high : !continues(text[i])) return i;
+        if (i == 1 ? p[1] < low || p[1] > high : !continues_letter(text[i])) return i;
         value = value << 6 | (p[i] & 0x3f);
     }
     *code = value;
@@ -34,7 +34,7 @@ size_t dra_utf8_before(const char *text, size_t at, int32_t *code)
 {
     const size_t most = at < 4 ? at : 4;
     for (size_t back = 1; back <= most; back++) {
-        if (continues(text[at - back])) continue;
+        if (continues_letter(text[at - back])) continue;
         if (dra_utf8(text + at - back, back, code) == back && *code >= 0) return at - back;
         break;
     }
@@ -45,6 +45,28 @@ size_t dra_utf8_before(const char *text, size_t at, int32_t *code)
 size_t dra_utf8_write(int32_t code, char *out)
 {
     return (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)out);
+}
+
+size_t dra_blocks_to_spaces(const char *text, size_t n, char *out)
+{
+    char *to = out;
+    for (size_t i = 0; i < n;) {
+        const bool block = n - i >= 3 && memcmp(text + i, DRA_BLOCK, 3) == 0;
+        *to++ = block ? ' ' : text[i];
+        i += block ? 3 : 1;
+    }
+    return (size_t)(to - out);
+}
+
+size_t dra_spaces_to_blocks(const char *text, size_t n, char *out)
+{
+    char *to = out;
+    for (size_t i = 0; i < n; i++) {
+        const size_t bytes = text[i] == ' ' ? 3 : 1;
+        memcpy(to, bytes == 3 ? DRA_BLOCK : text + i, bytes);
+        to += bytes;
+    }
+    return (size_t)(to - out);
 }
 
 const char dra_ascii_kinds[] = "OOOOOOOOOSSSSSOOOOOOOOOOOOOOOOOO"  /* controls, tab to CR      */
@@ -73,6 +95,14 @@ dra_kind dra_kind_of(int32_t code)
     case UTF8PROC_CATEGORY_NO: return DRA_NUMBER;
     default: return is_space(code) ? DRA_SPACE : DRA_OTHER;
     }
+}
+
+bool dra_is_mark(const char *text, size_t n)
+{
+    int32_t code;
+    dra_utf8(text, n, &code);
+    const utf8proc_category_t c = code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
+    return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
 /* ---- the byte alphabet ----------------------------------------------------------------------- */

@@ -20,6 +20,12 @@ size_t dra_utf8_before(const char *text, size_t at, int32_t *code);
 
 size_t dra_utf8_write(int32_t code, char *out); /* 1 to 4 bytes */
 
+/* SentencePiece writes U+2581 for a space. Both copy n bytes and return how many that makes: the
+ * first at most n, the second at most 3 n. */
+#define DRA_BLOCK "\xe2\x96\x81"
+size_t dra_blocks_to_spaces(const char *text, size_t n, char *out);
+size_t dra_spaces_to_blocks(const char *text, size_t n, char *out);
+
 /* What a letter is to the pre-tokeniser; all that is broken is DRA_OTHER. */
 typedef enum dra_kind {
     DRA_LETTER = 'L', /* general categories L* */
@@ -29,6 +35,9 @@ typedef enum dra_kind {
 } dra_kind;
 
 dra_kind dra_kind_of(int32_t code);
+
+/* Whether n > 0 bytes start with a mark: general categories M*. */
+bool dra_is_mark(const char *text, size_t n);
 
 /* The kinds of ASCII, as letters of a text. */
 extern const char dra_ascii_kinds[];

@@ -98,7 +98,7 @@ static dra_status add_merge(maker *m, size_t rank, dra_merge_rule rule)
     return check_apart(m, rule.id);
 }
 
-static dra_status fill(maker *m, const dra_merge_rule *merge, size_t n)
+static dra_status fill_tokenizer(maker *m, const dra_merge_rule *merge, size_t n)
 {
     dra_tokenizer *t = m->t;
     const size_t   specials = (size_t)m->n_special;
@@ -125,8 +125,9 @@ dra_status dra_tokenizer_make(const char *const *special, int n_special, bool nf
     *out = NULL;
     if (!m.t) return no_memory(&m);
     dra_alphabet_make(&m.alphabet);
-    m.t->nfc = nfc;
-    const dra_status status = fill(&m, merge, n);
+    m.t->how.nfc = nfc;
+    m.t->how.split = &dra_splitters[DRA_SPLITTER_GPT2];
+    const dra_status status = fill_tokenizer(&m, merge, n);
     if (status == DRA_OK)
         *out = m.t;
     else

@@ -35,7 +35,7 @@ void dra_merger_free(dra_merger *m)
     *m = (dra_merger){0};
 }
 
-static void push(dra_merger *m, dra_candidate c)
+static void push_candidate(dra_merger *m, dra_candidate c)
 {
     size_t i = m->waiting++;
     for (; i && m->heap[(i - 1) / 2].order > c.order; i = (i - 1) / 2)
@@ -43,7 +43,7 @@ static void push(dra_merger *m, dra_candidate c)
     m->heap[i] = c;
 }
 
-static dra_candidate pop(dra_merger *m)
+static dra_candidate pop_candidate(dra_merger *m)
 {
     const dra_candidate least = m->heap[0], last = m->heap[--m->waiting];
     const size_t        n = m->waiting;
@@ -59,12 +59,13 @@ static dra_candidate pop(dra_merger *m)
 }
 
 /* Lets the pair that starts at a place wait for its turn, if it has a rank. */
-static void offer(dra_merger *m, const dra_pairs *pairs, uint32_t place)
+static void offer_pair(dra_merger *m, const dra_pairs *pairs, uint32_t place)
 {
     const dra_symbol *s = &m->symbol[place];
     if (s->next == (uint32_t)DRA_NOWHERE) return;
     const dra_pair *p = dra_pairs_find(pairs, s->id, m->symbol[s->next].id);
-    if (p->id >= 0) push(m, (dra_candidate){(uint64_t)(uint32_t)p->rank << 32 | place, p->id});
+    if (p->id >= 0)
+        push_candidate(m, (dra_candidate){(uint64_t)(uint32_t)p->rank << 32 | place, p->id});
 }
 
 void dra_merge(dra_merger *m, const dra_pairs *pairs, size_t n)
@@ -74,9 +75,9 @@ void dra_merge(dra_merger *m, const dra_pairs *pairs, size_t n)
         m->symbol[i].previous = (uint32_t)i - 1;
         m->symbol[i].next = i + 1 < n ? (uint32_t)i + 1 : (uint32_t)DRA_NOWHERE;
     }
-    for (size_t i = 0; i < n; i++) offer(m, pairs, (uint32_t)i);
+    for (size_t i = 0; i < n; i++) offer_pair(m, pairs, (uint32_t)i);
     while (m->waiting) {
-        const dra_candidate c = pop(m);
+        const dra_candidate c = pop_candidate(m);
         const uint32_t      place = (uint32_t)c.order;
         dra_symbol         *s = &m->symbol[place];
         if (s->id < 0 || s->next == (uint32_t)DRA_NOWHERE) continue;
@@ -86,7 +87,7 @@ void dra_merge(dra_merger *m, const dra_pairs *pairs, size_t n)
         s->next = right->next;
         right->id = -1;
         if (s->next != (uint32_t)DRA_NOWHERE) m->symbol[s->next].previous = place;
-        if (s->previous != (uint32_t)DRA_NOWHERE) offer(m, pairs, s->previous);
-        offer(m, pairs, place);
+        if (s->previous != (uint32_t)DRA_NOWHERE) offer_pair(m, pairs, s->previous);
+        offer_pair(m, pairs, place);
     }
 }

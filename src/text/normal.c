@@ -20,7 +20,7 @@ void dra_normal_free(dra_normal *n)
     *n = (dra_normal){0};
 }
 
-static bool append(dra_normal *n, const char *text, size_t bytes)
+static bool append_bytes(dra_normal *n, const char *text, size_t bytes)
 {
     if (n->room - n->bytes < bytes) {
         const size_t room = 2 * n->room + bytes;
@@ -70,7 +70,7 @@ static void sort_all_marks(dra_normal *n, size_t codes)
 }
 
 /* Decomposes, sorts, composes: only letters, no broken bytes. */
-static bool compose(dra_normal *n, const char *text, size_t bytes)
+static bool compose_text(dra_normal *n, const char *text, size_t bytes)
 {
     size_t codes = 0;
     for (size_t at = 0; at < bytes;) {
@@ -86,7 +86,7 @@ static bool compose(dra_normal *n, const char *text, size_t bytes)
                                                     UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (ptrdiff_t i = 0; i < left; i++) {
         char letter[4] = {0};
-        if (!append(n, letter, dra_utf8_write(n->code[i], letter))) return false;
+        if (!append_bytes(n, letter, dra_utf8_write(n->code[i], letter))) return false;
     }
     return true;
 }
@@ -112,13 +112,13 @@ bool dra_normal_make(dra_normal *n, const char *text, size_t bytes, const char *
             k = dra_utf8(text + end, bytes - end, &code);
             if (code < FIRST) break;
         }
-        if (!append(n, text + done, base - done)) return false;
-        if (end > high && !compose(n, text + base, end - base)) return false;
-        if (end == high && !append(n, text + base, ++end - base)) return false; /* broken */
+        if (!append_bytes(n, text + done, base - done)) return false;
+        if (end > high && !compose_text(n, text + base, end - base)) return false;
+        if (end == high && !append_bytes(n, text + base, ++end - base)) return false; /* broken */
         done = end;
     }
     *out_bytes = n->bytes + bytes - done;
-    if (!append(n, text + done, bytes - done)) return false;
+    if (!append_bytes(n, text + done, bytes - done)) return false;
     *out = n->text;
     return true;
 }

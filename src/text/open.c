@@ -111,7 +111,7 @@ static const char *const files[][2] = {{"tokenizer.json"},
 enum { WAYS = sizeof files / sizeof *files };
 
 /* PATH/NAME; whether such a file is there. */
-static bool has(const char *path, const char *name, char *full)
+static bool has_file(const char *path, const char *name, char *full)
 {
     const int n = snprintf(full, PATH_ROOM, "%s/%s", path, name);
     return n > 0 && n < PATH_ROOM && dra_sys_exists(full);
@@ -121,8 +121,8 @@ static bool has(const char *path, const char *name, char *full)
 static int find_files(const char *folder, char first[PATH_ROOM], char second[PATH_ROOM])
 {
     int i = 0;
-    while (i < WAYS &&
-           !(has(folder, files[i][0], first) && (!files[i][1] || has(folder, files[i][1], second))))
+    while (i < WAYS && !(has_file(folder, files[i][0], first) &&
+                         (!files[i][1] || has_file(folder, files[i][1], second))))
         i++;
     return i;
 }

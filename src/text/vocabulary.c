@@ -27,7 +27,9 @@ dra_status dra_vocabulary_no_memory(const dra_vocabulary *v)
 dra_status dra_vocabulary_begin(dra_vocabulary *v, const char *path, dra_error *err)
 {
     *v = (dra_vocabulary){.t = calloc(1, sizeof *v->t), .path = path, .err = err};
-    return v->t ? DRA_OK : dra_vocabulary_no_memory(v);
+    if (!v->t) return dra_vocabulary_no_memory(v);
+    v->t->how = (dra_layout){.split = &dra_splitters[DRA_SPLITTER_GPT2], .unknown = -1};
+    return DRA_OK;
 }
 
 dra_status dra_vocabulary_end(dra_vocabulary *v, dra_status status, dra_tokenizer **out)
@@ -42,6 +44,36 @@ dra_status dra_vocabulary_end(dra_vocabulary *v, dra_status status, dra_tokenize
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
+/* The byte that a token of a tokenizer of characters stands for, "<0x0A>"; -1: it is none. */
+static int byte_of(const char *spelling)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (strlen(spelling) != 6 || memcmp(spelling, "<0x", 3) != 0 || spelling[5] != '>') return -1;
+    const char *high = strchr(digits, spelling[3]), *low = strchr(digits, spelling[4]);
+    return high && low ? (int)(16 * (high - digits) + (low - digits)) : -1;
+}
+
+/* What a spelling means, its bytes written to *to. */
+static dra_token read_spelling(const dra_tokenizer *t, const dra_alphabet *a, const char *spelling,
+                               char *to)
+{
+    const int byte = t->how.has_bytes ? byte_of(spelling) : -1;
+    uint8_t   kind = DRA_TOKEN_BYTES;
+    size_t    n;
+    if (byte >= 0) {
+        *to = (char)byte;
+        n = 1;
+        kind = DRA_TOKEN_BYTE;
+    } else if (!t->how.split) {
+        n = dra_blocks_to_spaces(spelling, strlen(spelling), to);
+        if (strchr(spelling, ' ')) kind = DRA_TOKEN_LITERAL;
+    } else if ((n = dra_alphabet_read(a, spelling, to)) == SIZE_MAX) {
+        memcpy(to, spelling, n = strlen(spelling));
+        kind = DRA_TOKEN_LITERAL;
+    }
+    return (dra_token){.text = to, .bytes = (uint32_t)n, .kind = kind};
+}
+
 static dra_status add_token(dra_vocabulary *v, const dra_alphabet *a, const char *spelling,
                             const json_t *value, char **text)
 {
@@ -55,12 +87,8 @@ static dra_status add_token(dra_vocabulary *v, const dra_alphabet *a, const char
     if (t->token[id].kind != DRA_TOKEN_NONE)
         return dra_vocabulary_fail(v, "vocabulary: id %lld is given twice, to '%s', too",
                                    (long long)id, dra_brief(spelling, room));
-    size_t     n = dra_alphabet_read(a, spelling, *text);
-    const bool literal = n == SIZE_MAX;
-    if (literal) memcpy(*text, spelling, n = strlen(spelling));
-    t->token[id] = (dra_token){
-        .text = *text, .bytes = (uint32_t)n, .kind = literal ? DRA_TOKEN_LITERAL : DRA_TOKEN_BYTES};
-    *text += n;
+    t->token[id] = read_spelling(t, a, spelling, *text);
+    *text += t->token[id].bytes;
     return DRA_OK;
 }
 
@@ -105,8 +133,8 @@ dra_status dra_vocabulary_merges(dra_vocabulary *v, size_t most)
 }
 
 /* The id of a spelling made of two parts. */
-static dra_status find(const dra_vocabulary *v, const char *a, size_t n, const char *b, size_t k,
-                       int32_t *id)
+static dra_status find_merged(const dra_vocabulary *v, const char *a, size_t n, const char *b,
+                              size_t k, int32_t *id)
 {
     char room[DRA_BRIEF];
     if (n > v->bytes - 1) n = v->bytes - 1; /* too long for any token, as will be found */
@@ -122,15 +150,22 @@ static dra_status find(const dra_vocabulary *v, const char *a, size_t n, const c
                                dra_brief(v->room, room));
 }
 
+static bool is_byte(const dra_tokenizer *t, int32_t id)
+{
+    return t->token[id].kind == DRA_TOKEN_BYTE;
+}
+
 dra_status dra_vocabulary_merge(dra_vocabulary *v, const char *left, size_t n, const char *right,
                                 size_t k)
 {
     dra_tokenizer *t = v->t;
     dra_merge_rule m;
-    dra_status     status = find(v, left, n, "", 0, &m.left);
-    if (status == DRA_OK) status = find(v, right, k, "", 0, &m.right);
-    if (status == DRA_OK) status = find(v, left, n, right, k, &m.id);
+    dra_status     status = find_merged(v, left, n, "", 0, &m.left);
+    if (status == DRA_OK) status = find_merged(v, right, k, "", 0, &m.right);
+    if (status == DRA_OK) status = find_merged(v, left, n, right, k, &m.id);
     if (status != DRA_OK) return status;
+    if (is_byte(t, m.left) || is_byte(t, m.right) || is_byte(t, m.id))
+        return dra_vocabulary_fail(v, "merge %zu: a token of one byte is not merged", t->merges);
     dra_pair *slot = dra_pairs_find(&t->pairs, m.left, m.right);
     if (slot->id >= 0)
         return dra_vocabulary_fail(v, "merge %zu is merge %d again", t->merges, slot->rank);
@@ -156,7 +191,7 @@ static dra_status check_normal(const dra_vocabulary *v, const dra_added *a)
     size_t      bytes;
     char        room[DRA_BRIEF];
     dra_status  status = DRA_OK;
-    if (!v->t->nfc || !a->normalized) return DRA_OK;
+    if (!v->t->how.nfc || !a->normalized) return DRA_OK;
     if (!dra_normal_make(&n, a->text, a->bytes, &text, &bytes))
         status = dra_vocabulary_no_memory(v);
     else if (bytes != a->bytes || memcmp(text, a->text, bytes) != 0)
@@ -179,9 +214,43 @@ static dra_status check_added(const dra_vocabulary *v, const dra_added *a)
                                    a->id, (long long)json_integer_value(known));
     if (!known && k->kind != DRA_TOKEN_NONE)
         return dra_vocabulary_fail(v, "added token '%s' has id %d, as another one", name, a->id);
-    if (known && (k->bytes != a->bytes || memcmp(k->text, a->text, a->bytes) != 0))
+    if (!v->t->how.split && v->t->how.early && a->normalized && (a->left || a->right))
+        return dra_vocabulary_fail(v,
+                                   "added token '%s': expected no lstrip or rstrip where it is "
+                                   "normalized, and so are spaces",
+                                   name);
+    if (known && v->t->how.split &&
+        (k->bytes != a->bytes || memcmp(k->text, a->text, a->bytes) != 0))
         return dra_vocabulary_fail(v, "added token '%s' means other bytes in the vocabulary", name);
     return check_normal(v, a);
+}
+
+/* The text that is looked for: normalised, where it is looked for in normalised text. */
+static bool find_as(dra_tokenizer *t, dra_added *a)
+{
+    const bool early = t->how.early && a->normalized;
+    const bool prefix = early && t->how.prefix == DRA_PREFIX_ALWAYS;
+    char      *text = dra_arena_alloc(&t->arena, a->bytes + 1);
+    if (!text) return false;
+    text[0] = ' ';
+    if (early)
+        a->bytes = dra_blocks_to_spaces(a->text, a->bytes, text + prefix) + prefix;
+    else
+        memcpy(text, a->text, a->bytes);
+    a->text = text;
+    return true;
+}
+
+/* A token that the vocabulary does not have: what was found when it was looked for comes back. */
+static bool name_token(dra_tokenizer *t, const dra_added *a, const char *content, size_t bytes)
+{
+    dra_token *k = &t->token[a->id];
+    *k = (dra_token){a->text, (uint32_t)a->bytes, DRA_TOKEN_ADDED, false};
+    if (t->how.split || (t->how.early && a->normalized)) return true;
+    char *text = dra_arena_alloc(&t->arena, bytes);
+    if (text) k->bytes = (uint32_t)dra_blocks_to_spaces(content, bytes, text);
+    k->text = text;
+    return text;
 }
 
 dra_status dra_vocabulary_add(dra_vocabulary *v, dra_added a)
@@ -192,10 +261,11 @@ dra_status dra_vocabulary_add(dra_vocabulary *v, dra_added a)
     if (status != DRA_OK) return status;
     dra_json_set(&v->json, v->seen, a.text, dra_json_bool(true));
     if (v->json.failed) return dra_vocabulary_no_memory(v);
-    a.text = dra_arena_copy(&t->arena, a.text, a.bytes);
-    if (!a.text) return dra_vocabulary_no_memory(v);
-    if (k->kind == DRA_TOKEN_NONE)
-        *k = (dra_token){a.text, (uint32_t)a.bytes, DRA_TOKEN_ADDED, false};
+    const char  *content = a.text;
+    const size_t bytes = a.bytes;
+    if (!find_as(t, &a)) return dra_vocabulary_no_memory(v);
+    if (k->kind == DRA_TOKEN_NONE && !name_token(t, &a, content, bytes))
+        return dra_vocabulary_no_memory(v);
     k->special = a.special;
     t->added[t->n_added++] = a;
     return DRA_OK;

@@ -9,7 +9,7 @@
 enum { FIRST_SLOTS = 1 << 12, BLOCK = 1 << 16 };
 
 /* The slot of a word, or the free one it would have. */
-static dra_counted *find(const dra_words *w, const char *text, size_t bytes, uint64_t hash)
+static dra_counted *find_word(const dra_words *w, const char *text, size_t bytes, uint64_t hash)
 {
     size_t i = (size_t)(hash >> 32) & (w->slots - 1);
     for (; w->slot[i].text; i = (i + 1) & (w->slots - 1)) {
@@ -19,14 +19,14 @@ static dra_counted *find(const dra_words *w, const char *text, size_t bytes, uin
     return &w->slot[i];
 }
 
-static bool grow(dra_words *w)
+static bool grow_words(dra_words *w)
 {
     dra_words bigger = {.slots = w->slots ? 2 * w->slots : FIRST_SLOTS};
     bigger.slot = calloc(bigger.slots, sizeof *bigger.slot);
     if (!bigger.slot) return false;
     for (size_t i = 0; i < w->slots; i++) {
         const dra_counted *c = &w->slot[i];
-        if (c->text) *find(&bigger, c->text, c->bytes, c->hash) = *c;
+        if (c->text) *find_word(&bigger, c->text, c->bytes, c->hash) = *c;
     }
     free(w->slot);
     w->slot = bigger.slot;
@@ -34,7 +34,7 @@ static bool grow(dra_words *w)
     return true;
 }
 
-static const char *keep(dra_words *w, const char *text, size_t bytes)
+static const char *keep_word(dra_words *w, const char *text, size_t bytes)
 {
     if (bytes >= BLOCK / 8) return dra_arena_copy(&w->arena, text, bytes);
     if (bytes > w->left) {
@@ -50,11 +50,11 @@ static const char *keep(dra_words *w, const char *text, size_t bytes)
 
 bool dra_words_add(dra_words *w, const char *text, size_t bytes, int64_t count)
 {
-    if (2 * w->n >= w->slots && !grow(w)) return false;
+    if (2 * w->n >= w->slots && !grow_words(w)) return false;
     const uint64_t hash = dra_hash_of(0, text, bytes);
-    dra_counted   *c = find(w, text, bytes, hash);
+    dra_counted   *c = find_word(w, text, bytes, hash);
     if (!c->text) {
-        *c = (dra_counted){keep(w, text, bytes), bytes, hash, 0};
+        *c = (dra_counted){keep_word(w, text, bytes), bytes, hash, 0};
         if (!c->text) return false;
         w->n++;
     }

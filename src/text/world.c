@@ -15,7 +15,7 @@
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* A number that fills the n bytes; < 0: it does not, or is larger than any id. */
-static int64_t number(const char *text, size_t n)
+static int64_t read_number(const char *text, size_t n)
 {
     int64_t value = n ? 0 : -1;
     for (size_t i = 0; i < n && value >= 0; i++) {
@@ -42,8 +42,8 @@ static dra_status read_entry(dra_vocabulary *v, size_t line, const char *at, siz
     const char    *first = memchr(at, ' ', n), *last = at + n;
     while (first && last[-1] != ' ') last--; /* after the last space */
     if (!first || last - first < 3) return bad_line(v, line, at, n);
-    const int64_t id = number(at, (size_t)(first - at));
-    const int64_t says = number(last, (size_t)(at + n - last));
+    const int64_t id = read_number(at, (size_t)(first - at));
+    const int64_t says = read_number(last, (size_t)(at + n - last));
     const size_t  bytes = dra_literal_read(first + 1, (size_t)(last - first) - 2, *text);
     if (id < 0 || says < 0 || bytes == SIZE_MAX) return bad_line(v, line, at, n);
     if (id >= DRA_MOST_IDS || id <= (t->n_added ? t->added[t->n_added - 1].id : 0))

@@ -9,7 +9,7 @@
 #include "data/corpus.h"
 #include "data/examples.h"
 
-static bool encodes(const dra_batches *b)
+static bool is_encoder(const dra_batches *b)
 {
     return dra_model_config_of(b->c.model)->visible == DRA_VISIBLE_BIDIRECTIONAL;
 }
@@ -34,7 +34,7 @@ static dra_status open_feed(dra_batches *b, dra_error *err)
                         b->objective->name);
     if (dra_model_context_stack(c->model))
         return dra_fail(err, DRA_ERR_VALUE,
-                        "objective %s: the model reads a context, too: expected examples, found a "
+                        "objective %s: the model also reads a source: expected examples, found a "
                         "text (.safetensors, .npy, .npz, or .jsonl of pairs)",
                         b->objective->name);
     if (dra_model_prepend_stack(c->model))
@@ -46,7 +46,7 @@ static dra_status open_feed(dra_batches *b, dra_error *err)
     return dra_feed_create(&f, &b->feed, err);
 }
 
-static dra_status create(dra_batches *b, dra_error *err)
+static dra_status create_buffers(dra_batches *b, dra_error *err)
 {
     dra_status st = b->c.examples ? dra_batches_open_examples(b, err) : open_feed(b, err);
     if (st != DRA_OK) return st;
@@ -66,7 +66,7 @@ dra_status dra_batches_create(const dra_batches_config *c, dra_batches **out, dr
     if (!b) return dra_fail(err, DRA_ERR_MEMORY, "batches: out of memory");
     b->c = *c;
     b->objective = dra_objective_of(c->objective.kind, c->model);
-    const dra_status st = create(b, err);
+    const dra_status st = create_buffers(b, err);
     if (st == DRA_OK)
         *out = b;
     else
@@ -119,8 +119,8 @@ void dra_batches_destroy(dra_batches *b)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Marks that are drawn, then what the objective makes of the rows. */
-static dra_status draw(dra_batches *b, int64_t i, int64_t step, dra_batch *q, dra_error *err)
+/* Draws state dropout and forgotten tokens, then lets the objective change the rows. */
+static dra_status draw_marks(dra_batches *b, int64_t i, int64_t step, dra_batch *q, dra_error *err)
 {
     const dra_batches_config *c = &b->c;
     const dra_objective_rows  rows = {.B = q->B,
@@ -134,16 +134,16 @@ static dra_status draw(dra_batches *b, int64_t i, int64_t step, dra_batch *q, dr
     dra_status                st = DRA_OK;
     if (c->state_dropout > 0)
         dra_marks_skip(q->mark, q->B, q->T, c->state_dropout, c->seed, step, 0, NULL);
-    if (c->forgetful_mask >
-        0) /* the last target of a text that is read as a whole is no token of it */
-        st = dra_marks_forget(q->mark, encodes(b) ? NULL : q->targets, q->B, q->T,
+    /* The last target of a text that is read as a whole is no token of it. */
+    if (c->forgetful_mask > 0)
+        st = dra_marks_forget(q->mark, is_encoder(b) ? NULL : q->targets, q->B, q->T,
                               c->forgetful_mask, c->seed, step, 0, err);
     if (st == DRA_OK && q->targets) dra_objective_make(&c->objective, c->model, &rows);
     return st;
 }
 
-/* Of targets: how many count. */
-static void count(dra_batch *q)
+/* Counts tokens that are not pads, and of each row the targets that count. */
+static void count_targets(dra_batch *q)
 {
     q->tokens = 0;
     for (int64_t i = 0; i < q->B * q->T; i++) q->tokens += (q->mark[i] & DRA_MARK_PAD) == 0;
@@ -170,9 +170,9 @@ dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *
         dra_feed_batch(b->feed, i, b->ids, b->targets, b->mark);
     else
         st = dra_batches_read_examples(b, i, out, err);
-    if (st == DRA_OK) st = draw(b, i, step, out, err);
+    if (st == DRA_OK) st = draw_marks(b, i, step, out, err);
     if (st == DRA_OK && !b->feed) dra_batches_leave_gaps(b, out);
-    if (st == DRA_OK) count(out);
+    if (st == DRA_OK) count_targets(out);
     if (st == DRA_OK) dra_batches_join_text(b, out);
     return st;
 }
@@ -196,11 +196,11 @@ int64_t dra_batches_examples(const dra_batches *b)
     return b->feed ? 0 : dra_examples_count(b->examples);
 }
 
-/* An encoder would see pads that are not marked, and a mean would count them. */
+/* Without marks an encoder would see pads, and a mean would count them. */
 bool dra_batches_marked(const dra_batches *b)
 {
     const dra_batches_config *c = &b->c;
-    if (c->state_dropout > 0 || c->forgetful_mask > 0 || encodes(b) || b->prefix) return true;
+    if (c->state_dropout > 0 || c->forgetful_mask > 0 || is_encoder(b) || b->prefix) return true;
     return b->feed ? c->carry || dra_feed_resets(b->feed)
                    : dra_model_config_of(c->model)->head.kind == DRA_HEAD_CLASSES;
 }

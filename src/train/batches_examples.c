@@ -1,4 +1,4 @@
-/* Batches of examples: tensors by name become what a model reads and what it is compared with.
+/* Batches of examples: tensors by name become the inputs of a model and its targets.
  *   tokens    ids (N): -100 stands where there is none. At the end of a row these are pads;
  *             elsewhere token 0 is read in its place, and it is never predicted
  *   vectors   x (N, D);  images  img (channels, size, size)
@@ -18,7 +18,8 @@ static const char *path_of(const dra_batches *b) { return dra_examples_path(b->c
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Up to the last that is there. What is not there must not come before what is. */
+/* The length of a row: up to the last token that is there. A missing one must not come before
+ * it. */
 static dra_status find_length(const dra_batches *b, dra_example_stream *s, int64_t row,
                               dra_error *err)
 {
@@ -71,7 +72,7 @@ dra_status dra_batches_stream(dra_batches *b, dra_example_stream *s, int64_t shi
     return st;
 }
 
-/* What is read of a row: the first T, marked. */
+/* Takes the first T tokens of each row and marks pads. */
 void dra_batches_put_stream(const dra_batches *b, dra_example_stream *s, int64_t shift, int64_t T)
 {
     const size_t each = (size_t)s->numbers;
@@ -108,7 +109,7 @@ void dra_batches_add_stream(const dra_batches *b, const dra_example_stream *s, i
 
 /* ---- what they are compared with ------------------------------------------------------------- */
 
-/* The next tokens, or the same ones for an objective that does not shift. */
+/* Targets: the next tokens, or the same ones for an objective that does not shift. */
 static void put_targets(const dra_batches *b, dra_batch *q)
 {
     const dra_example_stream *s = &b->main;
@@ -129,7 +130,8 @@ void dra_batches_leave_gaps(const dra_batches *b, dra_batch *q)
     }
 }
 
-/* What the prompt says is not learned; a target counts if the token before it is not part of it. */
+/* Tokens of the prompt are not learned: a target counts if the token before it is not part of
+ * it. */
 static dra_status put_pairs(dra_batches *b, dra_batch *q, dra_error *err)
 {
     const int64_t N = b->main.N;
@@ -146,7 +148,7 @@ static dra_status put_pairs(dra_batches *b, dra_batch *q, dra_error *err)
     return st;
 }
 
-/* A token of a prefix sees the next one, which is not learned then. */
+/* A token of a prefix sees the next one, so that one is not learned. */
 static dra_status put_prefix(const dra_batches *b, dra_batch *q, dra_error *err)
 {
     const dra_status st = dra_examples_read(b->examples, "prefix", q->B, b->rows, DRA_I32,
@@ -193,7 +195,7 @@ dra_status dra_batches_numbers(const dra_batches *b, dra_error *err)
     return st;
 }
 
-/* Numbers of what is read and of what is next: 1 and 0 where there is none. */
+/* Numbers of the tokens read and of the next ones; 1 and 0 where there is none. */
 static dra_status put_numbers(const dra_batches *b, dra_batch *q, dra_error *err)
 {
     const dra_example_stream *s = &b->main;

@@ -1,4 +1,4 @@
-/* Which tensors of examples a model and its objective need, and what is wrong with them. */
+/* Finds the tensors of examples that a model and its objective need, and checks them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@ static dra_status no_memory(dra_error *err)
 
 /* ---- which tensors there are ----------------------------------------------------------------- */
 
-static dra_status need(const dra_batches *b, const char *name, const char *what, dra_shape shape,
-                       bool integers, dra_error *err)
+static dra_status need_tensor(const dra_batches *b, const char *name, const char *what,
+                              dra_shape shape, bool integers, dra_error *err)
 {
     const dra_example_input *in = dra_examples_find(b->c.examples, name);
     char                     found[160], expected[160];
@@ -27,7 +27,7 @@ static dra_status need(const dra_batches *b, const char *name, const char *what,
                            what);
     for (int i = 0; fits && i < shape.rank; i++)
         fits = shape.dim[i] < 0 || shape.dim[i] == in->shape.dim[i];
-    for (int i = 0; i < shape.rank; i++) /* what may have any size is shown as it is */
+    for (int i = 0; i < shape.rank; i++) /* an axis of any size is shown as found */
         if (shape.dim[i] < 0) shape.dim[i] = in->shape.rank > i ? in->shape.dim[i] : 1;
     if (!fits)
         return dra_fail_at(err, DRA_ERR_SHAPE, path_of(b),
@@ -41,7 +41,7 @@ static dra_status need(const dra_batches *b, const char *name, const char *what,
                        integers ? "integers" : "floats, or integers of 1 or 2 bytes");
 }
 
-/* The tensor of a stream: the name of its input, or what else it may be called. */
+/* The tensor of a stream: called like its input, or by its other name. */
 static const char *tensor_of(const dra_batches *b, const char *name, const char *other)
 {
     if (dra_examples_find(b->c.examples, name) || !other) return name;
@@ -53,13 +53,14 @@ static dra_status check_mask(const dra_batches *b, dra_example_stream *s, const 
 {
     if (!dra_examples_find(b->c.examples, name)) return DRA_OK;
     s->mask = name;
-    const dra_status st = need(b, name, "which of them are there", DRA_SHAPE(s->N), true, err);
+    const dra_status st = need_tensor(b, name, "which of them are there", DRA_SHAPE(s->N), true,
+                                      err);
     return st == DRA_OK ? dra_examples_check_integers(b->c.examples, name, 0, 1, false, err) : st;
 }
 
 static dra_status open_tokens(dra_batches *b, dra_example_stream *s, dra_error *err)
 {
-    dra_status st = need(b, s->tensor, "ids of tokens", DRA_SHAPE(-1), true, err);
+    dra_status st = need_tensor(b, s->tensor, "ids of tokens", DRA_SHAPE(-1), true, err);
     if (st != DRA_OK) return st;
     s->N = dra_examples_find(b->c.examples, s->tensor)->shape.dim[0];
     s->numbers = 1;
@@ -72,16 +73,16 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     const int64_t            channels = c->channels ? c->channels : 3;
     const bool               image = c->kind == DRA_SOURCE_IMAGE;
     s->numbers = image ? channels * c->patch * c->patch : dra_source_width(s->of);
-    dra_status st = need(b, s->tensor, image ? "images" : "vectors",
-                         image ? DRA_SHAPE(channels, c->size, c->size) : DRA_SHAPE(-1, s->numbers),
-                         false, err);
+    dra_status st = need_tensor(
+        b, s->tensor, image ? "images" : "vectors",
+        image ? DRA_SHAPE(channels, c->size, c->size) : DRA_SHAPE(-1, s->numbers), false, err);
     if (st != DRA_OK) return st;
     s->N = image ? c->size / c->patch * (c->size / c->patch)
                  : dra_examples_find(b->c.examples, s->tensor)->shape.dim[0];
     return dra_examples_check_floats(b->c.examples, s->tensor, err);
 }
 
-/* Beyond a table of positions there is nothing, unless a text is read in segments. */
+/* A row must fit into the table of positions, unless texts are read in segments. */
 static dra_status check_length(const dra_batches *b, const dra_example_stream *s, int64_t T,
                                dra_error *err)
 {
@@ -123,7 +124,8 @@ static dra_status open_stream(dra_batches *b, dra_example_stream *s, const char 
 static dra_status open_numbers(dra_batches *b, dra_error *err)
 {
     const size_t n = (size_t)(b->c.B * b->main.N);
-    dra_status   st = need(b, "nums", "the numbers of tokens", DRA_SHAPE(b->main.N), false, err);
+    dra_status   st = need_tensor(b, "nums", "the numbers of tokens", DRA_SHAPE(b->main.N), false,
+                                  err);
     if (st != DRA_OK) return st;
     b->nums = calloc(n, sizeof *b->nums);
     b->nums_out = calloc(n, sizeof *b->nums_out);
@@ -134,7 +136,7 @@ static dra_status open_numbers(dra_batches *b, dra_error *err)
 static dra_status open_labels(dra_batches *b, dra_error *err)
 {
     const int64_t K = dra_model_config_of(b->c.model)->head.dim;
-    dra_status    st = need(b, "labels", "a class of each", (dra_shape){0}, true, err);
+    dra_status    st = need_tensor(b, "labels", "a class of each", (dra_shape){0}, true, err);
     if (st == DRA_OK)
         st = dra_examples_check_integers(b->c.examples, "labels", 0, K - 1, true, err);
     b->labels = calloc((size_t)b->c.B, sizeof *b->labels);
@@ -155,42 +157,42 @@ static dra_status open_targets(dra_batches *b, dra_error *err)
     return b->y && b->weights ? DRA_OK : no_memory(err);
 }
 
-/* Of two texts the first is preferred; what belongs to the prompt does not count. */
+/* Pairs of texts, of which the first is preferred; tokens of the prompt do not count. */
 static dra_status open_pairs(dra_batches *b, dra_error *err)
 {
     const int64_t N = b->main.N;
-    dra_status    st = need(b, b->main.other, "ids of tokens", DRA_SHAPE(N), true, err);
+    dra_status    st = need_tensor(b, b->main.other, "ids of tokens", DRA_SHAPE(N), true, err);
     if (st == DRA_OK)
         st = dra_examples_check_integers(b->c.examples, b->main.other, 0, b->main.of->vocab - 1,
                                          true, err);
     b->reference = calloc((size_t)b->c.B, sizeof *b->reference);
     if (st == DRA_OK && !b->reference) st = no_memory(err);
     if (st != DRA_OK || !dra_examples_find(b->c.examples, "prompt_mask")) return st;
-    st = need(b, "prompt_mask", "which tokens are the prompt", DRA_SHAPE(N), true, err);
+    st = need_tensor(b, "prompt_mask", "which tokens are the prompt", DRA_SHAPE(N), true, err);
     if (st == DRA_OK)
         st = dra_examples_check_integers(b->c.examples, "prompt_mask", 0, 1, false, err);
     b->prompt = calloc((size_t)(b->c.B * N), sizeof *b->prompt);
     return st == DRA_OK && !b->prompt ? no_memory(err) : st;
 }
 
-/* A vector for each text, of a pair for both. */
+/* A condition: one vector for each text; both texts of a pair share one. */
 static dra_status open_condition(dra_batches *b, dra_error *err)
 {
     dra_model_input in = {0};
     for (int i = 0; dra_model_input_at(b->c.model, i, &in) && !in.condition; i++) continue;
     if (!in.condition) return DRA_OK;
-    dra_status st = need(b, in.name, "a condition of each", DRA_SHAPE(in.width), false, err);
+    dra_status st = need_tensor(b, in.name, "a condition of each", DRA_SHAPE(in.width), false, err);
     if (st == DRA_OK) st = dra_examples_check_floats(b->c.examples, in.name, err);
     b->condition = calloc((size_t)(b->c.B * in.width), sizeof *b->condition);
     return st == DRA_OK && !b->condition ? no_memory(err) : st;
 }
 
-/* Of a model with prefixes: how many tokens of each text are one. */
+/* For a model with prefixes: how long the prefix of each text is. */
 static dra_status open_prefix(dra_batches *b, dra_error *err)
 {
     const bool has = dra_model_config_of(b->c.model)->visible == DRA_VISIBLE_PREFIX;
     if (!has || b->main.other || !dra_examples_find(b->c.examples, "prefix")) return DRA_OK;
-    dra_status st = need(b, "prefix", "the length of a prefix", (dra_shape){0}, true, err);
+    dra_status st = need_tensor(b, "prefix", "the length of a prefix", (dra_shape){0}, true, err);
     if (st == DRA_OK)
         st = dra_examples_check_integers(b->c.examples, "prefix", 0, b->main.N, false, err);
     b->prefix = calloc((size_t)b->c.B, sizeof *b->prefix);
@@ -199,7 +201,7 @@ static dra_status open_prefix(dra_batches *b, dra_error *err)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* All masks and numbers, before anything is learned. */
+/* Checks all masks and numbers before anything is learned. */
 static dra_status check_rows(dra_batches *b, dra_error *err)
 {
     const int64_t N = dra_examples_count(b->c.examples);
@@ -215,7 +217,7 @@ static dra_status check_rows(dra_batches *b, dra_error *err)
     return st;
 }
 
-/* What `m` prepends to its text, which is open: an image, or as many vectors as it says. */
+/* Opens what `m` prepends to its text, which is open already: an image or a number of vectors. */
 static dra_status open_before(dra_batches *b, const dra_model *m, dra_example_before *p,
                               const dra_example_stream *text, dra_error *err)
 {
@@ -226,7 +228,7 @@ static dra_status open_before(dra_batches *b, const dra_model *m, dra_example_be
     p->stream = (dra_example_stream){.of = of, .name = name, .tensor = name};
     if (of->source.kind == DRA_SOURCE_VECTORS) {
         const dra_shape  each = DRA_SHAPE(of->source.length, dra_source_width(of));
-        const dra_status st = need(b, name, "vectors before a text", each, false, err);
+        const dra_status st = need_tensor(b, name, "vectors before a text", each, false, err);
         if (st != DRA_OK) return st;
     }
     const dra_status st = open_stream(b, &p->stream, "", 0, 0, err);

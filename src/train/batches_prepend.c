@@ -1,7 +1,7 @@
-/* Inputs that come before a text: what a stack makes of an image or of vectors is read first, as
- * its first P tokens. So marks and targets of a batch have P columns more than its text:
+/* Inputs that come before a text: an image or vectors, which a stack reads as its first P tokens.
+ * So marks and targets of a batch have P columns more than its text:
  *   | P of what is prepended: never a target | T of the text |
- * A row without an example has nothing but pads. */
+ * A row without an example is all pads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,9 +27,9 @@ dra_status dra_batches_read_before(dra_batches *b, dra_example_before *p, dra_ba
     return st;
 }
 
-/* Rows of P and of T as rows of P + T. Where NULL is the first, it stands for -1. */
-static void join(int64_t B, int64_t P, int64_t T, const int32_t *first, const int32_t *text,
-                 int32_t *to)
+/* Joins rows of P and rows of T into rows of P + T. If `first` is NULL, its columns become -1. */
+static void join_columns(int64_t B, int64_t P, int64_t T, const int32_t *first, const int32_t *text,
+                         int32_t *to)
 {
     for (int64_t i = 0; i < B * (P + T); i++) {
         const int64_t r = i / (P + T), t = i % (P + T);
@@ -42,20 +42,20 @@ void dra_batches_join_context(const dra_batches *b, dra_batch *q)
     const dra_example_before *p = &b->before_context;
     const int64_t             P = p->stream.N, T = q->context.T;
     if (!p->stream.of) return;
-    join(q->B, P, T, p->stream.mark, q->context.mark, p->mark);
+    join_columns(q->B, P, T, p->stream.mark, q->context.mark, p->mark);
     for (int64_t i = 0; i < q->B * (P + T); i++) p->mark[i] &= DRA_MARK_PAD;
     q->context = (dra_context_text){P + T, p->mark};
 }
 
-/* The text does not start over where it follows what is prepended. */
+/* The prepended tokens start the sequence; the text then continues it. */
 void dra_batches_join_text(const dra_batches *b, dra_batch *q)
 {
     const dra_example_before *p = &b->before;
     const int64_t             P = p->stream.N;
     if (!p->stream.of) return;
-    join(q->B, P, q->T, p->stream.mark, q->mark, p->mark);
+    join_columns(q->B, P, q->T, p->stream.mark, q->mark, p->mark);
     for (int64_t r = 0; r < q->B; r++) p->mark[r * (P + q->T) + P] &= ~DRA_MARK_RESET;
-    if (q->targets) join(q->B, P, q->T, NULL, q->targets, p->targets);
+    if (q->targets) join_columns(q->B, P, q->T, NULL, q->targets, p->targets);
     if (q->ids) {
         q->input[q->n_inputs++] = (dra_named){b->main.name, q->ids,
                                               (size_t)(q->B * q->T) * sizeof *q->ids};

@@ -3,9 +3,9 @@
  *   optimizer.safetensors  m.NAME and v.NAME, what the optimizer keeps for each weight
  *   states.safetensors     where state is carried
  *   train.json             the rest, with hashes of the other files and of itself (file/seal.h)
- * A checkpoint is written under a temporary name and renamed when all of it is on the disk. It is
- * renamed back before it is removed. So what has the name is whole, and the hashes show damage that
- * comes later. */
+ * A checkpoint is written under a temporary name and renamed when all of it is on the disk; before
+ * it is removed, it is renamed back. So a checkpoint with its final name is complete, and the
+ * hashes show later damage. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ dra_status dra_checkpoint_path(const char *run, int64_t step, const char *name, 
     return dra_path(path, err, "%s/train/step-%08lld%s", run, (long long)step, name);
 }
 
-/* "/NAME" of a file of a checkpoint, or of one still being written. */
+/* The path of a file in a checkpoint, or in one that is still being written. */
 static dra_status file_path(const char *folder, const char *name, char path[DRA_PATH],
                             dra_error *err)
 {
@@ -74,7 +74,7 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     dra_status st = items && name
                         ? DRA_OK
                         : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory to write it");
-    void     **copy = calloc(2 * (size_t)n + 1, sizeof *copy); /* where the host has none */
+    void     **copy = calloc(2 * (size_t)n + 1, sizeof *copy); /* of states not in host memory */
     size_t     k = 0, room = 0;
     if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory to write it");
     for (int i = 0; i < 2 * n && st == DRA_OK; i++, room = 0) {
@@ -94,14 +94,14 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     return st;
 }
 
-static json_t *hex(dra_json *j, uint64_t x)
+static json_t *json_hex(dra_json *j, uint64_t x)
 {
     hash_text text;
     snprintf(text, sizeof text, "%016" PRIx64, x);
     return dra_json_text(j, text);
 }
 
-static json_t *describe(dra_json *j, const dra_checkpoint *c)
+static json_t *describe_checkpoint(dra_json *j, const dra_checkpoint *c)
 {
     json_t *o = dra_json_object(j);
     dra_json_set(j, o, "version", dra_json_int(j, VERSION));
@@ -109,8 +109,8 @@ static json_t *describe(dra_json *j, const dra_checkpoint *c)
     dra_json_set(j, o, "tokens", dra_json_int(j, c->tokens));
     dra_json_set(j, o, "skipped", dra_json_int(j, c->skipped));
     dra_json_set(j, o, "skipped_in_a_row", dra_json_int(j, c->in_a_row));
-    dra_json_set(j, o, "model", hex(j, c->model));
-    dra_json_set(j, o, "data", hex(j, c->data));
+    dra_json_set(j, o, "model", json_hex(j, c->model));
+    dra_json_set(j, o, "data", json_hex(j, c->data));
     dra_json_set(j, o, "carried", dra_json_bool(c->carried));
     if (c->level[0]) dra_json_set(j, o, "level", dra_json_text(j, c->level));
     dra_json_set(j, o, "train", dra_train_config_json(&c->train));
@@ -142,7 +142,7 @@ static dra_status save_json(const char *folder, const dra_checkpoint *c, dra_err
     char       path[DRA_PATH], *text = NULL;
     size_t     bytes = 0;
     dra_json   j = {0};
-    json_t    *object = describe(&j, c);
+    json_t    *object = describe_checkpoint(&j, c);
     dra_status st = hash_files(&j, folder, c, object, err);
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
     if (st == DRA_OK) st = dra_json_dump_sealed(&j, object, path, &text, &bytes, err);
@@ -211,8 +211,8 @@ static int64_t step_of(const char *name)
     return *end || errno ? -1 : step;
 }
 
-/* Puts a step where it belongs in a list from the newest on. */
-static void insert(int64_t *steps, int n, int room, int64_t step)
+/* Inserts a step into a list that is sorted, newest first, and keeps the newest `room`. */
+static void insert_step(int64_t *steps, int n, int room, int64_t step)
 {
     int at = n < room ? n : room;
     for (; at > 0 && steps[at - 1] < step; at--)
@@ -230,7 +230,7 @@ int dra_checkpoint_list(const char *run, int room, int64_t *steps)
     if (!d) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
     while ((e = dra_sys_readdir(d))) {
         const int64_t step = step_of(e->d_name);
-        if (step >= 0) insert(steps, n++, room, step);
+        if (step >= 0) insert_step(steps, n++, room, step);
     }
     const int failed = errno;
     closedir(d);
@@ -238,9 +238,10 @@ int dra_checkpoint_list(const char *run, int room, int64_t *steps)
     return failed ? -1 : n;
 }
 
-/* What has lost its name is no checkpoint any more; a part of it that cannot be removed is left to
- * the next start. `at` is the folder train, wherever the path leads to by now. */
-static dra_status discard(const char *run, int at, int64_t step, dra_error *err)
+/* Renames a checkpoint, after which it is none any more, and removes it; the next start removes
+ * what could not be removed now. `at` is the handle of the folder `train`, since the path may lead
+ * elsewhere by now. */
+static dra_status discard_checkpoint(const char *run, int at, int64_t step, dra_error *err)
 {
     char       path[DRA_PATH], temporary[DRA_PATH];
     dra_status st = dra_checkpoint_path(run, step, "", path, err);
@@ -257,14 +258,14 @@ static dra_status fail_list(const char *run, dra_error *err)
     return dra_fail_system(err, run, "read its folder train", errno);
 }
 
-static dra_status prune(const char *run, int at, int64_t keep, int n, dra_error *err)
+static dra_status prune_checkpoints(const char *run, int at, int64_t keep, int n, dra_error *err)
 {
     int64_t *steps = calloc((size_t)n, sizeof *steps);
     if (!steps) return dra_fail_at(err, DRA_ERR_MEMORY, run, "out of memory");
     const int  found = dra_checkpoint_list(run, n, steps);
     dra_status st = found < 0 ? fail_list(run, err) : DRA_OK;
     for (int64_t i = keep < 0 ? 0 : keep; i < found && i < n && st == DRA_OK; i++)
-        st = discard(run, at, steps[i], err);
+        st = discard_checkpoint(run, at, steps[i], err);
     free(steps);
     return st;
 }
@@ -279,21 +280,22 @@ dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err)
     if (st != DRA_OK) return st;
     const int at = dra_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (at < 0) return fail_list(run, err);
-    st = prune(run, at, keep, n, err);
+    st = prune_checkpoints(run, at, keep, n, err);
     close(at);
     return st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Members of train.json, whose sum has been checked: it has the form we gave it. */
+/* Reads train.json, whose hash has been checked, so that it has the form in which it was
+ * written. */
 static void take_level(const json_t *o, char level[LEVEL_TEXT])
 {
     const char *text = json_string_value(json_object_get(o, "level"));
     snprintf(level, LEVEL_TEXT, "%s", text ? text : "");
 }
 
-static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra_error *err)
+static dra_status take_members(const char *path, const json_t *o, dra_checkpoint *c, dra_error *err)
 {
     const char  *model = NULL, *data = NULL;
     json_t      *best = NULL, *blend = NULL, *seconds = NULL, *train = NULL;
@@ -356,7 +358,7 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
     *out = (dra_checkpoint){0}; /* also what is not stored */
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
     if (st == DRA_OK) st = read_json(path, &object, err);
-    if (st == DRA_OK) st = take(path, object, out, err);
+    if (st == DRA_OK) st = take_members(path, object, out, err);
     if (st == DRA_OK && out->step != step)
         st = dra_fail_at(err, DRA_ERR_FORMAT, path,
                          "is of step %lld, but is stored as that of step %lld",
@@ -405,7 +407,7 @@ dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_sav
     return st;
 }
 
-/* Without a look at the other files: they are checked when the run is resumed. */
+/* Does not look at the other files; they are checked when the run is resumed. */
 bool dra_run_level(const char *folder, char *level, size_t size)
 {
     char    path[DRA_PATH], found[LEVEL_TEXT] = "";

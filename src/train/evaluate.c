@@ -1,4 +1,4 @@
-/* What a model makes of all batches, without learning from them. */
+/* The loss and the measures of a model over all batches, without learning. */
 #include <string.h>
 
 #include "base/error.h"
@@ -67,7 +67,7 @@ dra_status dra_batches_evaluate(dra_batches *b, dra_gradients *l, dra_evaluation
         if (st == DRA_OK && b->c.progress) b->c.progress(b->c.user, i + 1, steps);
     }
     if (st == DRA_OK && out->count == 0)
-        st = dra_fail(err, DRA_ERR_VALUE, "evaluate: nothing of the data counts");
+        st = dra_fail(err, DRA_ERR_VALUE, "evaluate: no target of the data counts");
     if (st != DRA_OK) return st;
     out->loss /= out->count;
     for (int k = 0; k < DRA_MEASURES; k++) out->measure[k] /= out->count;

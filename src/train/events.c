@@ -1,10 +1,10 @@
-/* Event files: scalars over steps, as TensorBoard reads them. A file is a row of records
+/* Event files: scalars over steps, as TensorBoard reads them. A file is a sequence of records
  *     length u64 | mask(crc(length)) u32 | data | mask(crc(data)) u32       little-endian
  * with crc = CRC-32C and mask(c) = (c rotated right by 15) + 0xa282ead8; data is a protobuf message
  *     Event {1: wall_time double, 2: step varint, 3: file_version | 5: Summary | 7: SessionLog}
  *     Summary {1: Value {1: tag, 2: simple_value float}, ...}    SessionLog {1: status, 1 = start}
- * The second record is a session that starts after a step: readers then forget what an earlier
- * file, of a run that was killed, said of later ones. */
+ * The second record says that a session starts after a step: readers then drop what an earlier
+ * file, of a run that was killed, has for later steps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct message {
     uint8_t data[MESSAGE];
 } message;
 
-static void put(message *m, const void *data, size_t bytes)
+static void put_data(message *m, const void *data, size_t bytes)
 {
     if (bytes > sizeof m->data - m->n) {
         m->full = true;
@@ -46,7 +46,7 @@ static void put_little(message *m, uint64_t x, int bytes)
 {
     uint8_t b[8];
     for (int i = 0; i < bytes; i++) b[i] = (uint8_t)(x >> 8 * i);
-    put(m, b, (size_t)bytes);
+    put_data(m, b, (size_t)bytes);
 }
 
 static void put_varint(message *m, uint64_t x)
@@ -67,7 +67,7 @@ static void put_bytes(message *m, int field, const void *data, size_t bytes)
 {
     put_key(m, field, BYTES);
     put_varint(m, bytes);
-    put(m, data, bytes);
+    put_data(m, data, bytes);
 }
 
 static void put_double(message *m, int field, double x)
@@ -106,7 +106,7 @@ uint32_t dra_crc32c(const void *data, size_t bytes)
     return ~c;
 }
 
-static uint32_t masked(const void *data, size_t bytes)
+static uint32_t masked_crc(const void *data, size_t bytes)
 {
     const uint32_t c = dra_crc32c(data, bytes);
     return (c >> 15 | c << 17) + 0xa282ead8;
@@ -116,9 +116,9 @@ static dra_status write_record(dra_events *e, const message *body, dra_error *er
 {
     message record = {0};
     put_little(&record, body->n, 8);
-    put_little(&record, masked(record.data, 8), 4);
-    put(&record, body->data, body->n);
-    put_little(&record, masked(body->data, body->n), 4);
+    put_little(&record, masked_crc(record.data, 8), 4);
+    put_data(&record, body->data, body->n);
+    put_little(&record, masked_crc(body->data, body->n), 4);
     if (body->full || record.full)
         return dra_fail_at(err, DRA_ERR_VALUE, e->path, "a record of more than %d bytes",
                            MESSAGE - FRAME);

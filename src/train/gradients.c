@@ -1,12 +1,12 @@
-/* Microbatches: the loss of a model and its gradients, whole or through the borders of chunks.
+/* Microbatches: the loss of a model and its gradients, for whole rows or through chunks.
  *
- * A program is compiled for each shape met. Forward programs only advance the state; gradient
- * programs add their part to the gradients, which are donated states of theirs. Through chunks:
+ * A program is compiled for each shape on first use. Forward programs only advance the state;
+ * gradient programs add to the gradients, which they update in place. Through chunks:
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
- * so that only one chunk's activations exist at a time. No gradient passes the border of a segment:
- * a chunk between two of them needs one pass. Numbers for the host go into rows of metrics, which
- * are read when all is done: nothing waits in between. */
+ * so that only one chunk's activations exist at a time. No gradient crosses the border of a
+ * segment, so a chunk between two such borders needs one pass. Numbers for the host go into rows of
+ * metrics, which are read at the end: nothing waits in between. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +22,14 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "gradients: out of memory");
 }
 
-/* A microbatch as it is computed: no chunk crosses the border of a segment. */
+/* How a microbatch is cut: no chunk crosses the border of a segment. */
 typedef struct cutting {
     dra_microbatch q;
     int64_t       *length;
     bool          *ends; /* after chunk k all rows have read whole segments; NULL: there are none */
 } cutting;
 
-/* Chunk k of q neither gets a gradient from later chunks nor has one for earlier ones. */
+/* Whether chunk k neither gets a gradient from later chunks nor passes one to earlier chunks. */
 static bool stands_alone(const cutting *cut, int k)
 {
     return cut->ends && (k == 0 || cut->ends[k - 1]) && (k + 1 == cut->q.chunks || cut->ends[k]);
@@ -63,38 +63,45 @@ static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const ch
     return st;
 }
 
-/* The key of a program over T tokens, `inner` of them to layers, that starts from s (NULL: fresh)
- * and reads l->context if the microbatch has one; returns its length. */
-static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
-                       int64_t inner, int marks, int kind)
+size_t dra_gradients_key_bytes(const dra_gradients *l)
 {
-    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss;
-    const int  n = dra_specs_count(l->state);
-    l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
-                          (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
-                              (kind == FORWARD ? 0 : LOSS) | (q->only_loss ? ONLY : 0),
-                          inner);
-    for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
-    if (q->context) l->key[n + 1] = dra_context_key(&l->context);
-    return 1 + (size_t)n + (q->context != NULL);
+    return sizeof(dra_gradients_key) + (size_t)dra_specs_count(l->state) * sizeof(int64_t);
+}
+
+/* The key of a program over T tokens that starts from s (NULL: fresh), is planned in l->extents and
+ * reads l->context if the microbatch has one. */
+static void make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
+                     int kind)
+{
+    const bool         drops = dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss;
+    const dra_extents *e = &l->extents;
+    dra_gradients_key *k = l->key;
+    *k = (dra_gradients_key){.B = q->B,
+                             .T = T,
+                             .inner = e->T,
+                             .marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) |
+                                      (e->holes ? HOLES : 0),
+                             .max_event = e->max_event,
+                             .kind = kind,
+                             .options = (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
+                                        (kind == FORWARD ? 0 : LOSS) | (q->only_loss ? ONLY : 0)};
+    if (q->context) k->context = dra_context_key_of(&l->context);
+    for (int i = 0; i < dra_specs_count(l->state); i++) k->rows[i] = s ? s->at[i].rows : 0;
 }
 
 static dra_status select_program(dra_gradients *l, const dra_microbatch *q, const chunk *c,
                                  int kind, dra_error *err)
 {
-    const dra_extents *e = &l->extents;
     dra_extents_plan(&l->extents, c->start, q->B, c->T, c->mark);
     const dra_status st = q->context ? dra_context_extents_fill(&l->context, &l->module, q->B,
                                                                 q->context, err)
                                      : DRA_OK;
     if (st != DRA_OK) return st;
-    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
-                      e->turns * TURNS;
-    return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
-                              err);
+    make_key(l, q, c->start, c->T, kind);
+    return dra_session_select(l->session, l->key, dra_gradients_key_bytes(l), err);
 }
 
-/* What a microbatch has besides its arrays: the context and inputs by name. */
+/* Binds what a microbatch has besides tokens: the source and inputs by name. */
 static dra_status put_further(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     dra_status st = q->context ? dra_context_extents_put(&l->context, q->B, true, l->session,
@@ -129,7 +136,7 @@ static dra_status bind_states(dra_gradients *l, const dra_states *s, dra_error *
     return st;
 }
 
-/* What the numbers of the next row of metrics count for, and where they go. */
+/* Binds the next row of metrics, and remembers the weight of its numbers. */
 static dra_status bind_row(dra_gradients *l, dra_metric_row row, dra_error *err)
 {
     const size_t real = sizeof(dra_real), each = DRA_METRICS * real;
@@ -145,13 +152,14 @@ static dra_status bind_row(dra_gradients *l, dra_metric_row row, dra_error *err)
     return st;
 }
 
-/* A microbatch without targets that count has no gradient, whatever is added to the loss. */
+/* The share of a chunk in the targets. A microbatch without targets that count gets no gradient,
+ * not even of auxiliary losses. */
 static double share_of(const dra_microbatch *q, int64_t count)
 {
     return count == 0 ? 0 : q->share > 0 ? q->share : 1;
 }
 
-/* Starts the gradient program of a chunk that has this part of the targets and tokens. */
+/* Starts the gradient program of a chunk that has this share of the targets and tokens. */
 static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
                                double targets, double tokens, dra_error *err)
 {
@@ -182,7 +190,7 @@ static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *
 
 /* ---- microbatches ---------------------------------------------------------------------------- */
 
-/* Of a chunk without targets every token counts that is no pad. */
+/* Counts the targets of a chunk; without targets, its tokens that are not pads. */
 static int64_t count_targets(const chunk *c, int64_t n)
 {
     int64_t count = 0;
@@ -191,7 +199,7 @@ static int64_t count_targets(const chunk *c, int64_t n)
     return count;
 }
 
-/* Where the rows of a chunk start as layers count, and how many of their tokens it has. */
+/* Sets at which token, as layers count, each row of a chunk starts, and how many tokens it has. */
 static void count_tokens(const dra_gradients *l, const dra_microbatch *q, chunk *c)
 {
     for (int64_t b = 0; b < q->B; b++) {
@@ -235,8 +243,8 @@ static dra_status run_whole(dra_gradients *l, const dra_microbatch *q, chunk *c,
     return st;
 }
 
-/* Chunks first .. end - 1 get the states they start from; s goes on to where the last ends, if
- * somebody wants that. */
+/* Gives chunks first .. end - 1 the states they start from; s advances behind the last chunk only
+ * if its state is needed. */
 static dra_status run_forwards(dra_gradients *l, const dra_microbatch *q, chunk *c, int first,
                                int end, dra_states *s, dra_error *err)
 {
@@ -266,7 +274,7 @@ static dra_status bind_state_grads(dra_gradients *l, const dra_states *s, dra_ar
     return st;
 }
 
-/* Starts the gradient program of chunk k, which counts by its part of all chunks. */
+/* Starts the gradient program of chunk k, weighted by its share of all chunks. */
 static dra_status run_part(dra_gradients *l, const dra_microbatch *q, const chunk *c, int k,
                            int kind, dra_error *err)
 {
@@ -287,7 +295,7 @@ static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const
     return st;
 }
 
-/* A chunk that stands alone: its gradient program takes s along. */
+/* Runs a chunk that stands alone: its gradient program also advances s. */
 static dra_status run_alone(dra_gradients *l, const dra_microbatch *q, chunk *c, int k,
                             dra_states *s, dra_error *err)
 {
@@ -306,8 +314,7 @@ static dra_status reserve_items(dra_gradients *l, const dra_microbatch *q, dra_s
     return dra_states_reserve(s, l->extents.T, err);
 }
 
-/* The chunks up to the next border that no gradient passes, from `first` on; returns where they
- * end. */
+/* The end of the chunks from `first` up to the next border that no gradient crosses. */
 static int next_end(const cutting *cut, int first)
 {
     int k = first + 1;
@@ -322,7 +329,7 @@ static dra_status run_through(dra_gradients *l, const cutting *cut, chunk *c, dr
     dra_states           *s = NULL;
     dra_status            st = q->states ? dra_states_clone(q->states, device, &s, err)
                                          : dra_states_create(device, l->state, q->B, &s, err);
-    /* Room for all at once, so that items stay where they are from chunk to chunk. */
+    /* Reserved for all chunks at once, so that items are not moved between chunks. */
     if (st == DRA_OK) st = reserve_items(l, q, s, err);
     for (int k = 0, end; k < q->chunks && st == DRA_OK; k = end) {
         end = next_end(cut, k);
@@ -340,7 +347,7 @@ static dra_status run_through(dra_gradients *l, const cutting *cut, chunk *c, dr
     return st;
 }
 
-/* A context and further inputs belong to whole rows. */
+/* A source and further inputs need whole rows. */
 static dra_status check_further(const dra_gradients *l, const dra_microbatch *q, bool carried,
                                 dra_error *err)
 {
@@ -368,7 +375,7 @@ static dra_status check_prefix(const dra_gradients *l, const dra_microbatch *q, 
     return dra_prefix_check("gradients", &l->module, q->states, q->B, q->T, q->mark, err);
 }
 
-static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
+static dra_status check_microbatch(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     int64_t sum = 0;
     if (!l->bound) return dra_fail(err, DRA_ERR_BIND, "gradients: weights are not bound");
@@ -406,13 +413,13 @@ dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
 {
     l->n_rows = l->microbatches = 0;
     l->fresh = false;
-    /* Not every program puts out every number. */
+    /* Not every program writes every metric. */
     dra_status st = l->metrics ? dra_array_fill(dra_array_whole(l->metrics), 0, err) : DRA_OK;
     if (st == DRA_OK && !add) st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
     return st;
 }
 
-/* Rows of metrics for n more chunks. What was put out so far stays where it is. */
+/* Reserves rows of metrics for n more chunks and keeps those written so far. */
 static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
 {
     int64_t *counts = realloc(l->counts, ((size_t)l->microbatches + 1) * sizeof *counts);
@@ -448,8 +455,8 @@ static bool whole_segments(int64_t segment, const int64_t *tokens, int64_t B)
     return true;
 }
 
-/* The chunks that were asked for, cut where a row crosses the border of a segment; returns how many
- * there are. tokens (B): read by each row. */
+/* Cuts the chunks that were asked for where a row crosses the border of a segment; returns how many
+ * there are now. tokens (B): read by each row so far. */
 static int cut_segments(const dra_gradients *l, const cutting *cut, const int32_t *mark,
                         int64_t *tokens)
 {
@@ -471,7 +478,7 @@ static void cutting_free(cutting *cut)
     free(cut->ends);
 }
 
-/* mark: NULL where they are not known yet. */
+/* mark: NULL if the marks are not known yet. */
 static dra_status in_segments(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
                               cutting *cut, dra_error *err)
 {
@@ -516,7 +523,7 @@ static dra_status start_microbatch(dra_gradients *l, const cutting *cut, dra_err
 dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     cutting    cut = {0};
-    dra_status st = check(l, q, err);
+    dra_status st = check_microbatch(l, q, err);
     if (st == DRA_OK) st = in_segments(l, q, q->mark, &cut, err);
     if (st == DRA_OK) st = check_further(l, &cut.q, q->states != NULL, err);
     if (st == DRA_OK) st = start_microbatch(l, &cut, err);
@@ -578,27 +585,33 @@ dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *q, dra_micr
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Bytes of the states that a microbatch in chunks holds: where it is; where gradients pass through
- * chunks, the start of every one of these, and their gradients. */
+/* Bytes of the states that a microbatch in chunks holds: the current one and, if gradients pass
+ * through chunks, the first state of each chunk and its gradient. */
 static size_t chunk_states(const dra_states *s, int through)
 {
     return dra_states_held(s) * (size_t)(through ? through + 2 : 1);
 }
 
-/* Of a chunk of T tokens after `before` others of the microbatch: a sequence starts in the first,
- * and may start in every one with marks. Carried states may have read any number of tokens. */
-static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s,
-                          bool carried, int64_t before, int64_t T, int kind, dra_error *err)
+/* Measures the program of a chunk of T tokens, after `before` other tokens of the microbatch. A
+ * sequence starts in the first chunk, with marks perhaps in any. Carried states may have read any
+ * number of tokens. */
+static dra_status measure_chunk(dra_gradients *l, const dra_microbatch *q, const dra_states *s,
+                                bool carried, int64_t before, int64_t T, int kind, dra_error *err)
 {
     const int64_t M = l->module.memory, inner = T + (before == 0 || q->mark ? l->module.start : 0);
     const bool    skips = dra_marks_any_skip(q->mark, q->B);
-    const int     turns = !l->module.segment || !s ? DRA_TURN_NONE
-                          : before || carried
-                              ? dra_segment_shift(l->module.segment, M, carried ? M : before)
-                              : DRA_TURN_CLEAR;
-    const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
-                      (skips && l->module.whole ? HOLES : 0) | turns * TURNS;
-    return dra_session_measure(l->session, l->key, make_key(l, q, s, T, inner, marks, kind), err);
+    const int     max_event = !l->module.segment || !s ? DRA_SEGMENT_CONTINUES
+                              : before || carried
+                                  ? dra_segment_shift(l->module.segment, M, carried ? M : before)
+                                  : DRA_SEGMENT_CLEARS;
+    dra_extents  *e = &l->extents;
+    e->T = inner;
+    e->marked = q->mark != NULL;
+    e->skips = skips;
+    e->holes = skips && l->module.whole;
+    e->max_event = max_event;
+    make_key(l, q, s, T, kind);
+    return dra_session_measure(l->session, l->key, dra_gradients_key_bytes(l), err);
 }
 
 static dra_status plan_context(dra_gradients *l, const dra_microbatch *q, dra_error *err)
@@ -625,13 +638,13 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bo
         st = dra_states_create(l->config.device, l->state, q->B, &s, err);
     if (st == DRA_OK && s) st = dra_states_reserve(s, q->T + l->module.start, err);
     if (st == DRA_OK && !q->chunks)
-        st = measure(l, q, s, carried, 0, q->T, s ? CARRIED : FRESH, err);
+        st = measure_chunk(l, q, s, carried, 0, q->T, s ? CARRIED : FRESH, err);
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
         const bool alone = !q->mark && stands_alone(&cut, k); /* marks may end a segment anywhere */
         if (!alone) through++;
-        st = measure(l, q, s, carried, before, q->chunk[k], alone ? CARRIED : THROUGH, err);
+        st = measure_chunk(l, q, s, carried, before, q->chunk[k], alone ? CARRIED : THROUGH, err);
         if (st == DRA_OK && !alone && (k + 1 < q->chunks || carried))
-            st = measure(l, q, s, carried, before, q->chunk[k], FORWARD, err);
+            st = measure_chunk(l, q, s, carried, before, q->chunk[k], FORWARD, err);
         before += q->chunk[k];
     }
     if (q->chunks && s) l->chunk_bytes = max_size(l->chunk_bytes, chunk_states(s, through));

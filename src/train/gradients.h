@@ -62,37 +62,43 @@ typedef struct dra_metric_row { /* of metrics: what its numbers count for */
 } dra_metric_row;
 
 struct dra_gradients {
-    dra_gradients_config config;
-    dra_module           module;
-    const dra_objective *objective;
-    const dra_specs     *params, *state;
-    dra_session         *session;
-    dra_gradients_names  name;
-    dra_array          **lent;     /* weights that are not in arrays of their own */
-    dra_array           *gradient; /* of all parameters, one after the other */
-    size_t              *offset;   /* in it, in bytes; SIZE_MAX: the parameter is not trained */
-    bool                 bound;
-    dra_real            *zeros; /* as many as the largest parameter that is not trained has */
-    void                *seen;  /* the gradients, where the host has to have a copy */
-    size_t               seen_room;
-    bool                 fresh; /* the copy is of now */
-    dra_array           *metrics;
-    dra_metric_row      *rows; /* of metrics, since dra_gradients_begin() */
-    int                  n_rows, rows_room, microbatches;
-    int64_t             *counts;                   /* targets that count, by microbatch */
-    size_t               chunk_bytes, carry_bytes; /* of states, by dra_gradients_bytes() */
-    dra_shape           *key;
-    dra_extents          extents;
-    dra_context_extents  context; /* of a microbatch that has one */
-    int                  options; /* of the program being built */
-    int32_t             *starts;
+    dra_gradients_config      config;
+    dra_module                module;
+    const dra_objective      *objective;
+    const dra_specs          *params, *state;
+    dra_session              *session;
+    dra_gradients_names       name;
+    dra_array               **lent;     /* weights that are not in arrays of their own */
+    dra_array                *gradient; /* of all parameters, one after the other */
+    size_t                   *offset; /* in it, in bytes; SIZE_MAX: the parameter is not trained */
+    bool                      bound;
+    dra_real                 *zeros; /* as many as the largest parameter that is not trained has */
+    void                     *seen;  /* the gradients, where the host has to have a copy */
+    size_t                    seen_room;
+    bool                      fresh; /* the copy is of now */
+    dra_array                *metrics;
+    dra_metric_row           *rows; /* of metrics, since dra_gradients_begin() */
+    int                       n_rows, rows_room, microbatches;
+    int64_t                  *counts;                   /* targets that count, by microbatch */
+    size_t                    chunk_bytes, carry_bytes; /* of states, by dra_gradients_bytes() */
+    struct dra_gradients_key *key;                      /* of the last program */
+    dra_extents               extents;
+    dra_context_extents       context; /* of a microbatch that has one */
+    int                       options; /* of the program being built */
+    int32_t                  *starts;
 };
 
-/* What a program is made for: dims of the first shape of its key; then the rows of each state and,
- * of a model with a context, its shape. */
-enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
-enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times turns */
-enum { CLAMP = 1, DROPOUT = 2, LOSS = 4, ONLY = 8 };  /* of KEY_OPTIONS; ONLY the loss */
+typedef struct dra_gradients_key { /* what a program is compiled for */
+    int64_t         B, T, inner;   /* tokens that are given, and those that layers see */
+    int64_t         marks, max_event, kind, options;
+    dra_context_key context;
+    int64_t         rows[]; /* of each state */
+} dra_gradients_key;
+
+size_t dra_gradients_key_bytes(const dra_gradients *l);
+
+enum { MARKED = 1, SKIPS = 2, HOLES = 4 };           /* marks of a key */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4, ONLY = 8 }; /* and its options; ONLY the loss */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */
     CARRIED, /* states come in and go out; gradients, not of states */
@@ -116,6 +122,6 @@ void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_c
                               dra_value *state_out);
 
 /* Builds the program of a key: for dra_session_create(), `user` is a dra_gradients. */
-void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
+void dra_gradients_build(dra_graph *g, void *user, const void *key, size_t bytes);
 
 #endif

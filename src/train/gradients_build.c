@@ -1,4 +1,4 @@
-/* The graphs of microbatches: a model with its loss, and the gradients that are added to. */
+/* The graphs of microbatches: a model with its loss, and sums of gradients. */
 #include <stdlib.h>
 
 #include "graph/op.h"
@@ -28,7 +28,7 @@ static void build_loss(dra_graph *g, const dra_gradients *l, dra_shape each,
         if (loss.measure[k].id) dra_output(g, dra_measure_name(name, k), loss.measure[k]);
 }
 
-/* A context starts with the microbatch: what is dropped out of it starts at 0. */
+/* A source starts with the microbatch, so its dropout counts from 0. */
 void dra_gradients_learning(dra_graph *g, const dra_gradients *l, const dra_module_call *call,
                             dra_learning *out)
 {
@@ -64,7 +64,7 @@ void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_c
         if (r.aux[k].id) dra_output(g, dra_aux_name(k), r.aux[k]);
 }
 
-/* share loss + part (what is added to it) */
+/* share * loss + part * (auxiliary losses) */
 static dra_value build_total(dra_graph *g, const dra_gradients *l)
 {
     const dra_value share = dra_input(g, "share", DRA_REAL, (dra_shape){0});
@@ -113,10 +113,10 @@ static void put_gradients(dra_graph *g, const dra_gradients *l, const dra_value 
     }
 }
 
-/* y: the loss and, for THROUGH, the states that go out. Their gradients come in and those of the
- * states that came in take their place. */
-static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_value *v,
-                          const dra_value *state_out)
+/* y: the loss and, for THROUGH, the final states. Their gradients are inputs, which the gradients
+ * of the initial states replace. */
+static void build_gradients(dra_graph *g, const dra_gradients *l, int kind, dra_value *v,
+                            const dra_value *state_out)
 {
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
     const int  most = kind == THROUGH ? S : 0;
@@ -150,7 +150,7 @@ static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_va
     free(work);
 }
 
-/* A copy at the end, where the gradient still reads what came in. */
+/* Copied at the end where the gradient still reads the initial state. */
 static void put_states(dra_graph *g, const dra_gradients *l, int kind, const dra_value *in,
                        const dra_value *out)
 {
@@ -160,38 +160,35 @@ static void put_states(dra_graph *g, const dra_gradients *l, int kind, const dra
                    kind == FORWARD ? out[i] : dra_copy(g, out[i]), in[i]);
 }
 
-void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+void dra_gradients_build(dra_graph *g, void *user, const void *at, size_t bytes)
 {
-    dra_gradients *l = user;
-    const int      P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int      kind = (int)key[0].dim[KEY_KIND];
-    int64_t       *rows = calloc((size_t)S + 1, sizeof *rows);
-    dra_value     *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
-    if (rows && v) {
-        for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
-        l->options = (int)key[0].dim[KEY_OPTIONS];
-        const bool              reads = n_key > (size_t)S + 1;
-        const dra_context_shape context = reads ? dra_context_of_key(&key[S + 1])
-                                                : (dra_context_shape){0};
-        const dra_module_shape  shape = {.B = key[0].dim[KEY_B],
-                                         .T = key[0].dim[KEY_T],
-                                         .inner = key[0].dim[KEY_INNER],
-                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
-                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
-                                         .holes = key[0].dim[KEY_MARKS] & HOLES,
-                                         .turns = (int)(key[0].dim[KEY_MARKS] / TURNS),
+    const dra_gradients_key *key = at;
+    dra_gradients           *l = user;
+    const int                P = dra_specs_count(l->params), S = dra_specs_count(l->state);
+    const int                kind = (int)key->kind;
+    dra_value               *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
+    (void)bytes;
+    if (v) {
+        l->options = (int)key->options;
+        const dra_context_shape context = dra_context_shape_of(&key->context);
+        const dra_module_shape  shape = {.B = key->B,
+                                         .T = key->T,
+                                         .inner = key->inner,
+                                         .marked = key->marks & MARKED,
+                                         .skips = key->marks & SKIPS,
+                                         .holes = key->marks & HOLES,
+                                         .max_event = (int)key->max_event,
                                          .fresh = kind == FRESH,
                                          .clamp = l->options & CLAMP,
-                                         .rows = rows,
-                                         .context = reads ? &context : NULL};
+                                         .rows = key->rows,
+                                         .context = key->context.reads ? &context : NULL};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
-        if (kind != FORWARD && !(l->options & ONLY)) differentiate(g, l, kind, v, v + P + S);
+        if (kind != FORWARD && !(l->options & ONLY)) build_gradients(g, l, kind, v, v + P + S);
         if (kind != FORWARD) put_metrics(g);
         if (kind == FORWARD || kind == CARRIED) put_states(g, l, kind, v + P, v + P + S);
     } else {
         dra_build_fail(g, "gradients", DRA_ERR_MEMORY, "out of memory");
     }
-    free(rows);
     free(v);
 }

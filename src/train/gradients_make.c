@@ -1,4 +1,4 @@
-/* Making what computes gradients: names, memory, weights. */
+/* Creating dra_gradients: names, memory, weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,13 +77,13 @@ static size_t largest_frozen(const dra_specs *params)
     return (size_t)most;
 }
 
-static dra_status allocate(dra_gradients *l, dra_error *err)
+static dra_status allocate_gradients(dra_gradients *l, dra_error *err)
 {
     const size_t P = (size_t)dra_specs_count(l->params), S = (size_t)dra_specs_count(l->state);
     l->offset = calloc(P + 1, sizeof *l->offset);
     l->lent = calloc(P + 1, sizeof(dra_array *));
     l->name.param = calloc(2 * P + 2 * S + 1, sizeof *l->name.param);
-    l->key = calloc(S + 3, sizeof *l->key);
+    l->key = calloc(1, dra_gradients_key_bytes(l));
     l->zeros = calloc(largest_frozen(l->params) + 1, sizeof *l->zeros);
     if (!l->offset || !l->lent || !l->name.param || !l->key || !l->zeros) return out_of_memory(err);
     l->name.sum = l->name.param + P;
@@ -135,7 +135,7 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     l->module.build = dra_gradients_microbatch;
     l->module.self = l;
     dra_extents_open(&l->extents, &l->module);
-    dra_status st = allocate(l, err);
+    dra_status st = allocate_gradients(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
     if (st == DRA_OK) name_inputs(l);
@@ -175,7 +175,7 @@ static size_t param_bytes(const dra_gradients *l, int i)
     return (size_t)dra_shape_count(&dra_specs_at(l->params, i)->shape) * sizeof(dra_real);
 }
 
-/* Dense numbers where gradients can be taken: those a device trains, else borrowed. */
+/* Binds a weight as dense numbers: the device's own if it is trained, else borrowed. */
 static dra_status bind_weight(dra_gradients *l, const dra_weights *w, int i, dra_error *err)
 {
     dra_span trained = dra_weights_span(w, i, l->config.device);

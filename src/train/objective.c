@@ -5,8 +5,8 @@
  *   squared, gaussian   position t predicts the vector x_{t+1}
  *   xval      next, and the number that comes with x_{t+1} where that is the number token
  *   dpo       of two texts, the first shall become likelier than the second
- * What is drawn follows from seed, step, row and position alone, so that resuming a run and cutting
- * a batch into microbatches change nothing. */
+ * Random numbers follow from seed, step, row and position alone, so that resuming a run or cutting
+ * a batch into microbatches changes nothing. */
 #include "train/objective.h"
 
 #include <math.h>
@@ -21,7 +21,8 @@ static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_v
                             const dra_loss_config *c)
 {
     if (!r->head_bias.id)
-        return (dra_loss){dra_linear_cross_entropy(g, r->hidden, r->head, in[0], &c->entropy),
+        return (dra_loss){dra_linear_cross_entropy(g, dra_head_input(g, r, r->hidden), r->head,
+                                                   in[0], &c->entropy),
                           {{0}}};
     return (dra_loss){dra_cross_entropy(g, dra_head_apply(g, r, r->hidden), in[0], &c->entropy),
                       {{0}}};
@@ -50,7 +51,7 @@ static void make_next(const dra_objective_config *c, const dra_model *m,
 
 /* ---- classes --------------------------------------------------------------------------------- */
 
-static dra_status unfit(dra_error *err, const char *name, const char *why)
+static dra_status fail_unfit(dra_error *err, const char *name, const char *why)
 {
     return dra_fail(err, DRA_ERR_VALUE, "objective %s: %s", name, why);
 }
@@ -63,7 +64,7 @@ static dra_status complete_classes(dra_objective_config *c, const dra_model *m, 
 {
     const dra_head_config *head = &dra_model_config_of(m)->head;
     if (head->kind == DRA_HEAD_CLASSES && head->dim > 0) return DRA_OK;
-    return unfit(err, "classes", "the model has no head of classes (head.kind)");
+    return fail_unfit(err, "classes", "the model has no head of classes (head.kind)");
 }
 
 static dra_loss class_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
@@ -74,21 +75,21 @@ static dra_loss class_loss(dra_graph *g, const dra_model_result *r, const dra_va
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* Vectors that predict vectors: `factor` numbers for each. */
+/* Vectors that predict vectors, by `factor` numbers for each. */
 static dra_status complete_vectors(const char *name, int64_t factor, const dra_model *m,
                                    dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(m);
     const int64_t           out = c->head.dim ? c->head.dim : c->dim, in = dra_source_width(c);
     if (c->source.kind != DRA_SOURCE_VECTORS || c->head.kind == DRA_HEAD_CLASSES)
-        return unfit(err, name,
-                     "the model does not read vectors and put out others (source, head)");
+        return fail_unfit(err, name,
+                          "the model does not read vectors and put out others (source, head)");
     if (is_encoder(m))
-        return unfit(err, name, "the model is an encoder, which sees the next vector");
+        return fail_unfit(err, name, "the model is an encoder, which sees the next vector");
     if (out == factor * in) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
-                    "objective %s: the model puts out %lld channels for %lld, expected %lld", name,
-                    (long long)out, (long long)in, (long long)(factor * in));
+                    "objective %s: the model has %lld output channels for %lld, expected %lld",
+                    name, (long long)out, (long long)in, (long long)(factor * in));
 }
 
 static dra_status complete_squared(dra_objective_config *c, const dra_model *m, dra_error *err)
@@ -121,8 +122,8 @@ static dra_status complete_xval(dra_objective_config *c, const dra_model *m, dra
     const dra_model_config *of = dra_model_config_of(m);
     if (c->number_weight == 0) c->number_weight = 1;
     if (of->source.numbers && of->head.numbers && !is_encoder(m)) return DRA_OK;
-    return unfit(err, "xval",
-                 "the model does not read and predict numbers (source.numbers, head.numbers)");
+    return fail_unfit(err, "xval",
+                      "the model does not read and predict numbers (source.numbers, head.numbers)");
 }
 
 static dra_value token_losses(dra_graph *g, const dra_model_result *r, dra_value targets,
@@ -147,7 +148,7 @@ static dra_status complete_dpo(dra_objective_config *c, const dra_model *m, dra_
     if (c->beta == 0) c->beta = 0.1;
     if (of->source.kind == DRA_SOURCE_TOKENS && of->head.kind == DRA_HEAD_TOKENS && !is_encoder(m))
         return DRA_OK;
-    return unfit(err, "dpo", "the model does not predict next tokens");
+    return fail_unfit(err, "dpo", "the model does not predict next tokens");
 }
 
 static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
@@ -217,7 +218,7 @@ static const dra_objective table[] = {
                            dpo_loss},
 };
 
-/* What a model's output is for. */
+/* The objective that a model's output is made for. */
 static dra_objective_kind own_kind(const dra_model *m)
 {
     const dra_model_config *c = dra_model_config_of(m);
@@ -260,7 +261,7 @@ dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m,
     return DRA_SHAPE(B, T, dra_source_width(dra_model_config_of(m)));
 }
 
-/* Settings of one objective are no settings of another. */
+/* Refuses settings of one objective that another does not have. */
 static dra_status check_settings(const dra_objective_config *c, const dra_objective *o,
                                  dra_error *err)
 {

@@ -13,7 +13,7 @@
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* A schedule says itself how many are hidden. */
+/* A schedule decides how many are hidden, so mask_share must not be given. */
 static dra_status complete_share(dra_objective_config *c, dra_error *err)
 {
     if ((unsigned)c->mask_schedule > DRA_MASK_COSINE)
@@ -38,15 +38,15 @@ int64_t dra_mask_token(const dra_model_config *m, int64_t asked)
     return m->xt.mask_id ? m->xt.mask_id : -1;
 }
 
-/* Of a causal model the logits of a token stand for the next one, wherever it is used; and it could
- * only guess from what comes before. */
+/* In a causal model, a token's logits predict the next token everywhere else, and could see only
+ * what comes before. */
 dra_status dra_masked_complete(dra_objective_config *c, const dra_model *m, dra_error *err)
 {
     const int64_t V = dra_model_config_of(m)->vocab;
     if (dra_model_config_of(m)->visible != DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE,
-                        "objective masked: the model is causal, not an encoder, and its logits are "
-                        "those of the next token; expected next");
+                        "objective masked: the model is causal, not an encoder, and its logits "
+                        "predict the next token; expected next");
     const dra_status st = complete_share(c, err);
     if (st != DRA_OK) return st;
     c->mask_token = dra_mask_token(dra_model_config_of(m), c->mask_token);
@@ -67,26 +67,26 @@ static draws draws_of(const dra_objective_rows *r)
 {
     const int32_t words[4] = {(int32_t)r->seed, (int32_t)(r->seed >> 32), (int32_t)r->step,
                               (int32_t)(r->step >> 32)};
-    /* "mask", "maskrows": apart from all other numbers of this step */
+    /* "mask", "maskrows": independent of all other random numbers of this step */
     return (draws){dra_philox_key(words, 0x6d61736b), dra_philox_key(words, 0x6d61736b726f7773)};
 }
 
-static void draw(uint64_t key, uint64_t row, uint64_t t, uint32_t bits[4])
+static void draw_bits(uint64_t key, uint64_t row, uint64_t t, uint32_t bits[4])
 {
     const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)row,
                                  (uint32_t)(row >> 32)};
     dra_philox(counter, key, bits);
 }
 
-static double unit(uint32_t bits) { return ((double)bits + 0.5) * 0x1p-32; }
+static double unit_number(uint32_t bits) { return ((double)bits + 0.5) * 0x1p-32; }
 
 /* ---- a constant share ------------------------------------------------------------------------ */
 
-/* What is read in place of token `id`, by three random numbers. A random token is any but the mask
- * token, each as likely as the others. */
-static int32_t hide(int32_t id, int32_t mask, int64_t V, const uint32_t *bits)
+/* The token that is read in place of `id`, by three random numbers. A random token is any but the
+ * mask token, all equally likely. */
+static int32_t hide_token(int32_t id, int32_t mask, int64_t V, const uint32_t *bits)
 {
-    const double  how = unit(bits[1]);
+    const double  how = unit_number(bits[1]);
     const int32_t other = (int32_t)((uint64_t)bits[2] * (uint64_t)(V - 1) >> 32);
     if (how < 0.8) return mask;
     return how < 0.9 ? other + (other >= mask) : id;
@@ -99,10 +99,10 @@ static void make_constant(const dra_objective_config *c, int32_t mask, int64_t V
         uint32_t bits[4];
         r->targets[i] = -1;
         if (r->mark[i] & DRA_MARK_PAD) continue;
-        draw(d->tokens, (uint64_t)(r->row + i / r->T), (uint64_t)(i % r->T), bits);
-        if (!(unit(bits[0]) < c->mask_share)) continue;
+        draw_bits(d->tokens, (uint64_t)(r->row + i / r->T), (uint64_t)(i % r->T), bits);
+        if (!(unit_number(bits[0]) < c->mask_share)) continue;
         r->targets[i] = r->ids[i];
-        r->ids[i] = hide(r->ids[i], mask, V, bits);
+        r->ids[i] = hide_token(r->ids[i], mask, V, bits);
     }
 }
 
@@ -116,13 +116,13 @@ typedef struct row { /* one of dra_objective_rows */
 
 static bool is_pad(const row *r, int64_t t) { return r->mark[t] & DRA_MARK_PAD; }
 
-/* While a row is being made, its targets hold its random numbers, so that no memory is needed. */
-static uint32_t number(const row *r, int64_t t) { return (uint32_t)r->targets[t]; }
+/* While a row is being made, its targets hold its random numbers, so no memory is needed. */
+static uint32_t random_number(const row *r, int64_t t) { return (uint32_t)r->targets[t]; }
 
 static int64_t count_up_to(const row *r, uint32_t most)
 {
     int64_t n = 0;
-    for (int64_t t = 0; t < r->T; t++) n += !is_pad(r, t) && number(r, t) <= most;
+    for (int64_t t = 0; t < r->T; t++) n += !is_pad(r, t) && random_number(r, t) <= most;
     return n;
 }
 
@@ -140,13 +140,13 @@ static uint32_t find_kth(const row *r, int64_t k)
     return low;
 }
 
-/* Hides the k tokens with the smallest numbers, of equal ones the first. */
+/* Hides the k tokens with the smallest numbers; the first among equals. */
 static void hide_smallest(const row *r, int64_t k, int32_t mask)
 {
     const uint32_t last = find_kth(r, k);
     int64_t        equal = k - (last ? count_up_to(r, last - 1) : 0);
     for (int64_t t = 0; t < r->T; t++) {
-        const uint32_t x = number(r, t);
+        const uint32_t x = random_number(r, t);
         const bool     hidden = !is_pad(r, t) && (x < last || (x == last && equal-- > 0));
         r->targets[t] = hidden ? r->ids[t] : -1;
         if (hidden) r->ids[t] = mask;
@@ -164,12 +164,12 @@ static void make_row(const row *r, dra_mask_schedule schedule, uint64_t b, const
     uint32_t bits[4];
     int64_t  n = 0;
     for (int64_t t = 0; t < r->T; t++) {
-        draw(d->tokens, b, (uint64_t)t, bits);
+        draw_bits(d->tokens, b, (uint64_t)t, bits);
         r->targets[t] = (int32_t)bits[0];
         n += !is_pad(r, t);
     }
-    draw(d->rows, b, 0, bits);
-    const int64_t k = (int64_t)ceil(dra_mask_share(schedule, unit(bits[0])) * (double)n);
+    draw_bits(d->rows, b, 0, bits);
+    const int64_t k = (int64_t)ceil(dra_mask_share(schedule, unit_number(bits[0])) * (double)n);
     hide_smallest(r, dra_imax(1, dra_imin(k, n)), mask);
 }
 

@@ -15,9 +15,10 @@
 
 struct dra_optimizer {
     dra_optimizer_config config;
-    const dra_specs     *params;
+    const dra_model     *model;
+    const dra_specs     *params; /* of the model */
     dra_session         *session;
-    dra_session         *with; /* in whose workspace it runs */
+    dra_session         *with; /* shares its workspace */
     /* States of all parameters that have them, one after the other, and where in bytes. */
     dra_array *state[DRA_OPTIMIZER_STATES];
     size_t    *offset[DRA_OPTIMIZER_STATES];
@@ -26,40 +27,9 @@ struct dra_optimizer {
     int        rate, step, metrics, fault, norm_to;
 };
 
-/* Decay pulls at matrices that project, not at norms, biases, decay logits or tables. */
-static bool decays(const dra_optimizer *o, const char *name)
-{
-    static const char *const maps[] = {"P", "head", "join", "kappa", "nu", "pi_k", "pi_v"};
-    const char              *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
-    const size_t             n = strlen(last);
-    if (n > 2 && (strcmp(last + n - 2, "_1") == 0 || strcmp(last + n - 2, "_2") == 0))
-        return false; /* factors of low rank */
-    if (o->config.rwkv_rates && dra_specs_find(o->params, "layers.0.mixer.hn_g") >= 0 &&
-        strcmp(name, "embedding") == 0)
-        return true; /* as in RWKV's trainers from version 5 on */
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        if (strcmp(last, maps[i]) == 0) return true;
-    return strstr(last, "W_") != NULL;
-}
-
-/* The groups of RWKV's original trainers; the first that fits. */
-static double faster(const dra_optimizer *o, const char *name)
-{
-    static const struct {
-        const char *part;
-        double      first, second; /* in the two stages */
-    } groups[] = {{".mu_q_", 1, 1}, {".mu_k_", 1, 1},      {".mu_v_", 1, 1},
-                  {".mu_w_", 1, 1}, {".mu_g_", 1, 1},      {".time_decay", 2, 5},
-                  {".mu_", 1, 5},   {".time_first", 3, 5}, {".bonus", 1, 5}};
-    for (size_t i = 0; o->config.rwkv_rates && i < sizeof groups / sizeof *groups; i++)
-        if (strstr(name, groups[i].part))
-            return o->config.rwkv_stage == 2 ? groups[i].second : groups[i].first;
-    return 1;
-}
-
 /* ---- the program: keyed by the rows of metrics ----------------------------------------------- */
 
-/* The factor of all gradients, from their norm, the losses and what went wrong so far. */
+/* The factor of all gradients, from their norm, the losses and earlier faults. */
 static dra_value build_factor(dra_graph *g, const dra_optimizer *o, int64_t rows,
                               const dra_value *d, int n)
 {
@@ -79,21 +49,21 @@ static int states_of(const dra_optimizer *o, int i)
 static void build_update(dra_graph *g, const dra_optimizer *o, int i, const dra_update *shared,
                          dra_value d)
 {
-    const dra_spec *s = dra_specs_at(o->params, i);
-    const int       n = states_of(o, i);
-    const double    k = faster(o, s->name);
-    char            name[DRA_NAME_TEXT], part[16];
-    dra_update      u = *shared;
-    dra_value       old[DRA_OPTIMIZER_STATES];
+    const dra_spec        *s = dra_specs_at(o->params, i);
+    const int              n = states_of(o, i);
+    const dra_group_config own = dra_optimizer_group(&o->config, o->model, s->group);
+    char                   name[DRA_NAME_TEXT], part[16];
+    dra_update             u = *shared;
+    dra_value              old[DRA_OPTIMIZER_STATES];
     u.shape = s->shape;
     u.gradient = d;
-    u.decay = decays(o, s->name) ? o->config.decay : 0;
+    u.decay = own.wd;
     u.p = dra_parameter(g, s->name, DRA_REAL, s->shape);
     const dra_value p = u.p;
     for (int w = 0; w < n; w++)
         u.state[w] = old[w] = dra_state(
             g, dra_state_name(name, dra_optimizer_state_name(w), s->name), DRA_REAL, s->shape);
-    if (k != 1) u.rate = dra_affine(g, u.rate, k, 0);
+    if (own.lr != 1) u.rate = dra_affine(g, u.rate, own.lr, 0);
     dra_optimizer_rule(&o->config, s)->update(g, &u);
     dra_donate(g, dra_state_name(name, "new", s->name), u.p, p);
     for (int w = 0; w < n; w++) {
@@ -102,13 +72,14 @@ static void build_update(dra_graph *g, const dra_optimizer *o, int i, const dra_
     }
 }
 
-static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build_step(dra_graph *g, void *user, const void *key, size_t bytes)
 {
     const dra_optimizer *o = user;
     const int            n = dra_specs_count(o->params);
     char                 name[DRA_NAME_TEXT];
     dra_value           *d = calloc((size_t)n + 1, sizeof *d);
     int                  k = 0;
+    (void)bytes;
     if (!d) {
         dra_build_fail(g, "optimizer", DRA_ERR_MEMORY, "out of memory");
         return;
@@ -120,7 +91,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
         if (!p->frozen)
             d[k++] = dra_state(g, dra_state_name(name, "gradient", p->name), DRA_REAL, p->shape);
     }
-    const dra_value  factor = build_factor(g, o, key[0].dim[0], d, k);
+    const dra_value  factor = build_factor(g, o, *(const int64_t *)key, d, k);
     const dra_update shared = {.config = &o->config, .rate = rate, .factor = factor, .step = step};
     for (int i = 0, at = 0; i < n; i++)
         if (!dra_specs_at(o->params, i)->frozen) build_update(g, o, i, &shared, d[at++]);
@@ -148,7 +119,7 @@ static void name_all(dra_optimizer *o)
 }
 
 /* Where state w of each parameter is in their block; returns the bytes of it. */
-static size_t place(dra_optimizer *o, int w)
+static size_t place_states(dra_optimizer *o, int w)
 {
     size_t bytes = 0;
     for (int i = 0; i < dra_specs_count(o->params); i++) {
@@ -160,7 +131,7 @@ static size_t place(dra_optimizer *o, int w)
     return bytes;
 }
 
-static dra_status allocate(dra_optimizer *o, dra_device *device, dra_error *err)
+static dra_status allocate_states(dra_optimizer *o, dra_device *device, dra_error *err)
 {
     enum { NUMBERS = 2 + DRA_OPTIMIZER_STATES };
     const size_t n = (size_t)dra_specs_count(o->params);
@@ -173,7 +144,7 @@ static dra_status allocate(dra_optimizer *o, dra_device *device, dra_error *err)
     for (size_t w = 0; w < DRA_OPTIMIZER_STATES && st == DRA_OK; w++) {
         o->name[w] = o->gradient + (w + 1) * n;
         o->offset[w] = o->offset[0] + w * n;
-        const size_t bytes = place(o, (int)w);
+        const size_t bytes = place_states(o, (int)w);
         if (bytes == 0) continue;
         st = dra_array_create(device, bytes, &o->state[w], err);
         if (st == DRA_OK) st = dra_array_fill(dra_array_whole(o->state[w]), 0, err);
@@ -206,7 +177,7 @@ static dra_status bind_own(dra_optimizer *o, dra_error *err)
     return st;
 }
 
-/* Below 0 stands for 0. That momentum is below 0 also says that none is kept. */
+/* Settings below 0 mean 0; a momentum below 0 also means that no state is kept for it. */
 static void take_zeros(dra_optimizer_config *c)
 {
     double *const numbers[] = {&c->beta1, &c->beta2, &c->eps, &c->muon_rate};
@@ -214,7 +185,7 @@ static void take_zeros(dra_optimizer_config *c)
         *numbers[i] = fmax(0, *numbers[i]);
 }
 
-static dra_status check(const dra_optimizer_config *c, dra_error *err)
+static dra_status check_config(const dra_optimizer_config *c, dra_error *err)
 {
     if (c->decay >= 0 && c->clip >= 0 && isfinite(c->decay) && isfinite(c->clip)) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "optimizer: decay %g, clip %g, expected 0 or more",
@@ -228,12 +199,14 @@ dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_mo
     *out = NULL;
     if (!o) return dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
     o->config = *config;
+    o->model = model;
     o->params = dra_model_params(model);
-    dra_status st = check(&o->config, err);
+    dra_status st = check_config(&o->config, err);
     if (st == DRA_OK) st = dra_optimizer_complete("optimizer", &o->config, err);
+    if (st == DRA_OK) st = dra_groups_check("optimizer", &o->config, model, err);
     take_zeros(&o->config);
-    if (st == DRA_OK) st = allocate(o, device, err);
-    if (st == DRA_OK) st = dra_session_create(device, build, o, &o->session, err);
+    if (st == DRA_OK) st = allocate_states(o, device, err);
+    if (st == DRA_OK) st = dra_session_create(device, build_step, o, &o->session, err);
     if (st == DRA_OK) name_all(o);
     if (st == DRA_OK) st = bind_own(o, err);
     if (st == DRA_OK)
@@ -256,7 +229,8 @@ void dra_optimizer_destroy(dra_optimizer *o)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The weights as arrays the program may write to, the gradients, and what says that all is well. */
+/* Binds the weights as arrays that the program may write to, the gradients, the metrics and the
+ * fault. */
 static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, const dra_gradients *l,
                                dra_span metrics, dra_error *err)
 {
@@ -281,7 +255,7 @@ dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_gradients *
     const dra_span metrics = dra_gradients_metrics(l, &rows);
     if (o->with != dra_gradients_session(l))
         dra_session_share(o->session, o->with = dra_gradients_session(l));
-    dra_status st = dra_session_select(o->session, &DRA_SHAPE(rows), 1, err);
+    dra_status st = dra_session_select(o->session, &rows, sizeof rows, err);
     if (st == DRA_OK) st = bind_tensors(o, w, l, metrics, err);
     if (st == DRA_OK) st = dra_session_put(o->session, o->rate, &r, sizeof r, err);
     if (st == DRA_OK) st = dra_session_put(o->session, o->step, &t, sizeof t, err);

@@ -22,8 +22,8 @@ typedef struct dra_optimizer_row {
     dra_optimizer_config defaults; /* of numbers; 0: it has no use for this one */
     bool                 nesterov; /* can be asked for */
     void (*update)(dra_graph *g, dra_update *u);
-    /* Which parameters it is for; those of row `others` are updated by that. NULL: for all. */
-    bool (*takes)(const dra_spec *s);
+    /* It is for matrices of hidden layers; other parameters are updated by row `others`. */
+    bool               hidden;
     dra_optimizer_kind others;
 } dra_optimizer_row;
 
@@ -32,6 +32,11 @@ const dra_optimizer_row *dra_optimizer_row_of(dra_optimizer_kind kind);
 const dra_optimizer_row *dra_optimizer_rule(const dra_optimizer_config *c, const dra_spec *s);
 /* States of a parameter. */
 int dra_optimizer_states(const dra_optimizer_config *c, const dra_spec *s);
+/* Whether matrices of this group are those of hidden layers. */
+bool dra_group_is_hidden(dra_param_group group);
+/* Refuses numbers that are none, and groups that the model has nothing of. */
+dra_status dra_groups_check(const char *what, const dra_optimizer_config *c, const dra_model *m,
+                            dra_error *err);
 /* Fills in defaults and refuses what the optimizer has no use for; `what` begins an error. */
 dra_status dra_optimizer_complete(const char *what, dra_optimizer_config *c, dra_error *err);
 

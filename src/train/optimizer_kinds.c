@@ -6,29 +6,28 @@
  *                                        the orthogonal matrix next to (1-b) d + b m'
  *   p' = (1 - rate decay) p - rate u */
 #include <math.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "train/optimizer.h"
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static dra_value times(dra_graph *g, dra_value x, double s) { return dra_affine(g, x, s, 0); }
+static dra_value scale_value(dra_graph *g, dra_value x, double s) { return dra_affine(g, x, s, 0); }
 
-static dra_value sum(dra_graph *g, double s, dra_value x, double t, dra_value y)
+static dra_value sum_scaled(dra_graph *g, double s, dra_value x, double t, dra_value y)
 {
-    return dra_add(g, times(g, x, s), times(g, y, t));
+    return dra_add(g, scale_value(g, x, s), scale_value(g, y, t));
 }
 
-/* `now`, but what was there before where the step is skipped. */
+/* `now`; `before` if the step is skipped. */
 static dra_value unless_skipped(dra_graph *g, const dra_update *u, dra_value now, dra_value before)
 {
     return dra_select(g, dra_is_finite(g, u->factor), now, before);
 }
 
-/* p' from the way it goes. The product with the rate keeps this out of what is prepared once for
- * parameters that do not change. */
-static void descend(dra_graph *g, dra_update *u, dra_value way)
+/* p' = (1 - rate decay) p - rate way. The product with the rate keeps this out of the prepare
+ * block, which runs only after parameters have changed. */
+static void step_param(dra_graph *g, dra_update *u, dra_value way)
 {
     const dra_value kept = u->decay > 0 ? dra_mul(g, dra_affine(g, u->rate, -u->decay, 1), u->p)
                                         : u->p;
@@ -51,11 +50,11 @@ static void update_sgd(dra_graph *g, dra_update *u)
     const double    b = u->config->momentum;
     const dra_value d = dra_mul(g, u->factor, u->gradient);
     if (b < 0) {
-        descend(g, u, d);
+        step_param(g, u, d);
         return;
     }
-    const dra_value m = dra_add(g, times(g, u->state[0], b), d);
-    descend(g, u, u->config->nesterov ? dra_add(g, d, times(g, m, b)) : m);
+    const dra_value m = dra_add(g, scale_value(g, u->state[0], b), d);
+    step_param(g, u, u->config->nesterov ? dra_add(g, d, scale_value(g, m, b)) : m);
     u->state[0] = unless_skipped(g, u, m, u->state[0]);
 }
 
@@ -63,15 +62,15 @@ static void update_lion(dra_graph *g, dra_update *u)
 {
     const double    b1 = u->config->beta1, b2 = u->config->beta2;
     const dra_value d = dra_mul(g, u->factor, u->gradient), m = u->state[0];
-    descend(g, u, dra_sign(g, sum(g, b1, m, 1 - b1, d)));
-    u->state[0] = unless_skipped(g, u, sum(g, b2, m, 1 - b2, d), m);
+    step_param(g, u, dra_sign(g, sum_scaled(g, b1, m, 1 - b1, d)));
+    u->state[0] = unless_skipped(g, u, sum_scaled(g, b2, m, 1 - b2, d), m);
 }
 
 /* ---- muon ------------------------------------------------------------------------------------ */
 
-/* Newton-Schulz steps take the singular values of x to about 1: each to a s + b s^3 + c s^5, whose
- * slope at 0 is as steep as it can be. (rows <= columns, for the smaller products.) */
-static dra_value orthogonalise(dra_graph *g, dra_value x)
+/* Newton-Schulz steps bring the singular values of x close to 1: each s becomes a s + b s^3 + c
+ * s^5, which is as steep at 0 as possible. (rows <= columns makes the products smaller.) */
+static dra_value orthogonalise_matrix(dra_graph *g, dra_value x)
 {
     static const double a = 3.4445, b = -4.7750, c = 2.0315, least = 1e-7;
     enum { STEPS = 5 };
@@ -79,8 +78,8 @@ static dra_value orthogonalise(dra_graph *g, dra_value x)
     x = dra_div(g, x, dra_affine(g, norm, 1, least));
     for (int i = 0; i < STEPS; i++) {
         const dra_value xx = dra_matmul(g, x, dra_transpose(g, x, 0, 1));
-        const dra_value way = sum(g, b, xx, c, dra_matmul(g, xx, xx));
-        x = dra_add(g, times(g, x, a), dra_matmul(g, way, x));
+        const dra_value way = sum_scaled(g, b, xx, c, dra_matmul(g, xx, xx));
+        x = dra_add(g, scale_value(g, x, a), dra_matmul(g, way, x));
     }
     return x;
 }
@@ -92,21 +91,13 @@ static void update_muon(dra_graph *g, dra_update *u)
     const bool      tall = rows > columns;
     const double    scale = sqrt(tall ? (double)rows / (double)columns : 1);
     const dra_value d = dra_mul(g, u->factor, u->gradient), old = u->state[0];
-    const dra_value m = b < 0 ? d : sum(g, b, old, 1 - b, d);
-    const dra_value way = b < 0 ? d : sum(g, 1 - b, d, b, m);
-    dra_value       x = orthogonalise(g, tall ? dra_transpose(g, way, 0, 1) : way);
+    const dra_value m = b < 0 ? d : sum_scaled(g, b, old, 1 - b, d);
+    const dra_value way = b < 0 ? d : sum_scaled(g, 1 - b, d, b, m);
+    dra_value       x = orthogonalise_matrix(g, tall ? dra_transpose(g, way, 0, 1) : way);
     if (tall) x = dra_transpose(g, x, 0, 1);
-    u->rate = times(g, u->rate, u->config->muon_rate);
-    descend(g, u, scale == 1 ? x : times(g, x, scale));
+    u->rate = scale_value(g, u->rate, u->config->muon_rate);
+    step_param(g, u, scale == 1 ? x : scale_value(g, x, scale));
     if (b >= 0) u->state[0] = unless_skipped(g, u, m, old);
-}
-
-/* Matrices of hidden layers: neither tables, heads and what reads the input, nor gains and biases.
- * Every matrix is (out, in). */
-static bool is_hidden_matrix(const dra_spec *s)
-{
-    const char *dot = strrchr(s->name, '.');
-    return s->shape.rank == 2 && strstr(s->name, "layers.") && dot && strstr(dot, "W_");
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -130,7 +121,7 @@ static const dra_optimizer_row rows[] = {
          .states = 1,
          .defaults = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.95, .muon_rate = 20},
          .update = update_muon,
-         .takes = is_hidden_matrix,
+         .hidden = true,
          .others = DRA_OPTIMIZER_ADAMW},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -143,7 +134,8 @@ const dra_optimizer_row *dra_optimizer_row_of(dra_optimizer_kind kind)
 const dra_optimizer_row *dra_optimizer_rule(const dra_optimizer_config *c, const dra_spec *s)
 {
     const dra_optimizer_row *row = &rows[c->kind];
-    return row->takes && !row->takes(s) ? &rows[row->others] : row;
+    const bool matrix = s->shape.rank == 2 && dra_group_is_hidden(s->group); /* (out, in) */
+    return row->hidden && !matrix ? &rows[row->others] : row;
 }
 
 int dra_optimizer_states(const dra_optimizer_config *c, const dra_spec *s)
@@ -168,8 +160,8 @@ typedef struct setting {
     double     *at, otherwise;
 } setting;
 
-static dra_status complete(const char *what, const dra_optimizer_row *row, const setting *s,
-                           dra_error *err)
+static dra_status complete_setting(const char *what, const dra_optimizer_row *row, const setting *s,
+                                   dra_error *err)
 {
     if (*s->at == 0) *s->at = s->otherwise;
     if (*s->at == 0 || s->otherwise != 0) return DRA_OK;
@@ -191,7 +183,7 @@ dra_status dra_optimizer_complete(const char *what, dra_optimizer_config *c, dra
                                          {"momentum", &c->momentum, d->momentum},
                                          {"muon_rate", &c->muon_rate, d->muon_rate}};
     for (size_t i = 0; i < sizeof all / sizeof *all && st == DRA_OK; i++)
-        st = complete(what, row, &all[i], err);
+        st = complete_setting(what, row, &all[i], err);
     if (st == DRA_OK && c->nesterov && !row->nesterov)
         st = dra_fail(err, DRA_ERR_VALUE, "%s: nesterov is set, but is for optimizer sgd, not %s",
                       what, row->name);

@@ -8,14 +8,14 @@
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-static const dra_probe_maker *find(const char *name)
+static const dra_probe_maker *find_maker(const char *name)
 {
     for (size_t i = 0; name && i < dra_probe_makers_count; i++)
         if (strcmp(dra_probe_makers[i].info.name, name) == 0) return &dra_probe_makers[i];
     return NULL;
 }
 
-static dra_status unknown(const char *name, dra_error *err)
+static dra_status fail_unknown(const char *name, dra_error *err)
 {
     dra_guess guess = {.typed = name ? name : ""};
     for (size_t i = 0; i < dra_probe_makers_count; i++)
@@ -36,7 +36,7 @@ static dra_status check_range(const dra_probe *p, const char *name, int64_t x, i
                     name, (long long)x, (long long)least, (long long)most);
 }
 
-/* Whole numbers that only some tasks have: none may be given to the others, nor be below 1. */
+/* Counts that only some tasks have: at least 1 there, and not given for other tasks. */
 static dra_status check_own(const dra_probe *p, unsigned has, bool complete, dra_error *err)
 {
     const struct {
@@ -60,8 +60,8 @@ static dra_status check_own(const dra_probe *p, unsigned has, bool complete, dra
 
 dra_status dra_probe_complete(dra_probe *p, dra_error *err)
 {
-    const dra_probe_maker *m = find(p->task);
-    if (!m) return unknown(p->task, err);
+    const dra_probe_maker *m = find_maker(p->task);
+    if (!m) return fail_unknown(p->task, err);
     dra_status st = check_own(p, m->info.has, false, err);
     if (st != DRA_OK) return st;
     m->defaults(p);
@@ -81,6 +81,8 @@ dra_status dra_probe_complete(dra_probe *p, dra_error *err)
                         p->depth);
     return st;
 }
+
+double dra_probe_chance(const dra_probe *p) { return find_maker(p->task)->chance(p); }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
@@ -104,7 +106,7 @@ static uint64_t key_of_task(const char *task)
     return add_number(h, 0);
 }
 
-/* The split that a row's tokens name, without filler. */
+/* The split of a row, a hash of its tokens without filler. */
 static dra_split split_of(const dra_probe_line *r)
 {
     static const int32_t none[4];
@@ -118,7 +120,7 @@ dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, in
                          int32_t *targets, dra_error *err)
 {
     enum { ATTEMPTS = 256 }; /* all miss the test split with probability (7/8)^256 = 1e-15 */
-    const dra_probe_maker *m = find(p->task);
+    const dra_probe_maker *m = find_maker(p->task);
     const int32_t seed[4] = {(int32_t)(uint32_t)p->seed, (int32_t)(uint32_t)(p->seed >> 32), split};
     const uint64_t key = dra_philox_key(seed, key_of_task(p->task)), n = (uint64_t)number;
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -141,7 +143,7 @@ dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, in
 void dra_probe_score_add(const dra_probe *p, int64_t B, const int32_t *targets,
                          const int32_t *found, dra_probe_score *score)
 {
-    const bool each = find(p->task)->info.answer == DRA_ANSWER_TARGET;
+    const bool each = find_maker(p->task)->info.answer == DRA_ANSWER_TARGET;
     for (int64_t b = 0; b < B; b++) {
         int64_t asked = 0, right = 0;
         for (int64_t i = b * p->length; i < (b + 1) * p->length; i++) {

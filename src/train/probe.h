@@ -43,6 +43,7 @@ typedef struct dra_probe_maker {
     void (*defaults)(dra_probe *p);
     int64_t (*least_length)(const dra_probe *p);
     int64_t (*least_vocab)(const dra_probe *p);
+    double (*chance)(const dra_probe *p);
     void (*make)(dra_probe_line *r); /* writes `length` tokens; those after it are dropped */
 } dra_probe_maker;
 

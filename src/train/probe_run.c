@@ -1,9 +1,9 @@
 /* Probes: training on one split, testing on the other.
  *
  * Step s reads rows (s-1) B .. s B - 1 of the train split; a test reads rows 0 .. tests - 1 of the
- * test split. Tests read right answers before the next one is asked for. Where an answer is one run
- * of tokens, that finds the same rows right as letting the model write: up to its first mistake
- * both read the same. */
+ * test split. Tests read right answers before the next one is asked for. If an answer is one run of
+ * tokens, the same rows are right as if the model generated them: up to its first mistake both read
+ * the same tokens. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,13 +29,13 @@ typedef struct work {
     dra_view         view;
     dra_reader      *reader;
     dra_states      *states;
-    int64_t          rows, tests;           /* of a test: at a time, in all */
+    int64_t          rows, tests;           /* of a test: at a time, in total */
     int32_t         *ids, *targets, *found; /* (batch, T), or (rows, T) in tests */
     int32_t         *part;                  /* (rows, TEST_TOKENS) of ids */
     dra_probe_result r;
 } work;
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -44,7 +44,7 @@ static double now(void)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static dra_status complete(work *w, dra_error *err)
+static dra_status complete_work(work *w, dra_error *err)
 {
     const dra_model_config *m = dra_model_config_of(w->c->model);
     dra_train_config       *t = &w->train;
@@ -115,7 +115,7 @@ static dra_status open_rows(work *w, dra_error *err)
 
 static dra_status open_work(work *w, dra_error *err)
 {
-    dra_status st = complete(w, err);
+    dra_status st = complete_work(w, err);
     if (st != DRA_OK) return st;
     w->tests = w->c->tests ? w->c->tests : 256;
     w->rows = dra_imin(w->tests, w->train.batch);
@@ -137,7 +137,7 @@ static void close_work(work *w)
     free(w->ids);
 }
 
-/* Rows `first` and following of a split. */
+/* Makes n rows of a split from `first` on. */
 static dra_status make_rows(work *w, dra_split split, int64_t first, int64_t n, dra_error *err)
 {
     const int64_t T = w->p->length;
@@ -162,7 +162,7 @@ static dra_status train_step(work *w, dra_error *err)
 {
     const dra_train_config *t = &w->train;
     const int64_t           step = w->r.step + 1;
-    const double            began = now();
+    const double            began = read_clock();
     const dra_microbatch    microbatch = {.B = t->batch,
                                           .T = w->p->length,
                                           .ids = w->ids,
@@ -190,14 +190,14 @@ static dra_status train_step(work *w, dra_error *err)
     w->r.step = step;
     w->r.loss = r.loss;
     w->r.tokens += t->batch * w->p->length;
-    w->r.seconds += now() - began;
+    w->r.seconds += read_clock() - began;
     return st;
 }
 
 /* ---- testing --------------------------------------------------------------------------------- */
 
-/* The most likely token, the first of equals; *loss: that of `target`. */
-static int32_t judge(const dra_real *x, int64_t V, int32_t target, double *loss)
+/* The most likely token, the first among equals; *loss: the loss of `target`. */
+static int32_t judge_logits(const dra_real *x, int64_t V, int32_t target, double *loss)
 {
     int32_t best = 0;
     double  sum = 0;
@@ -208,7 +208,7 @@ static int32_t judge(const dra_real *x, int64_t V, int32_t target, double *loss)
     return best;
 }
 
-/* Reads n columns of all rows from `from` on; what is asked for there is found. */
+/* Reads n columns of all rows from `from` on, and finds the answers asked for there. */
 static dra_status read_part(work *w, int64_t from, int64_t n, double *loss, dra_error *err)
 {
     const int64_t T = w->p->length, V = dra_model_config_of(w->c->model)->vocab;
@@ -222,7 +222,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, double *loss, dra_
         const int64_t at = i / n * T + from + i % n;
         double        one = 0;
         if (w->targets[at] < 0) continue;
-        w->found[at] = judge(logits + i * V, V, w->targets[at], &one);
+        w->found[at] = judge_logits(logits + i * V, V, w->targets[at], &one);
         *loss += one;
     }
     return st;
@@ -235,7 +235,7 @@ static int64_t count_asked(const int32_t *targets, int64_t n)
     return count;
 }
 
-static dra_status test(work *w, dra_error *err)
+static dra_status run_test(work *w, dra_error *err)
 {
     const int64_t   T = w->p->length;
     dra_probe_score score = {0};
@@ -276,10 +276,10 @@ dra_status dra_probe_run(const dra_probe_config *c, dra_on_probe fn, void *user,
         st = train_step(&w, err);
         w.r.tested = false;
         if (st == DRA_OK && (next == w.r.steps || (every > 0 && next % every == 0)))
-            st = test(&w, err);
+            st = run_test(&w, err);
         if (st == DRA_OK && fn) stop = !fn(user, &w.r);
     }
-    if (st == DRA_OK && !w.r.tested) st = test(&w, err);
+    if (st == DRA_OK && !w.r.tested) st = run_test(&w, err);
     close_work(&w);
     *out = w.r;
     return st;

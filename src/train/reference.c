@@ -1,4 +1,4 @@
-/* What pairs of texts are compared with: how likely they were before training. */
+/* The reference of DPO: how likely each text of a pair was before training. */
 #include <stdlib.h>
 
 #include "base/error.h"

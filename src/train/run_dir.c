@@ -1,5 +1,5 @@
-/* The folder of a run: paths and links, whether a run may be there, what it says about its model,
- * and what is in it besides checkpoints. */
+/* The folder of a run: paths and links, whether a run may use it, what it says about its model, and
+ * its files besides checkpoints. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ dra_status dra_folder_sync(const char *path, dra_error *err)
     return failed ? dra_fail_system(err, path, "sync it", failed) : DRA_OK;
 }
 
-static dra_status copy(const char *from, const char *to, dra_error *err)
+static dra_status copy_file(const char *from, const char *to, dra_error *err)
 {
     dra_file_map map;
     dra_status   st = dra_file_map_open(from, &map, err);
@@ -63,7 +63,7 @@ dra_status dra_file_share(const char *from, const char *to, dra_error *err)
     dra_status st = dra_path(temporary, err, "%s.%ld-0.tmp", to, (long)getpid());
     if (st != DRA_OK) return st;
     dra_sys_unlink(temporary);
-    if (dra_sys_link(from, temporary) != 0) return copy(from, to, err);
+    if (dra_sys_link(from, temporary) != 0) return copy_file(from, to, err);
     if (dra_sys_rename(temporary, to) != 0) {
         st = dra_fail_system(err, to, "rename its temporary file", errno);
         dra_sys_unlink(temporary);
@@ -76,7 +76,7 @@ dra_status dra_file_share(const char *from, const char *to, dra_error *err)
 
 enum { SETTINGS_MOST = 1 << 20 };
 
-static bool exists(const char *folder, const char *name)
+static bool has_file(const char *folder, const char *name)
 {
     char path[DRA_PATH];
     return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && dra_sys_exists(path);
@@ -95,17 +95,17 @@ dra_status dra_run_resumable(const char *folder, dra_error *err)
 {
     if (dra_trainer_saved(folder) >= 0) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FILE, folder,
-                       exists(folder, "train")
+                       has_file(folder, "train")
                            ? "has no checkpoint yet; repeat the command that started it"
                            : "is not a run that can be resumed; a new one needs a model");
 }
 
-static bool resumes(const dra_run_model_config *c)
+static bool is_resumed(const dra_run_model_config *c)
 {
-    return c->resume && exists(c->folder, "config.json") && exists(c->folder, "train");
+    return c->resume && has_file(c->folder, "config.json") && has_file(c->folder, "train");
 }
 
-/* The settings that were noted. */
+/* Reads the settings that the run saved. */
 static dra_status read_settings(const char *folder, dra_train_config *out, dra_error *err)
 {
     char       path[DRA_PATH], *text = NULL;
@@ -124,14 +124,14 @@ dra_status dra_run_objective(const char *folder, dra_objective_config *out, dra_
 {
     dra_train_config c = {0};
     dra_status       st = DRA_OK;
-    if (exists(folder, "train/config.json")) st = read_settings(folder, &c, err);
+    if (has_file(folder, "train/config.json")) st = read_settings(folder, &c, err);
     *out = c.objective;
     return st;
 }
 
 /* The first line in which two configs differ. */
-static dra_status compare(const char *folder, const dra_model *asked, const dra_model *found,
-                          dra_error *err)
+static dra_status compare_configs(const char *folder, const dra_model *asked,
+                                  const dra_model *found, dra_error *err)
 {
     static const size_t room = 1 << 16;
     char               *x = malloc(2 * room), *y = x ? x + room : NULL;
@@ -163,7 +163,7 @@ static dra_status check_same(const char *folder, const dra_model *asked, dra_err
     dra_config_own(dra_model_config_of(asked), own);
     dra_status st = dra_folder_config_own(folder, own, &c, err);
     if (st == DRA_OK) st = dra_model_create(&c, &found, err);
-    if (st == DRA_OK) st = compare(folder, asked, found, err);
+    if (st == DRA_OK) st = compare_configs(folder, asked, found, err);
     dra_model_destroy(found);
     return st;
 }
@@ -174,12 +174,12 @@ dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_err
     dra_train_config before = {0};
     dra_status       st = DRA_OK;
     *out = NULL;
-    if (resumes(c) && exists(c->folder, "train/config.json"))
+    if (is_resumed(c) && has_file(c->folder, "train/config.json"))
         st = read_settings(c->folder, &before, err);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (c->train->aux_loss[k] != 0 || before.aux_loss[k] != 0) config.aux |= 1u << k;
     if (st == DRA_OK) st = dra_model_create(&config, out, err);
-    if (st == DRA_OK && resumes(c) && !c->force) st = check_same(c->folder, *out, err);
+    if (st == DRA_OK && is_resumed(c) && !c->force) st = check_same(c->folder, *out, err);
     if (st == DRA_OK) return DRA_OK;
     dra_model_destroy(*out);
     *out = NULL;
@@ -205,10 +205,10 @@ dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err)
     const int   checkpoints = dra_checkpoint_list(folder, 1, &step);
     if (checkpoints < 0) return dra_fail_system(err, folder, "list its checkpoints", errno);
     /* A run that was killed before its first checkpoint has at least its settings. */
-    t->is_run = checkpoints > 0 || exists(folder, "train/config.json");
+    t->is_run = checkpoints > 0 || has_file(folder, "train/config.json");
     if (t->c.force || t->is_run) return DRA_OK;
     if (dra_folder_model(folder))
-        found = "a model that is no run";
+        found = "a model that is not a run";
     else if (dra_tokenizer_is_in(folder) && !has_tokenizer(folder, t->c.tokenizer))
         found = "a tokenizer that is not the run's";
     if (!found) return DRA_OK;
@@ -271,7 +271,7 @@ dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
 
 /* ---- making it ------------------------------------------------------------------------------- */
 
-/* Until now others could write here: what was no run must still be none. */
+/* Until now others could write here: a folder that was no run must still be none. */
 static dra_status check_again(dra_trainer *t, dra_error *err)
 {
     const dra_status st = dra_trainer_check_folder(t, err);
@@ -320,11 +320,13 @@ static dra_status note_settings(const dra_trainer *t, dra_error *err)
 
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err)
 {
-    return exists(t->c.folder, "train/config.json") ? read_settings(t->c.folder, out, err) : DRA_OK;
+    return has_file(t->c.folder, "train/config.json") ? read_settings(t->c.folder, out, err)
+                                                      : DRA_OK;
 }
 
-/* Files of a folder that was no run, and that nobody forced us to take, are not ours to remove. */
-static dra_status clear(const dra_trainer *t, dra_error *err)
+/* Removes files of an earlier run. If the folder was no run and --force was not given, its files
+ * are not ours to remove. */
+static dra_status clear_folder(const dra_trainer *t, dra_error *err)
 {
     char       path[DRA_PATH];
     dra_status st = dra_path(path, err, "%s/best", t->c.folder);
@@ -334,8 +336,8 @@ static dra_status clear(const dra_trainer *t, dra_error *err)
     return dra_folder_clear(t->c.folder, err);
 }
 
-/* Checkpoints of another run go first, for good: killed or without power in between, nobody
- * continues from them by mistake. */
+/* Removes checkpoints of another run first and syncs, so that after a kill or a power cut nobody
+ * resumes from them by mistake. */
 static dra_status drop_checkpoints(const dra_trainer *t, dra_error *err)
 {
     char       path[DRA_PATH];
@@ -349,15 +351,15 @@ dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
     dra_status st = dra_trainer_here(t, err);
     if (st == DRA_OK && t->saved < 0) st = drop_checkpoints(t, err);
     if (st == DRA_OK) st = note_settings(t, err);
-    return st == DRA_OK && t->saved < 0 ? clear(t, err) : st;
+    return st == DRA_OK && t->saved < 0 ? clear_folder(t, err) : st;
 }
 
 /* ---- what a model folder has ----------------------------------------------------------------- */
 
-/* Where further keys of config.json and files next to the weights come from: for a run that
- * starts, from the folder of its weights; else, and for its best model, from the run. */
-static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
-                         dra_error *err)
+/* The folder that further keys of config.json and files next to the weights are copied from: when a
+ * run starts, the folder of its weights; otherwise, and for the best model, the run itself. */
+static dra_status origin_of(const dra_trainer *t, const char *folder, char path[DRA_PATH],
+                            dra_error *err)
 {
     if (t->c.weights && t->saved < 0 && strcmp(folder, t->c.folder) == 0 &&
         dra_weights_folder(t->c.weights, path, DRA_PATH))
@@ -365,7 +367,7 @@ static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA
     return dra_path(path, err, "%s", t->c.folder);
 }
 
-/* How to generate comes along, and notes on the tokenizer if it does, too. */
+/* Copies generation_config.json and, if the tokenizer is copied, its config. */
 static dra_status copy_others(const dra_trainer *t, const char *from, const char *to,
                               dra_error *err)
 {
@@ -374,8 +376,8 @@ static dra_status copy_others(const dra_trainer *t, const char *from, const char
     return dra_folder_copy(from, to, DRA_FOLDER_HABITS | (same ? DRA_FOLDER_NOTES : 0), err);
 }
 
-/* A run that is resumed with another tokenizer keeps nothing of the one before. Without any nobody
- * asked for that, and files of a folder that was no run are not ours. */
+/* Removes the old tokenizer of a run that is resumed with another one. Without a new tokenizer
+ * nobody asked for that, and files of a folder that was no run are not ours. */
 static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_error *err)
 {
     const bool ours = t->c.force || t->is_run || strcmp(folder, t->c.folder) != 0;
@@ -388,7 +390,7 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
     const dra_model_config *c = dra_model_config_of(t->c.model);
     char                    path[DRA_PATH];
     dra_status              st = dra_trainer_here(t, err);
-    if (st == DRA_OK) st = origin(t, folder, path, err);
+    if (st == DRA_OK) st = origin_of(t, folder, path, err);
     if (st == DRA_OK) st = dra_folder_save_config_like(folder, c, path, err);
     if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);

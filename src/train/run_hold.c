@@ -1,7 +1,6 @@
-/* A run holds its folder: handles of it and of train in it, which is locked. Paths may come to lead
- * elsewhere, when somebody moves the folder and starts another run in its place; so the path is
- * compared with the handles before whatever is written. Writers of files open the folder they write
- * to at once and stay in it. */
+/* A run holds handles of its folder and of `train` in it, which is locked. Somebody may move the
+ * folder and start another run in its place, so the path is compared with the handles before
+ * anything is written. Writers open the folder of a file first and stay in it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +20,7 @@ static dra_status fail_busy(const dra_trainer *t, dra_error *err)
                     dra_brief(t->c.folder, room));
 }
 
-/* Some file systems have no locks; there users must see to it themselves. */
+/* Some file systems have no locks; there, users have to take care themselves. */
 static bool is_taken(int number) { return number == EWOULDBLOCK; }
 
 static bool has_no_locks(int number)
@@ -30,8 +29,9 @@ static bool has_no_locks(int number)
            number == EINVAL;
 }
 
-/* Who looks whether a folder is taken holds its lock for a moment, so we try more than once. */
-static dra_status lock(const dra_trainer *t, dra_error *err)
+/* A process that checks whether a folder is taken holds its lock for a moment, so we try more than
+ * once. */
+static dra_status lock_folder(const dra_trainer *t, dra_error *err)
 {
     enum { TRIES = 5, NANOSECONDS = 10000000 };
     for (int i = 0; i < TRIES; i++) {
@@ -64,7 +64,7 @@ dra_status dra_trainer_hold(dra_trainer *t, dra_error *err)
     t->home = dra_sys_open(t->c.folder, how, 0);
     if (t->home >= 0) t->lock = dra_sys_openat(t->home, "train", how, 0);
     if (t->lock < 0) st = dra_fail_system(err, path, "open it", errno);
-    if (st == DRA_OK) st = lock(t, err);
+    if (st == DRA_OK) st = lock_folder(t, err);
     if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st != DRA_OK) dra_trainer_leave(t);
     return st;
@@ -77,7 +77,8 @@ void dra_trainer_leave(dra_trainer *t)
     t->lock = t->home = -1;
 }
 
-/* An open handle keeps its inode from being used again, so that equal numbers mean the same. */
+/* An open handle keeps its inode number from being reused, so equal numbers mean the same
+ * folder. */
 static dra_status check_place(const char *path, int held, dra_error *err)
 {
     struct stat now, then;

@@ -1,5 +1,5 @@
-/* log.jsonl: a JSON object a line. Lines are appended by one write each, so that a kill leaves
- * whole ones; a run that is resumed from step s first forgets what was said after s. */
+/* log.jsonl: one JSON object a line. Each line is appended by one write, so that a kill leaves
+ * whole lines; a run that is resumed from step s first removes lines of later steps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,8 +16,8 @@
 
 enum { LOG_MOST = 1 << 30 };
 
-/* Whether a line is one of ours and not from after `step`. */
-static dra_status belongs(const char *line, size_t bytes, int64_t step, bool *yes)
+/* Whether a line is one of ours and its step is at most `step`. */
+static dra_status is_kept(const char *line, size_t bytes, int64_t step, bool *yes)
 {
     json_error_t  found;
     json_t       *object;
@@ -37,7 +37,7 @@ static dra_status keep_lines(char *text, size_t bytes, int64_t step, size_t *kep
         const char  *end = memchr(text + at, '\n', bytes - at);
         const size_t n = end ? (size_t)(end - text) + 1 - at : bytes - at;
         bool         stays = false;
-        if (end) st = belongs(text + at, n, step, &stays);
+        if (end) st = is_kept(text + at, n, step, &stays);
         if (stays) {
             memmove(text + *kept, text + at, n);
             *kept += n;
@@ -47,7 +47,7 @@ static dra_status keep_lines(char *text, size_t bytes, int64_t step, size_t *kep
     return st;
 }
 
-static dra_status cut(const char *path, int64_t step, dra_error *err)
+static dra_status cut_log(const char *path, int64_t step, dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0, kept;
@@ -68,7 +68,7 @@ bool dra_runlog_is(const char *path)
     if (dra_file_read(path, LOG_MOST, &text, &bytes, NULL) != DRA_OK) return false;
     const char *end = bytes ? memchr(text, '\n', bytes) : NULL;
     bool        yes = bytes == 0;
-    if (end) belongs(text, (size_t)(end - text), INT64_MAX, &yes);
+    if (end) is_kept(text, (size_t)(end - text), INT64_MAX, &yes);
     free(text);
     return yes;
 }
@@ -77,7 +77,7 @@ dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_
 {
     dra_status st = DRA_OK;
     *out = (dra_runlog){.path = path, .fd = -1};
-    if (dra_sys_exists(path)) st = cut(path, step, err);
+    if (dra_sys_exists(path)) st = cut_log(path, step, err);
     if (st != DRA_OK) return st;
     out->fd = dra_sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     return out->fd < 0 ? dra_fail_system(err, path, "open it", errno) : DRA_OK;
@@ -109,8 +109,8 @@ dra_status dra_append_whole(int fd, const char *path, const void *data, size_t b
     return dra_fail_system(err, path, "write it", number);
 }
 
-/* The tag of a number, as transformers' Trainer has it: "eval_loss" is "eval/loss", "grad_norm" is
- * "train/grad_norm". */
+/* The tag of a number, named as by transformers' Trainer: "eval_loss" becomes "eval/loss",
+ * "grad_norm" "train/grad_norm". */
 static const char *tag_of(const char *key, char tag[96])
 {
     static const char *const others[][2] = {{"lr", "train/learning_rate"},
@@ -122,7 +122,7 @@ static const char *tag_of(const char *key, char tag[96])
     return tag;
 }
 
-/* The numbers of a line but its step; what is null is not finite. */
+/* Writes the numbers of a line except its step; null means not finite. */
 static dra_status write_events(dra_events *events, json_t *line, dra_error *err)
 {
     enum { MOST = 64 };
@@ -153,7 +153,7 @@ dra_status dra_runlog_write(dra_runlog *log, dra_json *j, json_t *line, dra_erro
         st = dra_json_dump(j, line, JSON_COMPACT | JSON_REAL_PRECISION(9), log->path, &text, &n,
                            err);
     if (st == DRA_OK) {
-        text[n] = '\n'; /* over the 0 at its end */
+        text[n] = '\n'; /* replaces the final 0 */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
     }
     if (st == DRA_OK && log->events) st = write_events(log->events, line, err);

@@ -1,4 +1,4 @@
-/* What changes from step to step: the learning rate, a blend, the length of rows. */
+/* Schedules: the learning rate, a blend and the length of rows by step. */
 #include <math.h>
 
 #include "base/shape.h"
@@ -8,12 +8,14 @@ static double half_cosine(double p) { return (1 + cos(acos(-1) * p)) / 2; } /* 1
 
 double dra_train_rate(const dra_train_config *c, int64_t step)
 {
-    const int64_t warmup = dra_imax(1, c->warmup); /* one of one step is none */
+    const int64_t warmup = dra_imax(1, c->warmup); /* a warmup of one step is none */
     const double  lr = fmax(0, c->lr), least = fmax(0, c->min_lr);
     if (step < warmup) return lr * (double)step / (double)warmup;
     if (c->schedule == DRA_SCHEDULE_CONSTANT || step == warmup) return lr;
     const int64_t end = c->schedule_end ? c->schedule_end : c->steps;
-    const double  p = fmin(1, (double)(step - warmup) / (double)dra_imax(1, end - warmup));
+    const int64_t held = c->schedule == DRA_SCHEDULE_WSD ? end - c->decay_steps : 0;
+    const int64_t start = dra_imax(warmup, held);
+    const double  p = fmax(0, fmin(1, (double)(step - start) / (double)dra_imax(1, end - start)));
     if (c->schedule == DRA_SCHEDULE_EXPONENTIAL && least > 0) return lr * pow(least / lr, p);
     return least + (lr - least) * (c->schedule == DRA_SCHEDULE_COSINE ? half_cosine(p) : 1 - p);
 }

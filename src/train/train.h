@@ -12,6 +12,7 @@
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
+const struct dra_field *dra_train_fields(void);
 json_t *dra_train_config_json(const dra_train_config *c); /* what is not default; NULL: no memory */
 dra_status dra_train_config_read(const char *place, const json_t *object, dra_train_config *out,
                                  dra_error *err);
@@ -172,7 +173,6 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-dra_status dra_trainer_save(dra_trainer *t, dra_error *err);
 /* The weights of the newest checkpoint become those of the folder; older ones go. */
 dra_status dra_trainer_publish(dra_trainer *t, dra_error *err);
 

@@ -1,4 +1,5 @@
-/* The config of a run: its table, its defaults, and what of it may change when a run is resumed. */
+/* The config of a run: its table, its defaults, and which settings may change when a run is
+ * resumed. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -12,21 +13,22 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
-static const char *const anneals[] = {"linear", "cosine", NULL};
-static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
-                                         "gaussian", "xval", "dpo",    NULL};
-static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
-static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
-static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL};
+DRA_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "exponential", "wsd");
+DRA_CHOICES(anneals, DRA_ANNEAL_COUNT, "linear", "cosine");
+DRA_CHOICES(objectives, DRA_OBJECTIVE_COUNT, "own", "next", "masked", "classes", "squared",
+            "gaussian", "xval", "dpo");
+DRA_CHOICES(masks, DRA_MASK_COUNT, "constant", "linear", "cosine"); /* dra_mask_schedule */
+DRA_CHOICES(precisions, DRA_PRECISION_Q8, "full", "bf16", "tf32");
+DRA_CHOICES(optimizers, DRA_OPTIMIZER_COUNT, "adamw", "sgd", "lion", "muon");
 
 #define MOST 1e12 /* of counts */
 #define FIELD(s, f, k) .name = #f, .kind = DRA_FIELD_##k, .offset = offsetof(s, f)
 #define TRAIN(f, k) FIELD(dra_train_config, f, k)
 
-static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max = 1 << 20},
-                                         {FIELD(dra_stage, from, INT), .max = MOST},
-                                         {0}};
+static const dra_field stage_fields[] = {
+    {FIELD(dra_stage, context, INT), .max = 1 << 20, .unset = "the model's"},
+    {FIELD(dra_stage, from, INT), .max = MOST},
+    {0}};
 
 #define ADD(n, k)                                                                                  \
     {                                                                                              \
@@ -41,17 +43,31 @@ static const dra_field aux_fields[] = {ADD("drift", DRA_AUX_DRIFT),
                                        ADD("spectral", DRA_AUX_SPECTRAL),
                                        {0}};
 
+static const dra_field group_fields[] = {
+    {FIELD(dra_group_config, lr, REAL), .max = 1e6, .zero = true},
+    {FIELD(dra_group_config, wd, REAL), .max = 100, .zero = true},
+    {0}};
+
+#define GROUP(k, n)                                                                                \
+    {.name = n,                                                                                    \
+     .kind = DRA_FIELD_OBJECT,                                                                     \
+     .offset = DRA_PARAM_##k * sizeof(dra_group_config),                                           \
+     .fields = group_fields},
+
+static const dra_field groups_fields[] = {DRA_PARAM_EACH(GROUP){0}};
+
 static const dra_field fields[] = {
-    {TRAIN(steps, INT), .max = MOST},
-    {TRAIN(batch, INT), .max = 1 << 20},
-    {TRAIN(accumulate, INT), .max = 1 << 20},
+    {TRAIN(steps, INT), .max = MOST, .unset = "1000"},
+    {TRAIN(batch, INT), .max = 1 << 20, .unset = "8"},
+    {TRAIN(accumulate, INT), .max = 1 << 20, .unset = "1"},
     {TRAIN(stage, LIST), .fields = stage_fields, .given = offsetof(dra_train_config, stages),
      .size = sizeof(dra_stage), .most = DRA_STAGES_MOST},
     {TRAIN(lr, REAL), .max = 100, .zero = true},
     {TRAIN(min_lr, REAL), .min = -1, .max = 100, .zero = true},
     {TRAIN(warmup, INT), .max = MOST, .zero = true},
     {TRAIN(schedule, CHOICE), .choices = schedules},
-    {TRAIN(schedule_end, INT), .max = MOST},
+    {TRAIN(schedule_end, INT), .max = MOST, .unset = "the last step"},
+    {TRAIN(decay_steps, INT), .max = MOST, .unset = "a fifth of the steps"},
     {TRAIN(optimizer, CHOICE), .choices = optimizers},
     {TRAIN(momentum, REAL), .min = -1, .max = 0.999999, .zero = true},
     {TRAIN(nesterov, BOOL)},
@@ -60,9 +76,10 @@ static const dra_field fields[] = {
     {TRAIN(beta2, REAL), .max = 0.999999, .zero = true},
     {TRAIN(eps, REAL), .max = 1, .zero = true},
     {TRAIN(weight_decay, REAL), .min = -1, .max = 100, .zero = true},
+    {TRAIN(group, OBJECT), .fields = groups_fields},
     {TRAIN(clip, REAL), .min = -1, .max = 1e9, .zero = true},
     {TRAIN(rwkv_rates, BOOL)},
-    {TRAIN(rwkv_stage, INT), .max = 2},
+    {TRAIN(rwkv_stage, INT), .max = 2, .unset = "1"},
     {TRAIN(smoothing, REAL), .max = 0.999, .zero = true},
     {TRAIN(l2wrap, REAL), .max = 1, .zero = true},
     {.name = "objective",
@@ -72,7 +89,8 @@ static const dra_field fields[] = {
     {.name = "mask_share",
      .kind = DRA_FIELD_REAL,
      .offset = offsetof(dra_train_config, objective.mask_share),
-     .max = 1},
+     .max = 1,
+     .unset = "0.15"},
     {.name = "mask_token",
      .kind = DRA_FIELD_INT,
      .offset = offsetof(dra_train_config, objective.mask_token),
@@ -107,16 +125,18 @@ static const dra_field fields[] = {
     {TRAIN(chunk, INT), .max = 1 << 20, .zero = true},
     {TRAIN(cross, BOOL)},
     {TRAIN(split, REAL), .max = 0.9, .zero = true},
-    {TRAIN(blend_steps, INT), .max = MOST},
+    {TRAIN(blend_steps, INT), .max = MOST, .unset = "half of the steps"},
     {TRAIN(blend_anneal, CHOICE), .choices = anneals},
     {TRAIN(seed, INT), .max = 1e15, .zero = true},
-    {TRAIN(log_every, INT), .max = MOST},
+    {TRAIN(log_every, INT), .max = MOST, .unset = "10"},
     {TRAIN(eval_every, INT), .min = -1, .max = MOST, .zero = true},
     {TRAIN(save_every, INT), .min = -1, .max = MOST, .zero = true},
     {TRAIN(sample_every, INT), .max = MOST, .zero = true},
-    {TRAIN(keep, INT), .max = 1 << 20},
+    {TRAIN(keep, INT), .max = 1 << 20, .unset = "2"},
     {TRAIN(early_stop, INT), .min = -1, .max = MOST, .zero = true},
     {0}};
+
+const dra_field *dra_train_fields(void) { return fields; }
 
 json_t *dra_train_config_json(const dra_train_config *c)
 {
@@ -168,7 +188,7 @@ static void set_number(double *x, double otherwise)
     if (*x == 0) *x = otherwise;
 }
 
-/* Settings whose default is 0 have no other word for it. */
+/* A value below 0 means 0, which is also the default of these settings. */
 static void take_zeros(dra_train_config *c)
 {
     int64_t *counts[] = {&c->chunk, &c->seed};
@@ -195,6 +215,8 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     set_number(&c->weight_decay, 0.01);
     set_number(&c->clip, 1);
     set_count(&c->blend_steps, dra_imax(1, c->steps / 2));
+    if (c->schedule == DRA_SCHEDULE_WSD)
+        set_count(&c->decay_steps, dra_imax(1, (c->schedule_end ? c->schedule_end : c->steps) / 5));
     set_count(&c->log_every, 10);
     set_count(&c->save_every, 500);
     set_count(&c->eval_every, dra_imax(1, (c->steps + 5) / 10));
@@ -204,24 +226,27 @@ static void fill_in(dra_train_config *c, const dra_model *model)
 
 dra_optimizer_config dra_train_optimizer(const dra_train_config *c)
 {
-    return (dra_optimizer_config){.beta1 = c->beta1,
-                                  .beta2 = c->beta2,
-                                  .eps = c->eps,
-                                  .decay = fmax(0, c->weight_decay),
-                                  .clip = fmax(0, c->clip),
-                                  .rwkv_rates = c->rwkv_rates,
-                                  .rwkv_stage = (int)c->rwkv_stage,
-                                  .kind = c->optimizer,
-                                  .momentum = c->momentum,
-                                  .nesterov = c->nesterov,
-                                  .muon_rate = c->muon_rate};
+    dra_optimizer_config o = {.beta1 = c->beta1,
+                              .beta2 = c->beta2,
+                              .eps = c->eps,
+                              .decay = fmax(0, c->weight_decay),
+                              .clip = fmax(0, c->clip),
+                              .rwkv_rates = c->rwkv_rates,
+                              .rwkv_stage = (int)c->rwkv_stage,
+                              .kind = c->optimizer,
+                              .momentum = c->momentum,
+                              .nesterov = c->nesterov,
+                              .muon_rate = c->muon_rate};
+    memcpy(o.group, c->group, sizeof o.group);
+    return o;
 }
 
 /* The optimizer knows the defaults of its numbers. */
-static dra_status complete_optimizer(dra_train_config *c, dra_error *err)
+static dra_status complete_optimizer(dra_train_config *c, const dra_model *model, dra_error *err)
 {
     dra_optimizer_config o = dra_train_optimizer(c);
-    const dra_status     st = dra_optimizer_complete("train", &o, err);
+    dra_status           st = dra_optimizer_complete("train", &o, err);
+    if (st == DRA_OK) st = dra_groups_check("train", &o, model, err);
     c->beta1 = o.beta1, c->beta2 = o.beta2, c->eps = o.eps;
     c->momentum = o.momentum, c->muon_rate = o.muon_rate;
     return st;
@@ -247,7 +272,7 @@ static dra_status check_stages(const dra_train_config *c, const dra_model_config
     return DRA_OK;
 }
 
-/* What is carried must not grow for ever. */
+/* A carried state must not grow without end. */
 static dra_status check_carry(const dra_model *model, dra_error *err)
 {
     const dra_specs *s = dra_model_state(model);
@@ -275,7 +300,7 @@ static dra_status check_whole(const dra_train_config *c, dra_error *err)
                     c->carry ? "carry" : "chunk", c->carry ? "parts with a state" : "chunks");
 }
 
-/* Where tokens are skipped, distances are those of tokens, which only a whole row knows. */
+/* With skipped tokens, distances are counted in tokens, which only a whole row knows. */
 static dra_status check_skips(const dra_train_config *c, const dra_model_config *m, dra_error *err)
 {
     const char *what = c->forgetful_mask > 0 ? "forgetful_mask" : "state_dropout";
@@ -290,7 +315,7 @@ static dra_status check_skips(const dra_train_config *c, const dra_model_config 
                     what, c->carry ? "carry" : "chunk");
 }
 
-/* A causal model's own objective is not said, as before there were others. */
+/* `next` is the own objective of a causal model, and `own` is not written. */
 static dra_status complete_objective(dra_train_config *c, const dra_model *model, dra_error *err)
 {
     const dra_status st = dra_objective_complete(&c->objective, model, err);
@@ -314,11 +339,15 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     if (c->rwkv_stage && !c->rwkv_rates)
         return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
                         (long long)c->rwkv_stage);
+    if (c->decay_steps && c->schedule != DRA_SCHEDULE_WSD)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: decay_steps is %lld, but schedule is %s, expected wsd",
+                        (long long)c->decay_steps, schedules[c->schedule]);
     if (c->early_stop > 0 && c->eval_every < 0)
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: early_stop is %lld, but nothing is evaluated (eval_every is 0)",
                         (long long)c->early_stop);
-    dra_status st = complete_optimizer(c, err);
+    dra_status st = complete_optimizer(c, model, err);
     if (st == DRA_OK) st = check_stages(c, dra_model_config_of(model), err);
     if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
         st = check_whole(c, err);
@@ -329,23 +358,23 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-/* Settings that only decide what is said and kept, and when a run ends. */
+/* Settings that only decide what is logged and kept, and when a run ends. */
 static bool is_free(const char *key)
 {
     static const char *const names[] = {"log_every", "eval_every",   "save_every", "sample_every",
-                                        "keep",      "schedule_end", "early_stop"};
+                                        "keep",      "schedule_end", "early_stop", "decay_steps"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(key, names[i]) == 0) return true;
     return false;
 }
 
 /* A run may be made longer. */
-static bool extends(const char *key, const json_t *was, const json_t *is)
+static bool is_longer(const char *key, const json_t *was, const json_t *is)
 {
     return strcmp(key, "steps") == 0 && json_integer_value(is) > json_integer_value(was);
 }
 
-static dra_status differs(const char *key, const json_t *was, const json_t *is, dra_error *err)
+static dra_status fail_changed(const char *key, const json_t *was, const json_t *is, dra_error *err)
 {
     const size_t how = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
     char        *a = dra_json_words(was, how), *b = dra_json_words(is, how);
@@ -375,9 +404,9 @@ dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_confi
     {
         const json_t *before = json_object_get(was, key);
         if (!before && json_is_number(v) && json_number_value(v) == 0) continue; /* by default */
-        if (st == DRA_OK && !force && !is_free(key) && !extends(key, before, v) &&
+        if (st == DRA_OK && !force && !is_free(key) && !is_longer(key, before, v) &&
             !json_equal(before, v))
-            st = differs(key, before, v, err);
+            st = fail_changed(key, before, v, err);
     }
     if (st == DRA_OK) st = dra_fields_read(fields, "resume", is, saved, err);
     json_decref(was);

@@ -1,4 +1,4 @@
-/* The data of a run: texts or examples, what is wrong with them, those to evaluate on. */
+/* Opens and checks the data of a run, texts or examples, and those to evaluate on. */
 #include <stdlib.h>
 
 #include "base/shape.h"
@@ -35,7 +35,7 @@ static dra_batches_config batches_of(const dra_trainer *t, int64_t B, int64_t T)
 
 static bool has_eval_data(const dra_trainer *t) { return t->c.eval_data || t->c.eval_examples; }
 
-/* A new run on examples that was not told how much of a row to read. */
+/* Chooses how much of a row a new run on examples reads, if it was not told. */
 static bool reads_all(const dra_trainer *t)
 {
     return t->c.examples && !t->c.train->stages && t->saved < 0;
@@ -131,9 +131,9 @@ dra_status dra_trainer_open_eval(dra_trainer *t, dra_error *err)
     return st == DRA_OK && !t->c.examples ? open_reader(t, err) : st;
 }
 
-/* ---- what pairs of texts are compared with --------------------------------------------------- */
+/* ---- the reference of pairs of texts --------------------------------------------------------- */
 
-/* A file of the run, made of the weights that it starts from. */
+/* A file of the run, computed from the weights that it starts from. */
 static dra_status load_reference(const char *path, int64_t n, dra_real **out, dra_error *err)
 {
     dra_tensors *file = NULL;

@@ -1,7 +1,7 @@
 /* A run from step to step.
  *
- * What a step does follows from its number, the seed, the data, weights, moments and carried states
- * alone. A checkpoint holds or names them all, so a run that is resumed gives the same bits. */
+ * A step depends only on its number, the seed, the data, weights, moments and carried states. A
+ * checkpoint holds or names all of them, so a resumed run gives the same bits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "train/gradients.h"
 #include "train/train.h"
 
-static double now(void)
+static double read_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -57,13 +57,13 @@ static dra_status start_microbatches(dra_trainer *t, int64_t step, dra_error *er
         const double counts = dra_batch_cut(b, k * t->rows, t->rows, &room, &q);
         q.states = t->states[k];
         q.share = t->share[k] = b->total > 0 ? counts / b->total : 0;
-        q.step = (uint64_t)(step * c->accumulate + k); /* each microbatch drops out on its own */
+        q.step = (uint64_t)(step * c->accumulate + k); /* each microbatch has its own dropout */
         st = dra_gradients_add(t->gradients, &q, err);
     }
     return st;
 }
 
-/* The mean loss over all targets of the step, and what else its microbatches put out. */
+/* Collects the mean loss over all targets of the step and the other results of its microbatches. */
 static dra_status collect_results(dra_trainer *t, bool any, dra_error *err)
 {
     const int        n = (int)t->at.train.accumulate;
@@ -91,14 +91,14 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     return dra_gradients_bind(t->gradients, t->weights, err);
 }
 
-/* Gradients of a step into the weights, and what came of it. Where loss or gradients are not finite
- * the weights stay as they are; only carried states start again, because they may not be finite
- * either. Nothing waits for the device but this. */
-static dra_status learn(dra_trainer *t, int64_t step, bool any, dra_error *err)
+/* Updates the weights by the gradients of a step and reads the results. If loss or gradients are
+ * not finite, the weights stay as they are; only carried states start again, because they may not
+ * be finite either. Nothing else waits for the device. */
+static dra_status update_weights(dra_trainer *t, int64_t step, bool any, dra_error *err)
 {
     dra_event *e = &t->event;
     dra_status st = DRA_OK;
-    if (any) /* else nothing but pads */
+    if (any) /* else all tokens are pads */
         st = dra_optimizer_start(t->optimizer, t->weights, t->gradients, e->rate,
                                  step - t->at.skipped, err);
     if (st == DRA_OK) st = collect_results(t, any, err);
@@ -115,12 +115,21 @@ static dra_status learn(dra_trainer *t, int64_t step, bool any, dra_error *err)
     return st;
 }
 
+/* Adds the time since `began`: a run's time is that of its steps and of what follows them. */
+static double count_time(dra_trainer *t, double began)
+{
+    const double took = read_clock() - began;
+    t->at.seconds += took;
+    t->event.seconds = t->at.seconds;
+    return took;
+}
+
 static dra_status one_step(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           step = t->at.step + 1;
     const int               stage = dra_train_stage(c, step);
-    const double            began = now();
+    const double            began = read_clock();
     dra_event              *e = &t->event;
     dra_status              st = dra_trainer_open_stage(t, stage, err);
     if (st == DRA_OK) st = set_blend(t, step, err);
@@ -129,16 +138,14 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st != DRA_OK) return st;
     e->rate = dra_train_rate(c, step);
     st = start_microbatches(t, step, err);
-    if (st == DRA_OK) st = learn(t, step, t->batch.total > 0, err);
+    if (st == DRA_OK) st = update_weights(t, step, t->batch.total > 0, err);
     if (st != DRA_OK) return st;
     const int64_t tokens = t->batch.tokens;
-    const double  took = now() - began;
+    const double  took = count_time(t, began);
     t->at.step = e->step = step;
     t->at.tokens += tokens;
-    t->at.seconds += took;
     e->steps = c->steps;
     e->tokens = t->at.tokens;
-    e->seconds = t->at.seconds;
     e->skipped = t->at.skipped;
     e->tokens_per_second = (double)tokens / fmax(took, 1e-9);
     return DRA_OK;
@@ -193,6 +200,7 @@ static dra_status log_eval(dra_trainer *t, dra_error *err)
 {
     log_line l = begin_line(t);
     put_count(&l, "tokens", t->at.tokens);
+    put_real(&l, "seconds", t->at.seconds);
     put_real(&l, "eval_loss", t->event.eval_loss);
     put_real(&l, "best_loss", t->at.best_loss);
     for (int k = 0; k < DRA_MEASURES_MOST && t->event.measure_name[k]; k++) {
@@ -265,7 +273,9 @@ static dra_status evaluate_texts(dra_trainer *t, double *loss, dra_error *err)
     if (st == DRA_OK) st = dra_weights_bind(t->weights, t->reader, err);
     if (st == DRA_OK) st = read_texts(t, s, &m, err);
     if (st == DRA_OK && m.n == 0)
-        st = dra_fail(err, DRA_ERR_VALUE, "train: the data for evaluation have no two tokens");
+        st = dra_fail(err, DRA_ERR_VALUE,
+                      "train: the data for evaluation have fewer than two "
+                      "tokens in a row");
     *loss = m.n ? m.sum / (double)m.n : NAN;
     dra_states_destroy(s);
     return st;
@@ -273,12 +283,12 @@ static dra_status evaluate_texts(dra_trainer *t, double *loss, dra_error *err)
 
 dra_status dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err)
 {
-    if (!t->eval) return dra_fail(err, DRA_ERR_VALUE, "train: there is nothing to evaluate");
+    if (!t->eval) return dra_fail(err, DRA_ERR_VALUE, "train: there is nothing to evaluate on");
     return t->reader ? evaluate_texts(t, loss, err) : evaluate_examples(t, loss, err);
 }
 
-/* The best so far is a model folder of its own. Its weights are replaced at once; the rest of it
- * does not change. */
+/* Keeps the best model in a folder of its own. Its weights are replaced atomically; its other files
+ * do not change. */
 static dra_status keep_best(dra_trainer *t, dra_error *err)
 {
     char       folder[DRA_PATH], path[DRA_PATH];
@@ -303,9 +313,10 @@ static dra_status log_early_stop(dra_trainer *t, dra_error *err)
     return dra_trainer_note(t, "stopped_early", text, err);
 }
 
-static dra_status evaluate(dra_trainer *t, dra_error *err)
+static dra_status evaluate_model(dra_trainer *t, dra_error *err)
 {
-    dra_status st = dra_trainer_evaluate(t, &t->event.eval_loss, err);
+    const double began = read_clock();
+    dra_status   st = dra_trainer_evaluate(t, &t->event.eval_loss, err);
     if (st != DRA_OK) return st;
     /* Also the first, where there is no best one yet: NaN. */
     t->at.since_best++;
@@ -316,6 +327,7 @@ static dra_status evaluate(dra_trainer *t, dra_error *err)
     }
     t->event.best_loss = t->at.best_loss;
     t->event.stopped_early = dra_trainer_stopped_early(t);
+    count_time(t, began);
     if (st == DRA_OK) st = log_eval(t, err);
     return st == DRA_OK && t->event.stopped_early ? log_early_stop(t, err) : st;
 }
@@ -369,39 +381,54 @@ typedef struct listener {
     bool         stop;
 } listener;
 
-static void tell(dra_trainer *t, listener *w, dra_event_kind kind)
+static void tell_listener(dra_trainer *t, listener *w, dra_event_kind kind)
 {
     t->event.kind = kind;
     if (w->fn && !w->fn(w->user, &t->event)) w->stop = true;
 }
 
-static bool due(const dra_trainer *t, int64_t every)
+static void write_sample(dra_trainer *t, listener *w)
+{
+    const double began = read_clock();
+    tell_listener(t, w, DRA_EVENT_SAMPLE);
+    count_time(t, began);
+}
+
+static dra_status save_run(dra_trainer *t, listener *w, dra_error *err)
+{
+    const double     began = read_clock();
+    const dra_status st = dra_trainer_save(t, err);
+    count_time(t, began);
+    if (st == DRA_OK) tell_listener(t, w, DRA_EVENT_SAVE);
+    return st;
+}
+
+static bool is_due(const dra_trainer *t, int64_t every)
 {
     return every > 0 && t->at.step % every == 0;
 }
 
-/* What follows a step: it is logged, evaluated, sampled, saved. */
-static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
+/* After a step: logs, evaluates, samples and saves. */
+static dra_status finish_step(dra_trainer *t, listener *w, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const bool              last = t->at.step == c->steps;
     dra_status              st = DRA_OK;
-    tell(t, w, DRA_EVENT_STEP);
-    if (last || due(t, c->log_every) || t->at.in_a_row > 0) st = log_step(t, err);
-    if (st == DRA_OK && t->eval && c->eval_every > 0 && (last || due(t, c->eval_every))) {
-        st = evaluate(t, err);
-        if (st == DRA_OK) tell(t, w, DRA_EVENT_EVAL);
+    tell_listener(t, w, DRA_EVENT_STEP);
+    if (last || is_due(t, c->log_every) || t->at.in_a_row > 0) st = log_step(t, err);
+    if (st == DRA_OK && t->eval && c->eval_every > 0 && (last || is_due(t, c->eval_every))) {
+        st = evaluate_model(t, err);
+        if (st == DRA_OK) tell_listener(t, w, DRA_EVENT_EVAL);
         if (t->event.stopped_early) w->stop = true;
     }
-    if (st == DRA_OK && due(t, c->sample_every)) tell(t, w, DRA_EVENT_SAMPLE);
+    if (st == DRA_OK && is_due(t, c->sample_every)) write_sample(t, w);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST) w->stop = true;
-    if (st != DRA_OK || !(last || w->stop || due(t, c->save_every))) return st;
-    st = dra_trainer_save(t, err);
-    if (st == DRA_OK) tell(t, w, DRA_EVENT_SAVE);
-    return st;
+    if (st != DRA_OK || !(last || w->stop || is_due(t, c->save_every))) return st;
+    return save_run(t, w, err);
 }
 
-/* A run does not end well with steps that changed nothing, be they too many or its last. */
+/* A run fails if its last step, or too many in a row, changed nothing because numbers were not
+ * finite. */
 static dra_status check_end(const dra_trainer *t, dra_error *err)
 {
     const long long n = (long long)t->at.in_a_row;
@@ -424,9 +451,9 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
     t->event.best_loss = t->at.best_loss;
     if (t->at.step < t->at.train.steps && !dra_trainer_stopped_early(t)) {
         st = one_step(t, err);
-        if (st == DRA_OK) st = follow(t, &w, err);
+        if (st == DRA_OK) st = finish_step(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
-        /* Where the folder went away in between, that is the reason. */
+        /* If the folder has gone away in between, that is the reason. */
         if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     }
     *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps &&

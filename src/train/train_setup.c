@@ -1,4 +1,4 @@
-/* Making a run: where it stands, what it works with. */
+/* Creating a run: at which step it stands, and the objects it works with. */
 #include "train/train.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 /* ---- where it stands ------------------------------------------------------------------------- */
 
-/* What a run that was killed before its first checkpoint said; else what is asked for. */
+/* The settings of a run that was killed before its first checkpoint, else those asked for. */
 static dra_status first_settings(dra_trainer *t, dra_error *err)
 {
     t->at.train = *t->c.train;
@@ -26,7 +26,7 @@ static dra_status first_settings(dra_trainer *t, dra_error *err)
     return st == DRA_OK ? dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err) : st;
 }
 
-static dra_status start(dra_trainer *t, dra_error *err)
+static dra_status start_run(dra_trainer *t, dra_error *err)
 {
     const dra_specs         *params = dra_model_params(t->c.model);
     const dra_weights_config from = {t->c.weights, t->c.skip_hash};
@@ -44,8 +44,8 @@ static dra_status start(dra_trainer *t, dra_error *err)
     return st;
 }
 
-/* Reads where the newest checkpoint stands. A damaged one is named, and so is an older one: the
- * user decides whether steps are lost. */
+/* Reads the newest checkpoint. If it is damaged, the error names it and an older one: the user
+ * decides whether to lose steps. */
 static dra_status find_place(dra_trainer *t, const int64_t *steps, int n, dra_error *err)
 {
     dra_error        why = {0};
@@ -68,10 +68,11 @@ static dra_status take_extension(dra_trainer *t, dra_error *err)
     if (st != DRA_OK || noted.steps < c->steps) return st;
     c->steps = noted.steps;
     c->schedule_end = noted.schedule_end;
+    c->decay_steps = noted.decay_steps;
     return DRA_OK;
 }
 
-/* Forced: another optimizer starts with states and numbers of its own. */
+/* With --force: another optimizer starts with its own states and settings. */
 static void forget_optimizer(dra_trainer *t)
 {
     dra_train_config       *c = &t->at.train;
@@ -86,7 +87,7 @@ static int64_t end_of(const dra_train_config *c)
     return c->schedule_end ? c->schedule_end : c->steps;
 }
 
-static dra_status resume(dra_trainer *t, dra_error *err)
+static dra_status resume_run(dra_trainer *t, dra_error *err)
 {
     if (t->at.model != dra_model_fingerprint(t->c.model))
         return dra_fail_at(
@@ -101,7 +102,7 @@ static dra_status resume(dra_trainer *t, dra_error *err)
     if (t->at.train.steps != was.steps) t->steps_before = was.steps;
     if (end_of(&t->at.train) != end_of(&was)) t->schedule_before = end_of(&was);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST)
-        t->at.in_a_row = 0; /* it was told, and continues all the same */
+        t->at.in_a_row = 0; /* the user was told, and continues all the same */
     t->saved = t->at.step;
     return st;
 }
@@ -113,19 +114,19 @@ static dra_status find_start(dra_trainer *t, dra_error *err)
     if (n < 0) return dra_fail_system(err, t->c.folder, "read its folder train", errno);
     if (t->c.resume && n > 0) {
         const dra_status st = find_place(t, steps, n, err);
-        return st == DRA_OK ? resume(t, err) : st;
+        return st == DRA_OK ? resume_run(t, err) : st;
     }
     if (n > 0 && !t->c.force)
         return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
                            "holds a run of %lld steps; resume it (--resume), or force a new one "
                            "over it (--force)",
                            (long long)steps[0]);
-    return start(t, err);
+    return start_run(t, err);
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-static dra_status allocate(dra_trainer *t, dra_error *err)
+static dra_status allocate_buffers(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           T = dra_trainer_context(t);
@@ -139,7 +140,7 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
     return DRA_OK;
 }
 
-/* Of texts the loss says it all. */
+/* For texts there are no measures besides the loss. */
 static void name_measures(dra_trainer *t)
 {
     const dra_objective_kind kind = t->at.train.objective.kind;
@@ -175,7 +176,7 @@ static int64_t steps_of(const dra_train_config *c, int stage)
     return dra_imax(0, end - c->stage[stage].from);
 }
 
-/* sum + rows * T * steps, or the largest number there is. */
+/* sum + rows * T * steps, at most INT64_MAX. */
 static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
 {
     int64_t n;
@@ -185,8 +186,8 @@ static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
     return n;
 }
 
-/* A microbatch of a stage, without its tokens. States are clamped at first, or always, or never;
- * either way has its programs. */
+/* Measures a microbatch of a stage, without its tokens. Programs with and without clamped states
+ * are different. */
 static dra_status measure_stage(dra_trainer *t, int stage, bool clamp, size_t *bytes,
                                 dra_error *err)
 {
@@ -211,7 +212,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool clamp, size_t *b
     return st;
 }
 
-/* What an evaluation holds beyond the workspace, which it shares. */
+/* Bytes that an evaluation holds beyond the workspace, which it shares. */
 static dra_status measure_eval(dra_trainer *t, size_t *bytes, dra_error *err)
 {
     const dra_status st = dra_reader_measure(t->reader, t->rows, dra_trainer_context(t), true,
@@ -220,7 +221,7 @@ static dra_status measure_eval(dra_trainer *t, size_t *bytes, dra_error *err)
     return st;
 }
 
-static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
+static dra_status measure_run(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t clamped = c->clamp_states ? c->steps : dra_imin(c->clamp_steps, c->steps);
@@ -239,12 +240,12 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
     return st;
 }
 
-/* What steps need is asked for once before anything is written. */
+/* Checks the memory that steps need before anything is written. */
 static dra_status check_memory(dra_trainer *t, dra_error *err)
 {
     dra_array       *memory = NULL;
     dra_trainer_plan plan = {0};
-    dra_status       st = measure(t, &plan, err);
+    dra_status       st = measure_run(t, &plan, err);
     if (st != DRA_OK) return st;
     st = dra_array_create(t->c.device, plan.activations, &memory, NULL);
     dra_array_destroy(memory);
@@ -257,7 +258,7 @@ static dra_status check_memory(dra_trainer *t, dra_error *err)
         (double)plan.activations / (1 << 30));
 }
 
-/* Rows of one state become those of the microbatches. Without any they start from nothing. */
+/* Distributes the rows of one state to the microbatches; without a state they start fresh. */
 static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error *err)
 {
     const int64_t n = t->at.train.accumulate;
@@ -274,7 +275,7 @@ static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error 
     return st;
 }
 
-static dra_status load(dra_trainer *t, dra_error *err)
+static dra_status load_run(dra_trainer *t, dra_error *err)
 {
     dra_saved  s = {.device = t->c.device, .model = t->c.model, .optimizer = t->optimizer};
     dra_status st = t->saved < 0 ? DRA_OK : dra_checkpoint_load(t->c.folder, &t->at, &s, err);
@@ -286,22 +287,22 @@ static dra_status load(dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
-/* The folders are there for good before anything is in them: a config.json without `train` would be
- * that of a model, which is not ours to replace. */
+/* Syncs the folders before anything is written to them: a config.json without `train` would belong
+ * to a model folder, which is not ours to replace. */
 static dra_status keep_folders(const dra_trainer *t, dra_error *err)
 {
     const dra_status st = dra_folder_sync(t->c.folder, err);
     return st == DRA_OK ? dra_parent_sync(t->c.folder, err) : st;
 }
 
-/* And so are the log and the event file before the first step. */
+/* Syncs the log and the event file before the first step. */
 static dra_status keep_logs(const dra_trainer *t, dra_error *err)
 {
     const dra_status st = dra_parent_sync(t->log_path, err);
     return st == DRA_OK && t->log.events ? dra_folder_sync(t->c.folder, err) : st;
 }
 
-static dra_status create(dra_trainer *t, dra_error *err)
+static dra_status create_trainer(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
                              : dra_path(t->log_path, err, "%s/log.jsonl", t->c.folder);
@@ -310,13 +311,13 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = find_start(t, err);
     if (st == DRA_OK) st = dra_trainer_check_log(t, err);
     if (st == DRA_OK) st = dra_trainer_open_data(t, err);
-    if (st == DRA_OK) st = allocate(t, err);
+    if (st == DRA_OK) st = allocate_buffers(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
     if (st == DRA_OK) st = dra_trainer_open_eval(t, err);
     if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = keep_folders(t, err);
-    if (st == DRA_OK) st = load(t, err);
+    if (st == DRA_OK) st = load_run(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
     if (st == DRA_OK) st = dra_trainer_open_references(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
@@ -340,8 +341,8 @@ dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dr
     t->saved = -1;
     t->log.fd = -1;
     t->event = (dra_event){.eval_loss = NAN};
-    dra_status st = create(t, err);
-    /* Files that another process is just making are not what is wrong. */
+    dra_status st = create_trainer(t, err);
+    /* Another process that is creating these files is the real reason. */
     if (st != DRA_OK && t->lock < 0 && dra_trainer_check_alone(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st == DRA_OK)
@@ -379,7 +380,8 @@ const dra_weights *dra_trainer_weights(const dra_trainer *t) { return t->weights
 
 dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *err)
 {
-    const dra_specs *params = dra_model_params(t->c.model);
+    const dra_specs           *params = dra_model_params(t->c.model);
+    const dra_optimizer_config optimizer = dra_train_optimizer(&t->at.train);
     *out = (dra_trainer_plan){.train = t->at.train,
                               .first = t->at.step,
                               .parameters = dra_model_param_count(t->c.model),
@@ -397,9 +399,12 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
         out->weights += bytes;
         if (!p->frozen) out->gradients += bytes;
     }
+    dra_model_groups(t->c.model, out->group);
+    for (int k = 0; k < DRA_PARAM_GROUPS; k++)
+        out->rule[k] = dra_optimizer_group(&optimizer, t->c.model, (dra_param_group)k);
     for (int i = 0; i < out->train.stages; i++)
         out->train.stage[i].context = dra_trainer_tokens(t, i);
-    const dra_status st = measure(t, out, err);
+    const dra_status st = measure_run(t, out, err);
     out->epochs = (double)out->run_tokens / (double)out->data_tokens;
     return st;
 }

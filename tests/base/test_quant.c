@@ -5,14 +5,20 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "base/shape.h"
 #include "dra/file.h"
+#include "file/format.h"
 
 static const struct {
     dra_dtype   dtype;
-    const char *name;
+    const char *name, *in_files;
+    size_t      elements, bytes; /* of a block */
 } types[] = {
-    {DRA_Q4_0, "Q4_0"}, {DRA_Q4_1, "Q4_1"}, {DRA_Q5_0, "Q5_0"}, {DRA_Q5_1, "Q5_1"},
-    {DRA_Q8_0, "Q8_0"}, {DRA_Q4_K, "Q4_K"}, {DRA_Q5_K, "Q5_K"}, {DRA_Q6_K, "Q6_K"},
+    {DRA_Q4_0, "q4_0", "Q4_0", 32, 18},   {DRA_Q4_1, "q4_1", "Q4_1", 32, 20},
+    {DRA_Q5_0, "q5_0", "Q5_0", 32, 22},   {DRA_Q5_1, "q5_1", "Q5_1", 32, 24},
+    {DRA_Q8_0, "q8_0", "Q8_0", 32, 34},   {DRA_Q4_K, "q4_k", "Q4_K", 256, 144},
+    {DRA_Q5_K, "q5_k", "Q5_K", 256, 176}, {DRA_Q6_K, "q6_k", "Q6_K", 256, 210},
+    {DRA_Q3_K, "q3_k", "Q3_K", 256, 110},
 };
 
 static dra_tensors *golden;
@@ -26,11 +32,28 @@ static const dra_tensor_info *part(const char *type, const char *end)
     return t;
 }
 
+static void knows_blocks(void **state)
+{
+    assert_int_equal(COUNT(types), DRA_DTYPE_COUNT - DRA_Q4_0);
+    for (size_t i = 0; i < COUNT(types); i++) {
+        const dra_dtype_info *info = dra_dtype_get(types[i].dtype);
+        assert_non_null(info);
+        assert_string_equal(info->name, types[i].name);
+        assert_int_equal(info->block_elements, types[i].elements);
+        assert_int_equal(info->block_bytes, types[i].bytes);
+        assert_true(info->is_float);
+        assert_int_equal(dra_dtype_bytes(types[i].dtype), types[i].bytes);
+        assert_string_equal(dra_file_dtype_name(types[i].dtype), types[i].in_files);
+        assert_int_equal(dra_file_quantised_find(types[i].in_files), types[i].dtype);
+    }
+}
+
 static void decodes_to_the_same_bits(void **state)
 {
     for (size_t i = 0; i < COUNT(types); i++) {
-        const dra_tensor_info *raw = part(types[i].name, ".raw");
-        const dra_tensor_info *values = part(types[i].name, ".values");
+        if (types[i].dtype == DRA_Q3_K) continue; /* in double, below */
+        const dra_tensor_info *raw = part(types[i].in_files, ".raw");
+        const dra_tensor_info *values = part(types[i].in_files, ".values");
         const int64_t          n = (int64_t)(values->bytes / sizeof(float));
         float                  x[1024];
         assert_int_equal(dra_elements_bytes(types[i].dtype, n), (int64_t)raw->bytes);
@@ -43,6 +66,50 @@ static void decodes_to_the_same_bits(void **state)
     }
 }
 
+/* Q3_K in double, as llama.cpp walks a block: the upper bits h, two bits of each number, 16 scales
+ * of 6 bits that are 32 too large, their scale. */
+static void decode_q3_k(const unsigned char *b, double *y)
+{
+    const unsigned char *h = b, *u = b + 32, *s = b + 96;
+    uint16_t             d;
+    int                  scale[16];
+    memcpy(&d, b + 108, sizeof d);
+    for (int i = 0; i < 4; i++) {
+        scale[i] = (s[i] & 15) + 16 * (s[i + 8] & 3);
+        scale[i + 4] = (s[i + 4] & 15) + 16 * (s[i + 8] / 4 % 4);
+        scale[i + 8] = s[i] / 16 + 16 * (s[i + 8] / 16 % 4);
+        scale[i + 12] = s[i + 4] / 16 + 16 * (s[i + 8] / 64);
+    }
+    int bit = 1, run = 0;
+    for (int half = 0; half < 2; half++, u += 32)
+        for (int shift = 0; shift < 8; shift += 2, bit *= 2)
+            for (int side = 0; side < 2; side++, run++)
+                for (int e = 16 * side; e < 16 * side + 16; e++) {
+                    const int number = (u[e] >> shift & 3) - (h[e] & bit ? 0 : 4);
+                    *y++ = (double)dra_f16_to_f32(d) * (scale[run] - 32) * number;
+                }
+}
+
+static void decodes_q3_k(void **state)
+{
+    enum { BLOCKS = 200, N = 256 };
+    static unsigned char blocks[BLOCKS * 110];
+    uint64_t             seed = 3;
+    for (size_t i = 0; i < sizeof blocks; i++)
+        blocks[i] = (unsigned char)(256 * check_random(&seed));
+    for (int k = 0; k < BLOCKS; k++) {
+        double expected[N];
+        float  found[N];
+        blocks[k * 110 + 109] &= 0xbf; /* d is below 2, and finite */
+        decode_q3_k(blocks + k * 110, expected);
+        dra_dequantise(DRA_Q3_K, blocks, (int64_t)k * N, N, found);
+        for (int e = 0; e < N; e++)
+            if ((double)found[e] != expected[e])
+                fail_msg("block %d, element %d: %.9g, expected %.9g", k, e, (double)found[e],
+                         expected[e]);
+    }
+}
+
 static void encodes_to_the_same_bytes(void **state)
 {
     const dra_tensor_info *source = part("source", "");
@@ -50,7 +117,7 @@ static void encodes_to_the_same_bytes(void **state)
     for (size_t i = 0; i < COUNT(types); i++) {
         unsigned char blocks[1024];
         if (!dra_can_quantise(types[i].dtype)) continue;
-        const dra_tensor_info *raw = part(types[i].name, ".raw");
+        const dra_tensor_info *raw = part(types[i].in_files, ".raw");
         dra_quantise(types[i].dtype, source->data, n, blocks);
         for (size_t k = 0; k < raw->bytes; k++)
             if (blocks[k] != ((const unsigned char *)raw->data)[k])
@@ -77,7 +144,9 @@ static void blocks_fill_the_last_axis(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(knows_blocks),
         cmocka_unit_test(decodes_to_the_same_bits),
+        cmocka_unit_test(decodes_q3_k),
         cmocka_unit_test(encodes_to_the_same_bytes),
         cmocka_unit_test(blocks_fill_the_last_axis),
     };

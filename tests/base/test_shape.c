@@ -93,15 +93,11 @@ static void knows_element_types(void **state)
         size_t      elements, bytes; /* of a block */
         bool        is_float;
     } rows[] = {
-        {DRA_F32, "f32", 1, 4, true},       {DRA_F64, "f64", 1, 8, true},
-        {DRA_BF16, "bf16", 1, 2, true},     {DRA_F16, "f16", 1, 2, true},
-        {DRA_I32, "i32", 1, 4, false},      {DRA_BOOL, "bool", 1, 1, false},
-        {DRA_Q4_0, "q4_0", 32, 18, true},   {DRA_Q4_1, "q4_1", 32, 20, true},
-        {DRA_Q5_0, "q5_0", 32, 22, true},   {DRA_Q5_1, "q5_1", 32, 24, true},
-        {DRA_Q8_0, "q8_0", 32, 34, true},   {DRA_Q4_K, "q4_k", 256, 144, true},
-        {DRA_Q5_K, "q5_k", 256, 176, true}, {DRA_Q6_K, "q6_k", 256, 210, true},
+        {DRA_F32, "f32", 1, 4, true},   {DRA_F64, "f64", 1, 8, true},
+        {DRA_BF16, "bf16", 1, 2, true}, {DRA_F16, "f16", 1, 2, true},
+        {DRA_I32, "i32", 1, 4, false},  {DRA_BOOL, "bool", 1, 1, false},
     };
-    assert_int_equal(COUNT(rows), DRA_DTYPE_COUNT);
+    assert_int_equal(COUNT(rows), DRA_Q4_0); /* the rest: test_quant.c */
     for (size_t i = 0; i < COUNT(rows); i++) {
         const dra_dtype_info *info = dra_dtype_get(rows[i].dtype);
         assert_non_null(info);

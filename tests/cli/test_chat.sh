@@ -121,8 +121,10 @@ takes_back() {
     said 'hi\n/save a\nwho\n/undo\n/save b\n/more\n/undo\n/save c\n/reset\n/undo\n/save d\n' \
         --model any --tokens 9
     [ "$status" -eq 0 ] && cmp a b && cmp a c && cmp a d || return 1
-    said 'hi\n/undo\nhi\n/save e\nwho\n/load a\n/undo\n/undo\n' --model any --tokens 9
-    [ "$status" -eq 1 ] && cmp a e && grep -qF 'dra chat: /undo: nothing to take back' "$err"
+    said 'hi\n/undo\nhi\n/save e\nwho\n/load a\n/undo\n/undo\n/save f\n/undo\n/undo\n' \
+        --model any --tokens 9
+    [ "$status" -eq 1 ] && cmp a e && cmp a f &&
+        grep -qF 'dra chat: /undo: nothing to take back' "$err"
 }
 
 starts_anew() {
@@ -132,8 +134,8 @@ starts_anew() {
 
 settings_change() {
     said 'hi\n/set temperature 0\n/set seed=5\n/set ignore-end\nwho\n/set\n' --model any --tokens 9
-    [ "$status" -eq 0 ] && one_line "$err" && grep -q "^tokens 9, temperature 0, .*seed 5" "$err" ||
-        return 1
+    [ "$status" -eq 0 ] && one_line "$err" &&
+        grep -q "^tokens 9, .*temperature 0, .*seed 5" "$err" || return 1
     tail -n +2 "$out" >a
     said 'hi\n/save s\n' --model any --tokens 9
     said '/load s\nwho\n' --model any --tokens 9 --temperature 0 && tail -n +1 "$out" >b
@@ -324,6 +326,12 @@ remembers() {
     check "empty lines say nothing" answered 'hello\nme\n' '\nhi\n\n\nwho' $greedy
     check "/quit" answered 'hello\n' 'hi\n/quit\nwho\n' $greedy
     check "a stop string" answered 'hel\n' 'hi\n' $greedy --stop lo
+    for draft in ngram m; do
+        check "guesses: $draft" answered 'hello\nme\nhello\n' 'hi\nwho\nhi\n' $greedy \
+            --draft $draft
+        check "guesses and /undo: $draft" answered 'hello\nme\nme\n' 'hi\nwho\n/undo\nwho\n' \
+            $greedy --draft $draft --draft-tokens 3
+    done
     check "other names" answered 'hello\n' 'hi\n' $greedy --user 'User: ' --bot 'Bot:'
     check "a transcript" is_a_transcript
     check "plain text" is_plain_text
@@ -338,6 +346,8 @@ remembers() {
     check "/help" answered '' '/quit\n/help\n' $greedy
     check "unknown command" complains "dra chat: no such command: '/sav'; did you mean /save?" \
         'hi\n/sav x\nwho\n'
+    check "another word for /quit" complains "no such command: '/exit'; did you mean /quit?" \
+        'hi\n/exit\nwho\n'
     check "no command" complains "dra chat: no such command: '/zzzzzz'; /help lists them" \
         'hi\n/zzzzzz\nwho\n'
     check "/save without a file" complains "dra chat: /save: expected FILE, found nothing" \

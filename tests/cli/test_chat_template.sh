@@ -114,6 +114,41 @@ reads_again() {
     return 1
 }
 
+# Variables of the template, in every turn and after a state file.
+sets_variables() {
+    printf '%s' '{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}' \
+        '{{ "" if enable_thinking|default(true) else "<no>" }}{{ tools[0].name }}' >set.jinja
+    how="--model any --chat-template set.jinja --seed 2 --tokens 1 --ignore-end"
+    # shellcheck disable=SC2086 # a list of options
+    {
+        said 'hi\n/stats\n' $how --template-set 'tools=[{"name": "search"}]'
+        grep -q "read 12 at" "$err" || return 1 # userhisearch
+        said 'hi\n/stats\n' $how --template-set enable_thinking=false \
+            --template-set 'tools=[{"name": ""}]'
+        grep -q "read 10 at" "$err" && return 0
+    }
+    cat "$err"
+    return 1
+}
+
+# A tokenizer that puts a token in front of texts: a template writes it itself, once; a prompt gets
+# it, unless it has it.
+begins_once() {
+    words=$(dirname "$0")/../data/tokenizers/llama3
+    "$dra" init --preset dra-slots-tiny --set dim=24 --set heads=2 --set depth=1 --set vocab=620 \
+        --out begins >/dev/null 2>&1 || return 1
+    printf '%s' '{{ "<|begin_of_text|>" }}HI' >begin.jinja
+    said 'x\n/stats\n' --model begins --tokenizer "$words" --chat-template begin.jinja --tokens 1 \
+        --ignore-end
+    grep -q "read 3 at" "$err" || { cat "$err"; return 1; }
+    for prompt in HI '<|begin_of_text|>HI'; do
+        answers generate --model begins --tokenizer "$words" --prompt "$prompt" --tokens 1 --json &&
+            grep -qF '"prompt": "<|begin_of_text|>HI"' "$out" || return 1
+    done
+    answers generate --model begins --tokenizer "$words" --prompt '' --tokens 1 --json &&
+        grep -qF '"prompt": "<|begin_of_text|>"' "$out"
+}
+
 # A message that the template refuses has not been said.
 survives_refusals() {
     printf '{%% if messages[-1].content == "no" %%}{{ raise_exception("not that") }}{%% endif %%}' \
@@ -131,6 +166,16 @@ survives_refusals() {
     check "special tokens" reads_special_tokens
     check "goes on" goes_on
     check "earlier turns written anew" reads_again
+    check "a text begins once" begins_once
+    check "--template-set" sets_variables
+    check "a variable that is no JSON" complains "--template-set: variables of a template: JSON" \
+        'hi\n' $greedy --chat-template chatml --template-set enable_thinking=maybe
+    check "a variable of the conversation" complains "'messages'" 'hi\n' $greedy \
+        --chat-template chatml --template-set 'messages=[]'
+    check "a variable without a template" complains "no chat template" 'hi\n' $greedy \
+        --template-set 'x=1'
+    check "a variable without a value" misused "dra chat: --template-set x: expected KEY=JSON" \
+        chat --model m --template-set x
     check "raise_exception" survives_refusals
     check "no such template" complains \
         "nope: no such file, and no chat template of: chatml, gemma," 'hi\n' $greedy \

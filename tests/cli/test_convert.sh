@@ -158,6 +158,12 @@ grafts() {
             >"$out" 2>"$err" && grep -q '"blend":0' grown/log.jsonl
 }
 
+# What the first memory has learned stays: its parameters get other names, and no new numbers.
+grafts_beside() {
+    "$dra" init --preset "$1" --set depth=1 --seed 77 --out "own-$1" >"$out" 2>"$err" &&
+        "$dra" convert --from "own-$1" --to "two-$1" --memory slots --check >"$out" 2>"$err"
+}
+
 # Of either format and of a grafted model that has learned: stopped, saved and gone on with in a new
 # process is the same as in one; so is the state that both end with.
 goes_on_from_a_state() {
@@ -349,6 +355,9 @@ check "keeps the end token" keeps_the_end_token
 check "keeps the activation's name" keeps_the_activation
 check "wkv with any number of heads" wkv_with_any_heads
 check "grafts a memory" grafts
+for preset in dra-delta-tiny dra-gru-tiny dra-slots-tiny rwkv4-tiny rwkv7-tiny; do
+    check "grafts a memory beside that of $preset" grafts_beside $preset
+done
 check "goes on from a state, in another process" goes_on_from_a_state
 check "generation_config.json" follows_habits
 check "another size of vocabulary" resizes

@@ -125,7 +125,7 @@ check "an earlier demo is replaced, no more" replaced
 check "another folder is refused" refused
 check "an empty folder is fine" empty
 check "Ctrl-C" interrupted
-check "nowhere to write" failed "no/where: cannot make it" demo --quick --out no/where
+check "nowhere to write" failed "no/where: cannot create it" demo --quick --out no/where
 check "misused" misused \
     "dra demo: --steps: expected a whole number from 1 to 1000000, found '0'" demo --steps 0
 tap_end

@@ -102,8 +102,8 @@ bench_goes_on() {
 }
 
 scaling_is_of_the_cpu() {
-    misused "dra bench: scaling varies the threads of the CPU, and 'cuda sm_00' is none; add \
---device cpu" bench scaling executor-tiny --device cuda
+    misused "dra bench: scaling varies the number of CPU threads, and 'cuda sm_00' is not a \
+CPU; add --device cpu" bench scaling executor-tiny --device cuda
 }
 
 # lacks WHAT LINE: the emulation lacks something, and the line says what.

@@ -81,11 +81,11 @@ evaluations_agree() {
 
 # As it was trained, unless told otherwise.
 eval_knows_the_objective() {
-    train other --steps 2 --mask-share 0.4 --mask-token=-1 &&
+    train other --steps 2 --mask-share 0.4 --mask-token 0 &&
         has "$err" "masked by token 0" || return 1
     answers eval --model other --data part --json && n=$(number tokens) && loss=$(number loss) &&
         less 1100 "$n" && less "$n" 1300 || return 1
-    answers eval --model other --data part --json --mask-share 0.4 --mask-token=-1 &&
+    answers eval --model other --data part --json --mask-share 0.4 --mask-token 0 &&
         [ "$loss" = "$(number loss)" ] || return 1
     answers eval --model other --data part --json --mask-share 0.1 && less "$(number tokens)" 400
 }

@@ -136,6 +136,10 @@ keys_are_listed() {
     says "help keys" --help
 }
 
+keys_are_found() {
+    answers help keys Tau && [ "$(grep -cE '^  mixer.tau(_learned)? ' "$out")" -eq 2 ] &&
+        [ "$(grep -cE '^  [a-z_.]+ ' "$out")" -lt 10 ] || { cat "$out"; return 1; }
+}
 keys_fit_80_columns() { answers help keys && narrow 80 "$out"; }
 
 # ---- misuse --------------------------------------------------------------------------------------
@@ -169,7 +173,8 @@ if_there bash "bash: options" completes "dra train --sample" --sample-every --sa
     --sample-tokens
 if_there bash "bash: letters" completes "dra ops -" -j --json --help
 if_there bash "bash: the value of a letter" completes "dra eval -d f" file.txt folder
-if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant exponential
+if_there bash "bash: choices" \
+    completes "dra train --schedule " cosine linear constant exponential wsd
 if_there bash "bash: choices after a =" completes "dra train --schedule = co" cosine constant
 if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16 tf32
 if_there bash "bash: presets" completes "dra init --preset gpt" gpt2 gpt2-tiny
@@ -182,13 +187,20 @@ if_there bash "bash: files and words" completes "dra train --tokenizer " bytes f
 if_there bash "bash: files by place" completes "dra report fi" file.txt
 if_there bash "bash: tasks" completes "dra probe re" recall
 if_there bash "bash: verbs of help" completes "dra help conv" convert
-if_there bash "bash: keys of a config" completes "dra init --set mixer.q" mixer.qk_gain_start= \
-    mixer.qk_groups= mixer.qk_norm= mixer.qkv_gain= mixer.qkv_norm=
+if_there bash "bash: models by place" completes "dra tokenize fo" folder
+if_there bash "bash: keys of a config" completes "dra init --set mixer.q" \
+    mixer.qk_gain_offset= mixer.qk_gain_start= mixer.qk_groups= mixer.qk_norm= mixer.qk_whole= \
+    mixer.qkv_eps= mixer.qkv_gain= mixer.qkv_norm=
 if_there bash "bash: an option's place" completes "dra info fo" folder
 if_there bash "bash: nothing for a number" completes "dra train --steps " ""
 if_there zsh "zsh: it can be read" zsh -n share/zsh/site-functions/_dra
 check "keys: each with its values and its default" keys_are_listed
 check "keys: 80 columns" keys_fit_80_columns
+check "keys: of a pattern" keys_are_found
+check "keys: none" failed "dra help: no key has 'nothing at all' in its name or text" \
+    help keys "nothing at all"
+check "a word after a verb" misused \
+    "dra help: expected no further argument after a verb, found 'steps'" help train steps
 check "keys: as Markdown" \
     says '^\* `dim N` - width of the stream (required)$' help keys --as markdown
 check "zsh: keys of a config" grep -q '^    keys=(vocab= dim= .*mixer.gamma.range= ' \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Models that are no language models: encoders with decoders, images, vectors, numbers, attention
+# Models that are not language models: encoders with decoders, images, vectors, numbers, attention
 # over a context alone. What verbs read by name, put out, continue and refuse.
 #   test_kinds.sh PATH_OF_DRA
 set -u
@@ -274,7 +274,7 @@ bad_inputs() {
         tgt:I32:1,2:1,2 &&
         refused seq "bad: tensor src: number 1 of row 0 is 20, expected 0 to 19" \
             src:I32:1,2:1,20 tgt:I32:1,2:1,2 &&
-        refused seq "bad: tensor img is no input of this model, expected ids, tgt, src, " \
+        refused seq "bad: tensor img is not an input of this model, expected ids, tgt, src, " \
             src:I32:1,2:1,2 tgt:I32:1,2:1,2 img:U8:1,1:1 &&
         refused seq "bad: tensor src is F32, expected integers" src:F32:1,2:1,2 tgt:I32:1,2:1,2 &&
         refused seq "bad: tensor src_mask is (B, 3), expected (B, 2)" src:I32:1,2:1,2 \
@@ -297,12 +297,12 @@ bad_inputs() {
             x:F32:1,1,16:16*1 context:F32:1,2,3:6*1
 }
 
-language="the model is no language model: it"
+language="the model is not a language model: it"
 
 other_verbs() {
     failed "--tokens: expected --inputs, as the model reads img (B, 1, 4, 4)" \
         forward --config vit.json --tokens 1,2 --out never &&
-        failed "--outputs out: the model puts out no out" \
+        failed "--outputs out: the model has no output out" \
             forward --config vit.json --inputs vit --outputs out --out never &&
         misused "dra chat: $language reads images" chat --config vit.json &&
         misused "dra generate: $language reads vectors; see --inputs and --source" \
@@ -315,8 +315,8 @@ other_verbs() {
             generate --config vit.json --inputs vit --out never &&
         failed "--source: the model does not translate texts, it reads x (B, T, 1); see --inputs" \
             generate --config series.json --source a --tokenizer bytes &&
-        failed "is no language model" probe recall --config xval.json --steps 1 &&
-        misused "dra grad: --tokens: the model is no language model; expected --inputs alone" \
+        failed "is not a language model" probe recall --config xval.json --steps 1 &&
+        misused "dra grad: --tokens: the model is not a language model; expected --inputs alone" \
             grad --config vit.json --tokens 1,2 --out never && echo text >t &&
         failed "--data: $language" eval --config xval.json --data t && [ ! -e never ]
 }

@@ -91,9 +91,14 @@ static void draws_one_curve(void **state)
     assert_non_null(out);
     cli_status_open(&d.screen, out);
     d.screen.terminal = true;
-    cli_plots(&d.screen, 1, &(cli_plot){"loss", y, 3, 3}, true);
+    cli_plots(&d.screen, 1, &(cli_plot){"loss", y, 3, 3, "step", 0, 500}, true);
     fflush(out);
     assert_int_equal(d.screen.rows, CLI_PLOT_ROWS);
+    const char *scale = strstr(d.text, "\n          0  ");
+    assert_non_null(scale);
+    assert_non_null(strstr(scale, "  step 250  "));
+    assert_int_equal(letters(scale + 1), 10 + 66);
+    assert_string_equal(scale + 1 + 10 + 66 - 3, "500\n");
     assert_int_equal(letters(strstr(d.text, "3 │")), 69);
     drop(&d);
 }

@@ -23,8 +23,9 @@ has() { # has TEXT: on stdout
 
 table() {
     probe copy recall --suite --only append,delta --length 64 && lines 5 || return 1
-    has "task    model   accuracy      loss     steps" || return 1
-    [ "$(grep -c '^recall  delta ' "$out")" -eq 1 ] && [ "$(grep -c ' % ' "$out")" -eq 4 ]
+    has "task    model   accuracy   chance      loss     steps" || return 1
+    [ "$(grep -c '^recall  delta ' "$out")" -eq 1 ] && [ "$(grep -c ' % .* % ' "$out")" -eq 4 ] &&
+        [ "$(grep -c '^recall .* % *1\.56 % ' "$out")" -eq 2 ]
 }
 
 every_line_is_json() {

@@ -125,7 +125,22 @@ finding() {
             '<b>1.5000</b>, 0.5 (25&nbsp;%) below high (2.0000), after 1000 tokens in 0:02:30' \
             '25&nbsp;% less time than high' 'lines: training, dots: evaluation' &&
         answers report low --out one.html && well_formed one.html &&
-        has one.html 'The evaluation loss ended at <b>1.5000</b>' && lacks one.html 'class="legend"'
+        has one.html 'evaluation loss ended at <b>1.5000</b> at step 100, from 1.5000 at step 20' &&
+        lacks one.html 'class="legend"' && lacks found.html 'equally long'
+}
+# Runs of different lengths are said to be; the page of several is not that of one.
+lengths() {
+    mkdir -p short/run && head -n 48 low/log.jsonl >short/run/log.jsonl && rm -f high/report.html &&
+        answers report high short/run && [ "$(cat "$out")" = report-high-run.html ] &&
+        [ ! -e high/report.html ] && well_formed report-high-run.html &&
+        has report-high-run.html ' The runs are not equally long: 460 to 1000 tokens.' &&
+        answers report short/run/ high && [ "$(cat "$out")" = short/report-run-high.html ]
+}
+# Steps are whole, also those of a short run.
+whole_steps() {
+    mkdir brief && printf '{"step":5,"loss":2}\n{"step":6,"loss":1}\n' >brief/log.jsonl &&
+        answers report brief && has brief/report.html '>5</text>' '>6</text>' &&
+        lacks brief/report.html '>5.2</text>' && lacks brief/report.html '>5.5</text>'
 }
 # A training loss of the headline is in the table, too.
 training_finding() {
@@ -145,13 +160,13 @@ five() {
     answers report five1 five2 five3 five4 five5 --out five.html && well_formed five.html &&
         has five.html '<h1>5 runs</h1>' 'key c4' 'the same as five2'
 }
-# Intervals are Wilson's: 70 of 100 is 60.4 to 78.1 %. Chance is what the row says, or what the
-# task is known to have: (138 - 10) / 2 values are 1.6 %.
+# Intervals are Wilson's: 70 of 100 is 60.4 to 78.1 %. Chance is what the row says.
 intervals() {
     {
         printf '{"probe":"recall","model":"gru","length":128,"vocab":138,"accuracy":0.7,'
-        printf '"answers":100}\n{"probe":"recall","model":"slots","length":64,"vocab":138,'
-        printf '"accuracy":0.9,"answers":100}\n{"probe":"facts","model":"gru","tokens":"below 50",'
+        printf '"chance":0.015625,"answers":100}\n{"probe":"recall","model":"slots","length":64,'
+        printf '"vocab":138,"accuracy":0.9,"chance":0.015625,"answers":100}\n'
+        printf '{"probe":"facts","model":"gru","tokens":"below 50",'
         printf '"accuracy":0.5,"asked":10,"guess":0.3333}\n'
     } >sure.jsonl
     answers report sure.jsonl --out sure.html && well_formed sure.html &&
@@ -252,8 +267,9 @@ damaged() {
 # A run that never saved, and a model without a log.
 parts_of_runs() {
     mkdir -p early model && cp gru/config.json gru/log.jsonl early &&
-        cp gru/config.json gru/model.safetensors model && answers report early model &&
-        well_formed early/report.html && has early/report.html 'Half-lives of memory'
+        cp gru/config.json gru/model.safetensors model &&
+        answers report early model --out early/report.html && well_formed early/report.html &&
+        has early/report.html 'Half-lives of memory'
 }
 
 events() {
@@ -275,6 +291,8 @@ check "runs of one name" same_names
 check "nothing at all" empty
 check "no empty parts" no_promises
 check "the finding" finding
+check "runs of different lengths" lengths
+check "steps are whole" whole_steps
 check "the finding about training is in the table" training_finding
 check "five runs" five
 check "intervals and chance of probes" intervals

@@ -236,6 +236,6 @@ check "an empty context" bad "context: expected a text, as the tokenizer has no 
 check "no object" bad "expected a JSON object" '["context"]'
 printf '{"context": "a", "choices": ["b", "%050d"], "answer": 0}\n' 0 >long.jsonl
 check "beyond the positions" failed \
-    "long.jsonl:1: the text has 50 tokens, this model has positions for 40" \
+    "long.jsonl:1: 49 tokens after 1: this model has positions for 40" \
     eval --model g --data long.jsonl
 tap_end

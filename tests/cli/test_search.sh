@@ -181,7 +181,8 @@ check "no such amateur" failed "nowhere: no such folder or file" \
 check "another vocabulary" failed \
     "amateur 1 has a vocabulary of 300 tokens, the model of 256" \
     generate --model m --prompt a --amateur v
-check "an encoder" failed "amateur 1: generator: the model is an encoder" \
+check "an encoder" failed \
+    "amateur 1: expected a model that reads and writes tokens from left to right" \
     generate --model m --prompt a --amateur e
 check "filters" misused \
     "dra generate: --top-p: not with --amateur, whose contrast takes its place" \
@@ -200,7 +201,7 @@ check "no beams" misused \
 check "too many beams" misused \
     "dra generate: --beam: expected a whole number from 1 to 1024, found '1025'" \
     generate --model m --prompt a --beam 1025
-check "too many rows" failed "generator: 102400 rows, expected 1 to 65536" \
+check "too many rows" failed "beam search: 100 rows of 1024 beams, expected up to 65536" \
     generate --model m --prompt a --beam 1024 --beam-noise --count 100 --tokens 1
 check "noise alone" misused "dra generate: --beam-noise: expected --beam" \
     generate --model m --prompt a --beam-noise

@@ -51,6 +51,28 @@ each_zero() {
     return 0
 }
 
+# Below 0 nothing has a meaning.
+negative() {
+    for option in weight-decay clip min-lr dropout momentum early-stop eval-every save-every; do
+        # shellcheck disable=SC2086 # a list of options
+        run 2 train $small --out negative "--$option" -1 && one_line "$err" &&
+            has "^dra train: --$option: expected a .* from 0.*, found '-1'$" "$err" &&
+            [ ! -e negative ] || return 1
+    done
+}
+
+# A key whose default is another number cannot be 0.
+zero_keys() {
+    for key in "mixer.tau=0 4" "heads=0 1" "norm_eps=0 1e-5" "ff.dim=0 4 dim" \
+        "cross.heads=0 the"; do
+        default=${key#* }
+        key=${key%% *}
+        failed "setting: ${key%=0} is 0, which stands for the default ($default" \
+            init --preset gpt2-tiny --set "$key" --out none && [ ! -e none ] || return 1
+    done
+    run 0 init --preset gpt2-tiny --set dropout=0 --set mixer.softcap=0 --set depth=1 --out none
+}
+
 swept() {
     # shellcheck disable=SC2086 # a list of options
     run 0 sweep ${small%--threads*} --steps 6 --split 0.1 --lr 0.1 --set clip=0,1 --out sweep ||
@@ -185,6 +207,8 @@ shows_a_state() {
 
 check "0 is 0" zeros
 check "each 0 changes the run" each_zero
+check "nothing below 0" negative
+check "keys whose 0 is another number" zero_keys
 check "a sweep over 0" swept
 check "0 when a run is resumed" resumed
 check "evaluations and samples by default" by_default

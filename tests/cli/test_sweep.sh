@@ -79,7 +79,7 @@ makes_them_longer() {
 # Killed in the middle of a run: the same command ends in the same bytes.
 interrupted() {
     more="--preset gpt2-tiny --set dim=32 --set heads=2 --set depth=2 --data text --split 0.1"
-    more="$more --steps 60 --batch 4 --context 32 --save-every 2 --set lr=0.001,0.01"
+    more="$more --steps 240 --batch 4 --context 32 --save-every 2 --set lr=0.001,0.01"
     # shellcheck disable=SC2086 # a list of options
     run 0 sweep $more --out whole || return 1
     for signal in KILL INT; do
@@ -138,11 +138,14 @@ other_memories() {
     run 0 sweep --preset dra-delta-tiny --set depth=1 --set dim=24 --set heads=2 --data text \
         --set mixer.memory=delta,moment,append --steps 1 --batch 1 --context 8 --out memories &&
         [ "$(grep -c '^notice ' "$err")" -eq 1 ] &&
-        has '^notice   mixer.decay of the preset dra-delta-tiny: dropped, not for this' "$err" &&
+        has '^notice   dropped mixer.decay of the preset dra-delta-tiny: ' "$err" &&
         [ "$(find memories -name log.jsonl | wc -l)" -eq 3 ] &&
         has ', of one seed each' memories/report.html &&
-        failed "append: decay is set, which this memory does not have" sweep --out new --data text \
-            --preset dra-delta-tiny --set mixer.memory=append,delta --set mixer.decay=data
+        failed "append: decay is set, which only moment, delta have" sweep --out new --data text \
+            --preset dra-delta-tiny --set mixer.memory=append,delta --set mixer.decay=data &&
+        run 0 init --preset hybrid-tiny --set mixer.blend=none --out single &&
+        has '^notice   dropped mixer.blend_value, mixer.b of the preset hybrid-tiny: ' "$err" &&
+        has '"memory": "append"' single/config.json && ! grep -q blend single/config.json
 }
 
 check "all combinations" combinations
@@ -165,8 +168,13 @@ check "no lists" misused "$required, as in: --set lr=0.001,0.003; a single run i
     sweep --preset gpt2-tiny --data text --out new
 check "no folder" sh -c '"$1" sweep --data text 2>&1 |
     grep "^dra sweep: --out DIR is required, as in: dra sweep --preset"' sh "$dra"
-check "a wrong value" misused "dra train: --lr: expected a number from 0 to 100, found 'x'" \
+check "a wrong value" misused "dra sweep: --lr: expected a number from 0 to 100, found 'x'" \
     sweep --preset gpt2-tiny --data text --out new --set lr=0.1,x
+check "no data" misused "dra sweep: --data FILE is required, as in: dra sweep --preset \
+dra-slots-tiny --data book.txt --out run" sweep --preset gpt2-tiny --out new --set lr=0.1,0.2
+check "no model" misused \
+    "dra sweep: expected one of --model, --preset and --config, found none" \
+    sweep --data text --out new --set lr=0.1,0.2
 check "an unknown option" misused "dra sweep: no such option: '--stepps'; did you mean --steps?" \
     sweep --preset gpt2-tiny --data text --out new --stepps 3
 check "a setting without value" misused "dra sweep: --set: expected KEY=VALUE,..., found 'lr'" \
@@ -175,7 +183,7 @@ check "a setting given twice" misused "dra sweep: --set: lr: given twice, expect
     sweep --preset gpt2-tiny --data text --out new --set lr=1 --set lr=2
 check "an empty value" misused "dra sweep: lr: expected values between commas, found '0.1,'" \
     sweep --preset gpt2-tiny --data text --out new --set lr=0.1,
-check "seeds twice" misused "dra train: --seed: given twice, expected once" \
+check "seeds twice" misused "dra sweep: --seed: given twice, expected once" \
     sweep --preset gpt2-tiny --data text --out new --seeds 1,2 --seed 3
 check "what is not a setting" misused "dra sweep: --set: out is not a setting of a run" \
     sweep --preset gpt2-tiny --data text --out new --set out=a,b

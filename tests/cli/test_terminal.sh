@@ -36,8 +36,16 @@ trains() { # trains WIDTH FIELD...: these are in the status line, and a curve is
         { cat "$out"; return 1; }
     # What comes after the run may name paths, and the plan is folded.
     sed '/^done: /,$d' "$out" >shown && mv shown "$out"
-    grep -q '│' "$out" && grep -q '[0-9]A.*J' "$out" && has "$out" "step 60/60  loss" "$@" &&
+    tr -d '\r' <"$out" | grep -q '^          0  .*  60$' && grep -q '│' "$out" &&
+        grep -q '[0-9]A.*J' "$out" && has "$out" "step 60/60  loss" "$@" &&
         fits "$width"
+}
+
+# The lines of a sample stand below its first one.
+indents_samples() {
+    at 60 "'$dra'" train $tiny --out indented --steps 2 --sample-every 1 --sample-tokens 300 ||
+        { cat "$out"; return 1; }
+    grep -q 'sample   ' "$out" && grep -q '^         [^ │]' "$out" && fits 60
 }
 
 # A resumed run has the curve of all its steps from its first step on.
@@ -50,7 +58,7 @@ resumes_curve() {
 # The curve is as wide as the terminal is.
 fills_width() { rm -rf run120; trains 120 && ! fits 110; }
 
-drops_fields() { trains 40 && ! grep -q -e ' lr ' -e ' norm ' "$out"; }
+drops_fields() { trains 40 && ! grep 'loss ' "$out" | grep -q -e ' lr ' -e ' norm '; }
 
 ends_with_totals() {
     run 0 train $tiny --out plain --steps 3 && has "$err" "total    96 tokens in 0:00, loss " \
@@ -172,6 +180,7 @@ presets_are_explained() {
         awk 'NR > 1 && NF < 7 { print; bad = 1 } length > 80 { print; bad = 1 } END { exit bad }' \
             "$out" && grep -q '^dra-delta-tiny .* delta  *[0-9.]* KiB  *the delta rule$' "$out" &&
         grep -q '^gpt2-tiny .* append  *+[0-9.]* KiB/token  *GPT' "$out" &&
+        grep -q '^hybrid-tiny .* blend   +[0-9.]* KiB/token  *append and slots$' "$out" &&
         grep -q '^vit-tiny .* append  *none  *names' "$out" &&
         answers presets --json && is_json "$out" &&
         has "$out" '"memory": "delta", "about": "' '"memory": "append+slots"'
@@ -198,6 +207,7 @@ if has_terminal; then
     check "training: a curve of 120 columns" fills_width
     check "training: 40 columns" drops_fields
     check "a resumed run: its whole curve" resumes_curve
+    check "lines of samples are indented" indents_samples
     check "training: a dumb terminal" dumb 1
     check "probes: 40 columns" probes 40
     check "evaluation: 40 columns" evaluates 40
@@ -223,6 +233,8 @@ check "chat: /help" helps_in_chat
 check "a word of a preset" failed "no preset is called delta; did you mean dra-delta-tiny?" \
     presets delta
 check "a preset without -tiny" failed "did you mean xt-seq2seq-tiny?" presets xt-seq2seq
+check "a letter is missing" failed "did you mean dra-slots-tiny?" presets dra-slot-tiny
+check "a preset of softmax" failed "did you mean gpt2-tiny?" presets softmax
 check "a word is missing" failed "did you mean dra-slot-gru-tiny?" presets slot-gru
 check "a group of slow cases" misused \
     "dra bench: all cases of generate are slow; name one of them, or add --all" bench generate

@@ -207,7 +207,7 @@ check "embed: no texts" misused "dra embed: expected --text or --texts" embed --
 check "embed: another file" misused \
     "dra embed: --out: expected a name that ends with .safetensors or .npy, found a.txt" \
     embed --model m --text a --out a.txt
-images="the model is no language model: it reads images"
+images="the model is not a language model: it reads images"
 check "embed: images" misused "dra embed: $images; see 'dra forward --outputs hidden'" \
     embed --preset vit-tiny --text a
 check "embed: an empty text" failed "--text: text 1: no tokens" embed --model m --text ""

@@ -53,10 +53,41 @@ check "RWKV World" gives "74 5229 274 101 32223" tokenize --tokenizer "$world" "
 check "RWKV World, its file" gives "74 5229 274 101 32223" \
     tokenize --tokenizer "$world/rwkv_vocab_v20230424.txt" "I'll 'd test"
 check "RWKV World, the end of a text" gives "<|endoftext|>" detokenize --tokenizer "$world" 0
+kinds=$(dirname "$0")/../data/tokenizers
+bos=$("$dra" tokenize --tokenizer "$kinds/llama3" --bare '<|begin_of_text|>')
+check "a text begins once" gives "$bos 39 40" tokenize --tokenizer "$kinds/llama3" HI
+check "what begins already" gives "$bos 39 40" tokenize --tokenizer "$kinds/llama3" \
+    '<|begin_of_text|>HI'
+check "--bare" gives "39 40" tokenize --tokenizer "$kinds/llama3" --bare HI
+check "an empty text begins" gives "$bos" tokenize --tokenizer "$kinds/llama3" ""
+check "characters come back" gives "a story,  \"∮\"" detokenize --tokenizer "$kinds/prepend" \
+    --skip-special "$("$dra" tokenize --tokenizer "$kinds/prepend" 'a story,  "∮"')"
+
+# Parts of a file give the ids of the whole, in all kinds.
+same_ids_of_parts() {
+    cat "$small/cases.json" "$small/cases.json" >"$scratch/part"
+    while [ "$(wc -c <"$scratch/part")" -lt 1500000 ]; do
+        cat "$scratch/part" "$scratch/part" >"$scratch/twice" && mv "$scratch/twice" "$scratch/part"
+    done
+    for kind in llama3 qwen35 digits prepend replace metaspace-first; do
+        "$dra" tokenize --tokenizer "$kinds/$kind" --bare --file "$scratch/part" >"$scratch/once" &&
+            { head -c 99999 "$scratch/part"; sleep 0.2; tail -c +100000 "$scratch/part"; } |
+            "$dra" tokenize --tokenizer "$kinds/$kind" --bare | cmp - "$scratch/once" &&
+            "$dra" detokenize --tokenizer "$kinds/$kind" --file "$scratch/once" |
+            cmp - "$scratch/part" || { echo "$kind"; return 1; }
+    done
+}
+check "the same ids of parts" same_ids_of_parts
 check "any bytes come back" comes_back
 check "the same ids from everywhere" same_ids_from_everywhere
 check "no tokenizer" \
-    misused "dra tokenize: expected one of --model and --tokenizer" tokenize hi
+    misused "dra tokenize: expected one of --model and --tokenizer" tokenize
+check "a model by place" gives "900" tokenize "$small" '<|endoftext|>'
+check "and back" gives "<|endoftext|>" detokenize "$small" 900
+"$dra" init --preset dra-gru-tiny --set dim=16 --set heads=2 --set depth=1 --out "$scratch/m" \
+    >/dev/null 2>&1
+check "a model of bytes" gives "104 105" tokenize "$scratch/m" hi
+check "a word where a model was expected" failed "dra: hi: " tokenize hi
 check "two tokenizers" misused "dra detokenize: expected one of --model and --tokenizer" \
     detokenize --model x --tokenizer y 1
 check "file and text" misused "dra tokenize: --file: expected no further argument" \

@@ -115,7 +115,7 @@ signal_saves() {
     run=signal.$1
     : >"$err"
     "$dra" train --preset dra-gru-tiny --set dim=32 --set heads=2 --set depth=2 --data text \
-        --out "$run" --steps 100000 --batch 4 --context 32 --save-every -1 >"$out" 2>"$err" &
+        --out "$run" --steps 100000 --batch 4 --context 32 --save-every 0 >"$out" 2>"$err" &
     job=$!
     tries=0
     while ! grep -q '^step ' "$err" && [ "$tries" -lt 400 ]; do
@@ -164,13 +164,13 @@ finds_its_data() {
         grep -q '^data .* for evaluation' "$err" &&
         says '^done' "$dra" train --resume --steps 6 --out "$scratch/found/keyed") || return 1
     grep -q '"step":6,' found/keyed.log && [ ! -e found/keyed/log.jsonl ] || return 1
-    gone="what it was trained on is not there: $scratch/found/train.txt; say where it is now"
+    gone="its data is not there: $scratch/found/train.txt; give the new path"
     mv found elsewhere && refused 1 "$gone by --data" \
         "$dra" train --resume --out elsewhere/run && mv elsewhere found &&
         cp other found/train.txt &&
         refused 1 "found/run: was trained on other data" "$dra" train --resume --out found/run &&
         cp text found/train.txt && rm found/run/train/sources.jsonl &&
-        refused 1 "found/run: does not say what it was trained on; name it by --data" \
+        refused 1 "found/run: does not say what data it was trained on; give it by --data" \
             "$dra" train --resume --out found/run &&
         says 'has all its 4 steps' "$dra" train --resume --out found/run --data found/train.txt &&
         says 'has all its 4 steps' "$dra" train --resume --out found/run
@@ -199,6 +199,19 @@ is_made_longer() {
             "$dra" train --resume --out stretched --steps 5
 }
 
+# A trapezoid that is stopped on its plateau and made longer: the bytes of one that was planned so.
+plateau_is_made_longer() {
+    small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --data text --batch 1"
+    small="$small --context 8 --warmup 2 --schedule wsd --min-lr 0"
+    # shellcheck disable=SC2086 # a list of options
+    says '^done' "$dra" train $small --steps 9 --decay-steps 1 --save-every 8 --out plateau &&
+        rm -r plateau/train/step-00000009 && # leaves the checkpoint of step 8
+        says '^extended from 9 to 12 steps' \
+            "$dra" train --resume --out plateau --steps 12 --decay-steps 3 &&
+        says '^done' "$dra" train $small --steps 12 --decay-steps 3 --out planned &&
+        cmp plateau/model.safetensors planned/model.safetensors
+}
+
 # Nothing gets better with this rate: it says so, in the log as well, and keeps the best one.
 stops_early() {
     says '^early.stop stopped early at step [0-9]*: 2 evaluations without a better one; the best' \
@@ -217,7 +230,7 @@ early() {
     dim=$1
     shift
     exec "$dra" train --preset gpt2-tiny --set "dim=$dim" --set heads=2 --set depth=2 --data text \
-        --out early --steps 100000 --context 32 --save-every -1 --log-every 1 "$@"
+        --out early --steps 100000 --context 32 --save-every 0 --log-every 1 "$@"
 }
 
 begin_early() { (early "$@"); }
@@ -237,7 +250,7 @@ killed_early() {
     cp early/train/config.json settings.json || { cat "$err"; return 1; }
     began="early: has no checkpoint yet; repeat the command that started it: dra train --preset"
     began="$began gpt2-tiny --set dim=32 --set heads=2 --set depth=2 --data text --out early"
-    refused 1 "$began --steps 100000 --context 32 --save-every -1 --log-every 1 --seed 5" \
+    refused 1 "$began --steps 100000 --context 32 --save-every 0 --log-every 1 --seed 5" \
         "$dra" train --resume --data text --out early &&
         refused 1 "repeat the command that started it: dra train" \
             "$dra" train --resume --out early &&
@@ -349,6 +362,28 @@ too_large() {
     return 1
 }
 
+# Groups: the plan says what decays; a run keeps what it was told.
+learns_in_groups() {
+    small="--preset dra-gru-tiny --set dim=32 --set depth=1 --set heads=2 --data text --steps 4"
+    small="$small --batch 2"
+    wrong="--group: expected decay:lr=Nx,wd=X"
+    refused 2 "$wrong" "$dra" train $small --out g --group decay:lr=2 &&
+        refused 2 "$wrong" "$dra" train $small --out g --group decai:wd=1 &&
+        refused 2 "found 'decay:wd=1,wd=2'" "$dra" train $small --out g --group decay:wd=1,wd=2 &&
+        refused 1 "group head is set" "$dra" train $small --out g --group head:wd=1 || return 1
+    says '^groups   matrix .*: decay 0.02$' "$dra" train $small --out grouped --context 16 \
+        --group decay:lr=2x,wd=0.5 --group matrix:wd=0.02 --group norm:lr=0x || return 1
+    grep -q '^         norm [0-9.k ]*: lr x 0, no decay$' "$err" &&
+        grep -q '^         decay [0-9]*: lr x 2, decay 0.5$' "$err" &&
+        grep -q '^         embedding .*: no decay$' "$err" &&
+        says '^extended' "$dra" train --resume --out grouped --steps 6 &&
+        grep -q '^         decay [0-9]*: lr x 2, decay 0.5$' "$err" &&
+        refused 1 "resume: group was " "$dra" train --resume --out grouped --steps 8 \
+            --group norm:lr=1x && return 0
+    cat "$err"
+    return 1
+}
+
 reports_before_the_run() {
     says '^model .* parameters$' "$dra" train --preset dra-gru-tiny --set dim=32 --set depth=1 \
         --set heads=2 --data text --out report --steps 12 --batch 2 --context 16:0,32:6 \
@@ -438,6 +473,8 @@ check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
     "I'll 'd test" "74 5229 274 101 32223"
 check "an object of JSON at the end" ends_in_json
+check "a plateau that is made longer" plateau_is_made_longer
+check "groups of parameters" learns_in_groups
 check "a report before the run" reports_before_the_run
 
 run=gpt2-tiny.whole
@@ -471,5 +508,15 @@ check "a resumed run keeps its level of kernels" keeps_level
 check "a missing file" refused 1 "nowhere: cannot open it" \
     "$dra" train --preset gpt2-tiny --data nowhere --out new
 check "too large" too_large
+# Its only step, whose own loss is fine, ruins the weights: saved, but no success. Squares of squares
+# without norms overflow in every precision.
+ruins() {
+    "$dra" train --preset gpt2-tiny --set depth=12 --set ff.kind=relu2 --set block.norm=none \
+        --data text --out ruined --force --steps 1 --batch 1 --context 16 --lr 50 "$@" >ruin 2>&1
+    [ $? -eq 1 ] && grep -q 'the run diverged' ruin && [ -e ruined/model.safetensors ] &&
+        ! grep -q '^done' ruin
+}
+check "a run whose last step ruins the weights fails" ruins
+check "also where its evaluation tells" ruins --sample-every 0 --eval-data text --eval-every 1
 check "nothing is left of what was refused" [ ! -e new ]
 tap_end

@@ -81,7 +81,7 @@ refuses() {
     # shellcheck disable=SC2086 # a list of options
     failed "long.jsonl: tensor 'src': rows of 9, but the model has learned positions for 8" \
         train --preset xt-seq2seq-tiny $sizes --data long.jsonl --out never &&
-        failed "objective next: the model reads a context, too: expected examples, found a text" \
+        failed "objective next: the model also reads a source: expected examples, found a text" \
             train --preset xt-seq2seq-tiny --data tgt --out never &&
         failed "--source: the text has 9 tokens, this model has positions for 8" \
             generate --model whole --source abcdabcda --beam 2 && : >none &&

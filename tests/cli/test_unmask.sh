@@ -164,7 +164,7 @@ check "with beams" misused_with --beam --beam 2
 check "with stop strings" misused_with --stop --stop x
 check "with a prefix" misused_with --prefix --prefix
 check "with echo" misused_with --echo --echo
-check "too long" failed "unmask: rows of 17 tokens: the model has no more than 16 positions" \
+check "too long" failed "the text has 17 tokens, this model has positions for 16" \
     generate --model learned --unmask 2 --prompt a --tokens 16
 check "no such token" failed "unmask: row 0, token 1 is 300, the model has 0 to 256" \
     generate --model learned --unmask 2 --prompt-tokens 1,300

@@ -170,7 +170,7 @@ forward_reads_tensors() {
 
 refuses_inputs() {
     tensors ids:6 y:6 >in &&
-        failed "in: tensor y is no input, expected ids, mask, reset, targets, x" \
+        failed "in: tensor y is not an input, expected ids, mask, reset, targets, x" \
         forward --model m --inputs in --out never && tensors mask:6 >in &&
         failed "in: tensor ids is missing, and there is no x" \
             forward --model m --inputs in --out never &&
@@ -208,7 +208,7 @@ forward_reads_embeddings() {
         failed "in: expected only one of ids and x" forward --model m --inputs in --out never &&
         tensors x:1,6 >in && failed "in: tensor x has width 6, the model 24" \
         forward --model m --inputs in --out never && embedded s 2,24 48 >in &&
-        failed "in: tensor x is no input, expected ids, mask, reset, targets" \
+        failed "in: tensor x is not an input, expected ids, mask, reset, targets" \
             grad --model m --inputs in --out never
 }
 
@@ -494,6 +494,15 @@ damaged_models() {
 check "presets" says '^gpt2-tiny ' presets
 check "presets --json" says '"name": "rwkv4", "parameters": ' presets --json
 check "a preset is a config" presets_are_configs
+check "softmax is attention" failed "wkv, slots; did you mean attention?" \
+    init --preset gpt2-tiny --set mixer.memory=softmax --out never
+check "--dtype of training" misused \
+    "dra train: no such option: '--dtype'; did you mean --precision?" train --dtype bf16
+check "--resume-from-checkpoint" misused \
+    "dra train: no such option: '--resume-from-checkpoint'; did you mean --resume?" \
+    train --resume-from-checkpoint x
+check "a file of a model" failed "m/config.json: is a file of a model; expected its folder, m" \
+    generate --model m/config.json --prompt a
 check "misspelt preset" failed "no preset is called gpt3; did you mean gpt2?" presets gpt3
 check "init keeps what is there" init_keeps_what_is_there
 check "init --force" init_replaces_by_force
@@ -562,7 +571,7 @@ check "forward: wrong output" misused \
     forward --model m --tokens 1 --out never --outputs hidden,logit
 check "grad in parts" grad_in_parts
 check "a model that is cut off" cut_off
-check "forward: nothing to show" failed "nothing to write: this model has no attentions" \
+check "forward: nothing to show" failed "the model has no attentions" \
     forward --preset rwkv4-tiny --tokens 1,2 --outputs attentions --out a
 check "grad: nothing to learn" failed "no token is followed by one that counts" \
     grad --model m --tokens 1 --out a
@@ -580,6 +589,18 @@ check "Ctrl-C" interrupts_end_it
 check "learned positions end" context_ends
 check "nothing to go on from" misused \
     "dra generate: nothing to continue: expected --prompt or --state-in" generate --model m
+check "a file without a name" misused \
+    "dra train: expected no further argument, found 'm/config.json'; did you mean --data?" \
+    train m/config.json --out never
+several="expected one text, found 'words' after it; a text of several words needs quotes, and"
+several="$several several"
+check "a prompt without quotes" misused "dra generate: $several texts --prompt each" \
+    generate m several words
+check "a text without quotes" misused "dra embed: $several texts --text each" \
+    embed m several words
+check "no state file" failed "m/config.json: is not a state file, or a damaged one: " \
+    generate m hi --state-in m/config.json
+check "two prompts" run 0 generate m --prompt several --prompt words --tokens 2
 check "an empty prompt" refused_and_left_alone "the prompt is empty" \
     generate --model m --prompt= --state-out kept
 check "damaged states" damaged_states

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Transformer-XL from the command line: what stands further back than a piece is learned with a
-# memory and not without; texts in pieces, resuming, generating.
+# memory and not without; texts in segments, resuming, generating.
 #   test_xl.sh PATH_OF_DRA
 set -u
 dra=$1
@@ -35,7 +35,7 @@ learns() {
 }
 
 # What is read at a time does not matter, only where a text starts.
-pieces() {
+segments() {
     [ "$(loss --model with --chunk 7)" = "$(loss --model with --chunk 64)" ] &&
         loss --model with --context 16 | awk '{ exit !($1 > 1.35) }'
 }
@@ -54,7 +54,7 @@ carries() {
 }
 
 check "a memory lowers the loss" learns
-check "texts are read in pieces" pieces
+check "texts are read in segments" segments
 check "resumes bit for bit" resumes
 check "carried from row to row" carries
 tap_end

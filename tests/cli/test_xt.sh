@@ -74,8 +74,8 @@ places_end() {
         has "$err" "ended where the model has no further position, at 24"
 }
 
-# Texts of several pieces, also where positions are learned.
-pieces() {
+# Texts of several segments, also where positions are learned.
+segments() {
     text=9,8,7,6,5,4,3,2,1,2,3
     run 0 forward --model "$1" --tokens $text --out whole &&
         run 0 forward --model "$1" --tokens $text --chunks 3,1,4 --out parts && cmp whole parts &&
@@ -114,7 +114,7 @@ for name in learned none rotary xpos t5 alibi dynamic; do
 done
 for name in xl xl-t5 xl-shift; do
     check "$name: as read whole" as_read_whole $name
-    check "$name: forward and grad in pieces" pieces $name
+    check "$name: forward and grad in segments" segments $name
 done
 for name in none rotary xpos t5 alibi dynamic xl xl-t5 xl-shift; do
     check "$name: beyond its context" resumes $name 60

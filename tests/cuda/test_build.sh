@@ -11,8 +11,15 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$root" || exit 1
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 
-sed -n 's/^DRA_OP(\(.*\))$/\1/p' src/ops/ops.def | sort >"$scratch/ops"
-sed -n 's/^DRA_CUDA(\(.*\))$/\1/p' src/device/cuda/kernels.def | sort >"$scratch/claimed"
+# names_in MACRO FILE: what the lines MACRO(name) of FILE and of functions.def, which it includes,
+# stand for.
+names_in() {
+    { sed -n "s/^$1(\(.*\))\$/\1/p" "$2"
+      sed -n 's/^DRA_UNARY([A-Z]*, [A-Z0-9_]*, \([a-z0-9_]*\), .*/\1/p' src/device/functions.def
+    } | sort
+}
+names_in DRA_OP src/ops/ops.def >"$scratch/ops"
+names_in DRA_CUDA src/device/cuda/kernels.def >"$scratch/claimed"
 
 every_op_has_a_kernel() {
     [ -s "$scratch/ops" ] && diff "$scratch/ops" "$scratch/claimed"

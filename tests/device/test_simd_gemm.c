@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/quant.h"
+#include "quants.h"
 #include "base/shape.h"
 #include "ops/common.h"
 #include "ops/products/matmul.h"
@@ -429,9 +429,6 @@ static void the_kernel_packs_ahead(void **state) { for_each_gemm(runs_the_kernel
 
 /* ---- quantised ------------------------------------------------------------------------------- */
 
-static const dra_dtype quantised[] = {DRA_Q4_0, DRA_Q4_1, DRA_Q5_0, DRA_Q5_1,
-                                      DRA_Q8_0, DRA_Q4_K, DRA_Q5_K, DRA_Q6_K};
-
 enum { QN = 70, QK = 512 }; /* lines, elements of each */
 
 typedef struct lines { /* a matrix of lines along k, quantised and as the numbers that it means */
@@ -439,22 +436,10 @@ typedef struct lines { /* a matrix of lines along k, quantised and as the number
     dra_real      number[QN * QK];
 } lines;
 
-/* Random bits, with scales that are small and of both signs. */
 static void set_lines(lines *l, dra_dtype t, uint64_t *seed)
 {
-    static float  x[QN * QK];
-    const int64_t n = QN * QK, each = (int64_t)dra_dtype_get(t)->block_elements;
-    const size_t  bytes = dra_dtype_get(t)->block_bytes;
-    for (int64_t i = 0; i < n && dra_can_quantise(t); i++)
-        x[i] = (float)(2 * check_random(seed) - 1) * (i / 32 % 3 == 2 ? 1e-4f : 1);
-    if (dra_can_quantise(t)) dra_quantise(t, x, n, l->blocks);
-    for (int64_t b = 0; b < n / each && !dra_can_quantise(t); b++) {
-        unsigned char *at = l->blocks + (size_t)b * bytes;
-        const uint16_t d = dra_f32_to_f16((float)(check_random(seed) - 0.5) / 64), m = d >> 1;
-        for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)(256 * check_random(seed));
-        memcpy(at + (t == DRA_Q6_K ? bytes - 2 : 0), &d, sizeof d);
-        if (t != DRA_Q6_K) memcpy(at + 2, &m, sizeof m);
-    }
+    const int64_t n = QN * QK;
+    check_quant_fill(t, n, seed, l->blocks);
     for (int64_t i = 0; i < n; i++) l->number[i] = (dra_real)dra_dequantised(t, l->blocks, i);
 }
 
@@ -514,10 +499,10 @@ static void multiplies_quantised(const dra_simd *simd)
     lines    *l = malloc(sizeof *l);
     uint64_t  seed = 5;
     assert_non_null(l);
-    for (size_t i = 0; i < COUNT(quantised); i++) {
-        set_lines(l, quantised[i], &seed);
+    for (size_t i = 0; i < COUNT(check_quants); i++) {
+        set_lines(l, check_quants[i].dtype, &seed);
         for (int how = 0; how < 4; how++)
-            same_as_numbers(simd, m, l, quantised[i], how & 1, how & 2);
+            same_as_numbers(simd, m, l, check_quants[i].dtype, how & 1, how & 2);
     }
     free(l);
     free(m);

@@ -46,8 +46,10 @@ END
 rm -rf gpt rwkv
 cp "$here/../data/pth/rwkv.pth" rwkv.pth
 cp "$here/../data/nanogpt/bias.pt" ckpt.pt
+mkdir llama-folder
+cp "$here"/../data/llama/llama/[cm]*.* llama-folder
 
-# Inputs of models that are no language models.
+# Inputs of models that are not language models.
 . "$here/../cli/tensors.sh"
 tensors img:F32:2,1,8,8:64*0.5,32*0,32*1 labels:I32:2:3,7 >digits.safetensors
 tensors x:F32:2,4,1:0,1,0.5,-1,2,1,0,0.5 >series.safetensors

@@ -40,7 +40,7 @@ static void maps_a_text_of_bytes(void **state)
     const char *path = put_file("odd-bytes.txt", text, sizeof text - 1);
     check_no_corpus((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = bytes}, DRA_ERR_FORMAT,
                     "odd-bytes.txt",
-                    ": is no text and of no known format; if it is meant, say what it is: "
+                    ": is not text and has no known format; if it is meant, say what it is: "
                     "--data-format bytes, tokens-u16, ...");
     dra_corpus *c = opened_bytes(bytes, path);
     assert_true(is_mapped("odd-bytes.txt"));
@@ -143,6 +143,43 @@ static void encodes_in_pieces(void **state)
     assert_int_equal(dra_corpus_bytes(c), n);
     dra_corpus_close(c);
     dra_ids_free(&ids);
+    free(text);
+}
+
+/* With tokenizers that put a token in front of texts and a space, maybe: once for each document,
+ * not for each piece of one. */
+static void begins_documents(void **state)
+{
+    enum { BYTES = 2500000 };
+    static const char *const kinds[] = {"llama3", "prepend", "metaspace-first"};
+    static const char        line[] = "\n--\n", more[] = "the end";
+    char                    *text = malloc(BYTES + sizeof line + sizeof more);
+    uint64_t                 seed = 1;
+    assert_non_null(text);
+    for (size_t i = 0; i < BYTES; i++) text[i] = "the he th.1"[(int)(check_random(&seed) * 11)];
+    memcpy(text + BYTES, line, sizeof line - 1);
+    memcpy(text + BYTES + sizeof line - 1, more, sizeof more);
+    const char *path = put_text("begins.txt", text);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        char           name[128];
+        dra_tokenizer *t = NULL;
+        dra_ids        ids = {0};
+        snprintf(name, sizeof name, "tests/data/tokenizers/%s", kinds[i]);
+        assert_int_equal(dra_tokenizer_open(name, &t, NULL), DRA_OK);
+        dra_corpus *c = opened((dra_corpus_config){
+            .n = 1, .paths = &path, .tokenizer = t, .separator = "--", .no_end = true});
+        assert_int_equal(dra_encode_as(t, text, BYTES + 1, DRA_ENCODE_BEGIN, &ids, NULL), DRA_OK);
+        const int64_t first = (int64_t)ids.n;
+        assert_int_equal(dra_encode_as(t, more, sizeof more - 1, DRA_ENCODE_BEGIN, &ids, NULL),
+                         DRA_OK);
+        assert_int_equal(ids.data[0], dra_tokenizer_begin(t));
+        assert_int_equal(ids.data[first], dra_tokenizer_begin(t));
+        check_ids(c, ids.data, (int64_t)ids.n);
+        check_starts(c, (int64_t[]){0, first}, 2);
+        dra_corpus_close(c);
+        dra_ids_free(&ids);
+        dra_tokenizer_destroy(t);
+    }
     free(text);
 }
 
@@ -412,21 +449,14 @@ static void refuses_bad_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_a_text_of_bytes),
-        cmocka_unit_test(reads_files_in_order),
-        cmocka_unit_test(reads_a_folder_by_name),
-        cmocka_unit_test(cuts_a_text_at_separators),
-        cmocka_unit_test(ends_documents),
-        cmocka_unit_test(encodes_in_pieces),
-        cmocka_unit_test(names_what_cannot_be_encoded),
-        cmocka_unit_test(reads_lines_of_json),
-        cmocka_unit_test(refuses_broken_lines),
-        cmocka_unit_test(takes_ids_of_any_width),
-        cmocka_unit_test(refuses_other_ids),
-        cmocka_unit_test(refuses_other_tensors),
-        cmocka_unit_test(has_one_fingerprint),
-        cmocka_unit_test(tells_its_progress),
-        cmocka_unit_test(knows_what_needs_a_tokenizer),
+        cmocka_unit_test(maps_a_text_of_bytes),   cmocka_unit_test(reads_files_in_order),
+        cmocka_unit_test(reads_a_folder_by_name), cmocka_unit_test(cuts_a_text_at_separators),
+        cmocka_unit_test(ends_documents),         cmocka_unit_test(encodes_in_pieces),
+        cmocka_unit_test(begins_documents),       cmocka_unit_test(names_what_cannot_be_encoded),
+        cmocka_unit_test(reads_lines_of_json),    cmocka_unit_test(refuses_broken_lines),
+        cmocka_unit_test(takes_ids_of_any_width), cmocka_unit_test(refuses_other_ids),
+        cmocka_unit_test(refuses_other_tensors),  cmocka_unit_test(has_one_fingerprint),
+        cmocka_unit_test(tells_its_progress),     cmocka_unit_test(knows_what_needs_a_tokenizer),
         cmocka_unit_test(refuses_bad_paths),
     };
     return cmocka_run_group_tests_name("corpus", tests, make_all, remove_all);

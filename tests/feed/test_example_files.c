@@ -154,10 +154,10 @@ static void refuses_other_arrays(void **state)
     put_file("x.npy", b.at, b.n);
     refused(c, DRA_ERR_FORMAT, "x.npy", ": version 3.0 of NumPy's format, expected 1.0 or 2.0");
     put_file("x.npy", "text", 4);
-    refused(c, DRA_ERR_FORMAT, "x.npy", ": is no array of NumPy (.npy)");
+    refused(c, DRA_ERR_FORMAT, "x.npy", ": is not an array of NumPy (.npy)");
     put_file("x.npz", "text", 4);
     refused((dra_examples_config){.path = in_folder("x.npz")}, DRA_ERR_FORMAT, "x.npz",
-            ": is no archive of NumPy (.npz)");
+            ": is not an archive of NumPy (.npz)");
 }
 
 /* Whatever is cut off or changed: refused by one line that names the file, or read. */

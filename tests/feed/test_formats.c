@@ -13,15 +13,16 @@ static void reads_nanoGPT(void **state)
     check_tokens(put_made("train.dat", &made), "tokens-u16",
                  "tokens, 16 bits each (nanoGPT), 8 of them");
     check_no_file("train.dat", NULL, pairs, DRA_ERR_FORMAT,
-                  ": is no text and of no known format; if it is meant, say what it is: "
+                  ": is not text and has no known format; if it is meant, say what it is: "
                   "--data-format bytes, tokens-u16, ...");
     check_no_file("train.bin", NULL, bytes, DRA_ERR_INDEX,
                   ": token 1 is 256, expected an id from 0 to 255; it was taken for tokens, 16 "
                   "bits each (nanoGPT): if it is not, see --data-format");
     put_file("odd.bin", made.at, made.n - 1);
-    check_no_file("odd.bin", NULL, pairs, DRA_ERR_FORMAT,
-                  ": has 15 bytes, which are no ids of 2 bytes each; say what it is: --data-format "
-                  "bytes, tokens-u16, ...");
+    check_no_file(
+        "odd.bin", NULL, pairs, DRA_ERR_FORMAT,
+        ": has 15 bytes, which are not ids of 2 bytes each; say what it is: --data-format "
+        "bytes, tokens-u16, ...");
 }
 
 /* Every byte is below 128, every second one 0: valid UTF-8, but no text. */
@@ -106,7 +107,7 @@ static void refuses_headers_of_llmc(void **state)
     }
     put_text("text", "Some text.");
     check_no_file("text", "llmc", pairs, DRA_ERR_FORMAT,
-                  ": is no file of tokens of llm.c: expected to start with 20240520 or 20240801");
+                  ": is not a token file of llm.c: expected to start with 20240520 or 20240801");
     const int32_t large[] = {1, -5};
     made.n = 0;
     add_llmc(&made, 20240801, 7, large, 2, 4);

@@ -173,7 +173,7 @@ static void looks_inside(void **state)
     check_no_file("a.pdf.gz", NULL, bytes, DRA_ERR_FORMAT, ": is a PDF: extract its text first");
     put_packed(1, "a", "\0\1\2\3\4\5\6\xff", 8);
     check_no_file("a.zst", NULL, bytes, DRA_ERR_FORMAT,
-                  ": is no text and of no known format; if it is meant, say what it is: "
+                  ": is not text and has no known format; if it is meant, say what it is: "
                   "--data-format bytes, tokens-u16, ...");
     put_packed(0, "a.safetensors", tensors, sizeof tensors);
     check_no_file("a.safetensors.gz", NULL, bytes, DRA_ERR_FORMAT,

@@ -294,9 +294,9 @@ static void refuses_what_lies_outside(void **state)
     make_one(false, 8, 8, 0, 2, (int64_t[]){most, most}, one);
     expect_refused("f: tensor 'w': is too large");
     make_one(false, 8, 8, 0, 1, (int64_t[]){-1}, one);
-    expect_refused("f: tensor 'w': a size or stride is no natural number");
+    expect_refused("f: tensor 'w': a size or stride is not a natural number");
     make_one(false, 8, 8, -1, 1, (int64_t[]){1}, one);
-    expect_refused("f: tensor 'w': its offset is no natural number");
+    expect_refused("f: tensor 'w': its offset is not a natural number");
     make_one(false, 8, 8, 0, 7, (int64_t[]){1, 1, 1, 1, 1, 1, 1}, (int64_t[7]){0});
     expect_refused("f: tensor 'w': expected sizes and strides of at most 6 axes");
     make_one(false, 8, 8, 0, 1, (int64_t[]){4000}, (int64_t[]){0});
@@ -424,12 +424,12 @@ static void refuses_pickles(void **state)
         {"(q\x01", "f: byte 3: the pickle pops more than is on its stack"},
         {"h\x01", "f: byte 2: the pickle reads an empty place of its memo"},
         {"Nr\xff\xff\xff\xff", "f: byte 6: more than 1048576 things in the pickle's memo"},
-        {"NNa", "f: byte 3: the pickle adds items to what is no list or dict"},
-        {"}(Nu", "f: byte 4: the pickle adds items to what is no list or dict"},
-        {"(NNu", "f: byte 4: the pickle adds items to what is no list or dict"},
+        {"NNa", "f: byte 3: the pickle adds items to something that is not a list or dict"},
+        {"}(Nu", "f: byte 4: the pickle adds items to something that is not a list or dict"},
+        {"(NNu", "f: byte 4: the pickle adds items to something that is not a list or dict"},
         {"N)R", "f: byte 3: the pickle calls what is not a global"},
         {"ca\nb\nNR", "f: byte 7: the pickle calls what is not a global"},
-        {"NQ", "f: byte 2: a persistent id of the pickle is no tuple"},
+        {"NQ", "f: byte 2: a persistent id of the pickle is not a tuple"},
         {"\x8a\x09", "f: byte 2: a number of more than 8 bytes"},
         {"i", "f: byte 1: opcode 0x69 is not part of a state dict's pickle"},
         {"\x81", "f: byte 1: opcode 0x81 is not part of a state dict's pickle"},

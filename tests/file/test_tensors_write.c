@@ -68,7 +68,7 @@ static void refuses_wrong_items(void **state)
         {{"a\nb", DRA_F32, {0}, x}, DRA_ERR_NAME, ": 'a?b' cannot be a tensor's name"},
         {{"\xff", DRA_F32, {0}, x}, DRA_ERR_NAME, ": '?' is not UTF-8"},
         {{"twice", DRA_BF16, {0}, x}, DRA_ERR_NAME, ": 'twice' is there twice"},
-        {{"a", DRA_DTYPE_COUNT, {0}, x}, DRA_ERR_DTYPE, ": tensor 'a': no dtype has number 14"},
+        {{"a", (dra_dtype)99, {0}, x}, DRA_ERR_DTYPE, ": tensor 'a': no dtype has number 99"},
         {{"a", DRA_F32, {7}, x}, DRA_ERR_SHAPE, ": tensor 'a': has 7 axes, expected 0 to 6"},
         {{"a", DRA_F32, {-1}, x}, DRA_ERR_SHAPE, ": tensor 'a': has -1 axes, expected 0 to 6"},
         {{"a", DRA_F32, DRA_SHAPE(-1), x},

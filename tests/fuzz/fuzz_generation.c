@@ -17,6 +17,8 @@ static void make(fuzz_bytes *b)
                                           "\"top_k\": 3",
                                           "\"top_p\": 0.9",
                                           "\"min_p\": 0",
+                                          "\"no_repeat_ngram_size\": 3",
+                                          "\"min_new_tokens\": 2",
                                           "\"max_new_tokens\": 7",
                                           "\"max_length\": 9",
                                           "\"eos_token_id\": [1,2]",

@@ -12,8 +12,11 @@
 
 enum { LINES = 3, K = 256, N = LINES * K, ROWS = 3, BLOCK = 32 };
 
-static const dra_dtype dtypes[] = {DRA_Q4_0, DRA_Q4_1, DRA_Q5_0, DRA_Q5_1,
-                                   DRA_Q8_0, DRA_Q4_K, DRA_Q5_K, DRA_Q6_K};
+static const dra_dtype dtypes[] = {
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv) DRA_##NAME,
+#include "base/quant.def"
+#undef DRA_QUANT
+};
 
 typedef struct product { /* y (rows, LINES) = x (rows, K) w^T */
     dra_program *program;

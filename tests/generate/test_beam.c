@@ -425,7 +425,7 @@ static void refuses_what_makes_no_sense(void **unused)
         {{.beams = 2},
          {.tokens = 1, .n_stop = 1, .stop = stop},
          "beam search: has no stop strings"},
-        {{.beams = 2}, {.tokens = 1}, "generate: row 0 has read nothing to continue from"},
+        {{.beams = 2}, {.tokens = 1}, "generator: row 0 has read nothing to continue from"},
     };
     writer         w = open_writer("dra-gru-tiny", 19, 3);
     dra_generator *g = open_config(config_of(&w, 1));

@@ -352,7 +352,7 @@ static void tells_when_a_grammar_leaves_nothing(void **state)
     dra_generator_destroy(g);
     c.tokenizer = NULL;
     assert_int_equal(dra_generator_create(&c, &g, &err), DRA_ERR_VALUE);
-    assert_string_equal(err.text, "generator: a grammar needs a tokenizer");
+    assert_string_equal(err.text, "a grammar needs a tokenizer");
     dra_grammar_destroy(grammar);
     close_writer(&w);
     dra_tokenizer_destroy(t);
@@ -487,7 +487,7 @@ static void note(queue *q, int which, const dra_generated *done, page *p)
     memcpy(a->text, p->text, p->n);
     a->n = done->n;
     a->finish = done->finish;
-    memcpy(a->ids, done->ids, done->n * sizeof *a->ids);
+    if (done->n) memcpy(a->ids, done->ids, done->n * sizeof *a->ids);
     for (size_t i = 0; i < done->n; i++)
         a->logprobs[i] = done->logprobs[(size_t)(done->top + 1) * i];
     p->n = 0;

@@ -296,6 +296,50 @@ static void kept(const subject *s, const char *name)
 
 static void kept_rows_go_back(void **unused) { for_presets(kept); }
 
+/* Step by step: the tokens of one call, a few at a time. Stopped in between, a row is as before. */
+static void steps_equal_a_call(void **unused)
+{
+    subject       s;
+    dra_generated whole, part = {0};
+    page          p = {0}, q = {0};
+    dra_error     err = {0};
+    bool          more = true;
+    int           steps = 0;
+    open_subject(&s, "dra-gru-tiny", 256, 3);
+    dra_generator            *a = open_generator(&s, 1, 11), *b = open_generator(&s, 1, 11);
+    const dra_generate_config c = {.tokens = WRITTEN, .write = write_page, .user = &q};
+    feed(a, 0, PROMPT, 1);
+    feed(b, 0, PROMPT, 1);
+    run(a, WRITTEN, NULL, &p, &whole);
+    assert_int_not_equal(dra_generate_step(b, &part, &more, &err), DRA_OK); /* not started */
+    expect_ok(dra_generate_start(b, &c, &err), &err);
+    expect_ok(dra_generate_step(b, &part, &more, &err), &err);
+    assert_true(more);
+    assert_int_not_equal(dra_generate_start(b, &c, &err), DRA_OK);
+    assert_int_not_equal(dra_generator_reset(b, 0, &err), DRA_OK);
+    assert_int_not_equal(dra_generator_read(b, 0, 1, (int32_t[]){1}, &err), DRA_OK);
+    dra_generate_stop(b);
+    assert_int_equal(dra_generator_tokens(b, 0), PROMPT);
+    q = (page){0};
+    expect_ok(dra_generate_start(b, &c, &err), &err);
+    for (more = true; more; steps++) {
+        const int calls = q.calls;
+        expect_ok(dra_generate_step(b, &part, &more, &err), &err);
+        assert_in_range(q.calls - calls, 0, 2); /* the last one may come with what is left */
+        assert_int_equal(part.finish == DRA_FINISH_COUNT, more);
+        for (size_t i = 0; i < part.n; i++) assert_int_equal(part.ids[i], whole.ids[i]);
+    }
+    dra_generate_stop(b);
+    assert_in_range(steps, WRITTEN, WRITTEN + 2);
+    assert_int_equal(q.calls, p.calls);
+    expect_ids("steps", &part, whole.n, whole.ids);
+    assert_string_equal(p.text, q.text);
+    expect_logits("steps", b, a);
+    dra_generator_destroy(a);
+    dra_generator_destroy(b);
+    close_subject(&s);
+}
+
 /* Another sampler from the next token on: that of a generator which had it from the start. */
 static void samplers_change(void **unused)
 {
@@ -484,7 +528,7 @@ static void nothing_to_go_on_from(void **unused)
     open_subject(&s, "dra-ema-tiny", 16, 3);
     dra_generator *g = open_generator(&s, 1, 1);
     assert_int_not_equal(dra_generate(g, &(dra_generate_config){.tokens = 1}, &out, &err), DRA_OK);
-    assert_string_equal(err.text, "generate: row 0 has read nothing to continue from");
+    assert_string_equal(err.text, "generator: row 0 has read nothing to continue from");
     assert_int_not_equal(dra_generator_save(g, path, &err), DRA_OK);
     assert_string_equal(err.text, "generator: row 0 has read nothing to save");
     dra_generator_destroy(g);
@@ -582,7 +626,7 @@ static void a_prompt_may_be_a_prefix(void **state)
     dra_generator       *g = NULL;
     make.prefix = true;
     assert_int_equal(dra_generator_create(&make, &g, &err), DRA_ERR_VALUE);
-    assert_string_equal(err.text, "generator: the model has no prefixes: expected visible prefix");
+    assert_string_equal(err.text, "prefix: the model has no prefixes: expected visible prefix");
     c = *dra_model_config_of(s.model);
     c.visible = DRA_VISIBLE_PREFIX;
     dra_weights_destroy(s.weights);
@@ -618,6 +662,7 @@ int main(void)
         cmocka_unit_test(files_go_on),
         cmocka_unit_test(mended_states_are_counted),
         cmocka_unit_test(kept_rows_go_back),
+        cmocka_unit_test(steps_equal_a_call),
         cmocka_unit_test(samplers_change),
         cmocka_unit_test(stop_strings_are_taken_back),
         cmocka_unit_test(tokens_are_cut),

@@ -52,6 +52,22 @@ static void samples_from_the_likely(void **unused)
     assert_true(h.tokens == 9 && h.length == 0 && h.sampler.repetition_penalty == 1.2);
 }
 
+/* What holds for greedy texts, too, and what is only for drawing. */
+static void follows_the_table(void **unused)
+{
+    static const char keys[] = "\"no_repeat_ngram_size\": 3, \"min_new_tokens\": 5, \"min_p\": 0.1";
+    char              text[200];
+    dra_generation_config h;
+    dra_error             err = {0};
+    for (int samples = 0; samples < 2; samples++) {
+        snprintf(text, sizeof text, "{\"do_sample\": %s, %s}", samples ? "true" : "false", keys);
+        assert_int_equal(read_habits(NULL, text, &h, &err), DRA_OK);
+        assert_true(h.sampler.no_repeat_ngram == 3 && h.sampler.min_tokens == 5);
+        assert_true(h.sampler.min_p == (samples ? 0.1 : 0) && h.sampler.dry_base == 1.75);
+        assert_string_equal(h.other, "");
+    }
+}
+
 /* What would change the text and is not done is named, so that it can be said. */
 static void names_what_it_does_not_do(void **unused)
 {
@@ -76,7 +92,7 @@ static void refuses(void **unused)
     static const char *const rows[][2] = {
         {"[]", ": JSON is no object"},
         {"{\"do_sample\": true, \"temperature\": -1}",
-         ": temperature is -1, expected a number from 0 on"},
+         ": temperature is -1, expected a number from 0 to 1e+06"},
         {"{\"do_sample\": true, \"top_p\": 1.5}",
          ": top_p is 1.5, expected a number above 0, up to 1"},
         {"{\"do_sample\": true, \"top_k\": -3}",
@@ -86,7 +102,8 @@ static void refuses(void **unused)
         {"{\"max_new_tokens\": 1.5}",
          ": max_new_tokens is 1.5, expected a whole number from 0 to 2^31 - 1"},
         {"{\"max_length\": -5}", ": max_length is -5, expected a whole number from 0 to 2^31 - 1"},
-        {"{\"repetition_penalty\": 0}", ": repetition_penalty is 0, expected a number above 0"},
+        {"{\"repetition_penalty\": 0}",
+         ": repetition_penalty is 0, expected a number above 0, up to 1e+06"},
         {"{\"eos_token_id\": \"x\"}",
          ": eos_token_id is \"x\", expected a token or a list of up to 8"},
     };
@@ -103,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_unless_it_says_otherwise),
         cmocka_unit_test(samples_from_the_likely),
+        cmocka_unit_test(follows_the_table),
         cmocka_unit_test(names_what_it_does_not_do),
         cmocka_unit_test(refuses),
     };

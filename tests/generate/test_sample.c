@@ -109,6 +109,37 @@ static void ties_and_edges(void **unused)
     assert_int_equal(kept(c, 4, step, NULL), BITS(0));
 }
 
+/* The distributions of a test of Hugging Face's: of a peaked one the peak, of a flat one with a
+ * little peak all but the peak. */
+static void typical_tokens_are_as_surprising_as_expected(void **unused)
+{
+    const double       p[2][4] = {{0.97, 0.01, 0.01, 0.01}, {0.4, 0.2, 0.2, 0.2}};
+    dra_sampler_config c = {.temperature = 1, .typical_p = 0.5};
+    dra_real           x[2][4];
+    for (int i = 0; i < 8; i++) x[i / 4][i % 4] = (dra_real)(log(p[i / 4][i % 4]) + 3);
+    assert_int_equal(kept(c, 4, x[0], NULL), BITS(0));
+    assert_int_equal(kept(c, 4, x[1], NULL), BITS(1, 2, 3));
+    c.top_p = 0.5; /* comes before, and leaves 0.4 and 0.2 */
+    assert_int_equal(kept(c, 4, x[1], NULL), BITS(0));
+    c.typical_p = 0.7;
+    assert_int_equal(kept(c, 4, x[1], NULL), BITS(0, 1));
+}
+
+/* A probability of all that is left, and the most likely one whatever it is. */
+static void unlikely_tokens_are_cut_off(void **unused)
+{
+    const double       p[] = {0.5, 0.25, 0.15, 0.1};
+    dra_sampler_config c = {.temperature = 1, .epsilon_cutoff = 0.14};
+    dra_real           x[4];
+    for (int i = 0; i < 4; i++) x[i] = (dra_real)log(p[i]);
+    assert_int_equal(kept(c, 4, x, NULL), BITS(0, 1, 2));
+    c.top_k = 3; /* 0.15 of 0.9 is more */
+    c.epsilon_cutoff = 0.16;
+    assert_int_equal(kept(c, 4, x, NULL), BITS(0, 1, 2));
+    c.epsilon_cutoff = 0.99;
+    assert_int_equal(kept(c, 4, x, NULL), BITS(0));
+}
+
 /* Top-p sums over what top-k has left; temperature comes before both, or after. */
 static void the_order_counts(void **unused)
 {
@@ -265,6 +296,8 @@ int main(void)
         cmocka_unit_test(penalty_is_for_what_was_seen),
         cmocka_unit_test(filters_keep_what_they_should),
         cmocka_unit_test(ties_and_edges),
+        cmocka_unit_test(typical_tokens_are_as_surprising_as_expected),
+        cmocka_unit_test(unlikely_tokens_are_cut_off),
         cmocka_unit_test(the_order_counts),
         cmocka_unit_test(draws_have_the_right_shares),
         cmocka_unit_test(seed_and_position_decide),

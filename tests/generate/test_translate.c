@@ -202,9 +202,8 @@ static void refuses(void **unused)
     refused(g, 0, 13, long_one, 1, "source: 13 tokens, expected 1 to 12");
     refused(g, 0, 0, long_one, 1, "source: 0 tokens, expected 1 to 12");
     refused(g, 0, 2, wrong, 1, "source: token 1 is 20, the model has 0 to 19");
-    refused(g, 0, 2, long_one, 0, "generator: no token to begin with, expected 1 or more");
-    refused(h, 0, 2, long_one, 1,
-            "generator: expected a model that reads two texts, and no amateurs");
+    refused(g, 0, 2, long_one, 0, "no tokens, expected 1 or more to begin with");
+    refused(h, 0, 2, long_one, 1, "source: expected a model that reads two texts, and no amateurs");
     dra_generator_destroy(g);
     dra_generator_destroy(h);
     close_subject(&s);

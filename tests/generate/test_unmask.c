@@ -279,13 +279,15 @@ static void refused_by_name(void **state)
     refused((c = good, c.steps = 0, c), 0, "unmask: 0 steps, expected 1 or more");
     refused((c = good, c.B = 0, c), 0, "unmask: 0 rows of 12 tokens, expected 1 or more of each");
     refused((c = good, c.T = TEXT + 1, c), 0,
-            "unmask: rows of 65 tokens: the model has no more than 64 positions");
+            "the text has 65 tokens, this model has positions for 64; nothing is cut off");
     refused((c = good, c.mask_token = V, c), 0, "unmask: mask_token is 23, the model has 0 to 22");
     refused((c = good, c.schedule = (dra_mask_schedule)3, c), 0, "unmask: schedule 3 is not known");
     refused(good, V, "unmask: row 0, token 0 is 23, the model has 0 to 22");
     refused(good, -1, "unmask: row 0, token 0 is -1, the model has 0 to 22");
     refused((c = good, c.sampler.temperature = -1, c), 0,
             "sampler: temperature is -1, expected 0 to 1e+06");
+    refused((c = good, c.sampler.no_repeat_ngram = 2, c), 0,
+            "sampler: no_repeat_ngram looks at a text, and here is none");
     const int i = dra_specs_find(dra_model_params(w.model), "head");
     dra_weights_edit(w.weights, i)[3] = (dra_real)NAN;
     refused(good, 0, "unmask: row 0, token 1: logits are not finite");

@@ -40,6 +40,19 @@ pages() {
     done <"$scratch/named"
 }
 
+# They make sense without the source tree: the README begins with what is installed, its links lead
+# somewhere, and no command needs a checkout before one of the installed dra.
+readme() {
+    doc=$prefix/share/doc/dra
+    grep -m 1 '^    \$ ' "$doc/README.md" | grep -q '^    \$ dra ' || return 1
+    ! grep -n -e '\./run' -e 'build/' "$doc/README.md" || return 1
+    grep -o '](docs/[^)]*)' "$doc/README.md" | sed 's/^](//; s/)$//' >"$scratch/links"
+    [ "$(wc -l <"$scratch/links")" -gt 10 ] && while read -r page; do
+        [ -s "$doc/$page" ] || { echo "missing: $page"; return 1; }
+    done <"$scratch/links"
+    grep -m 1 '^    \$ ' "$doc/docs/first-hour.md" | grep -q '^    \$ dra '
+}
+
 completion() { [ -s "$prefix/share/bash-completion/completions/dra" ]; }
 
 # Before 1.0 it has the minor version, too.
@@ -132,6 +145,7 @@ by_cmake() {
 check "install" install_build
 check "all files are there" complete
 check "pages that help names" pages
+check "a README of what is installed" readme
 check "completion for bash" completion
 check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra

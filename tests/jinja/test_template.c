@@ -278,13 +278,49 @@ static void takes_the_rest(void **state)
     dra_template_destroy(NULL);
 }
 
+/* Variables that a conversation takes along; its own stay its own. */
+static void takes_further_variables(void **state)
+{
+    static const char text[] =
+        "{{ messages[0].content }} {{ enable_thinking|default(true) }} "
+        "{{ (tools|default([]))|map(attribute='name')|join(',') }}{{ add_generation_prompt }}";
+    static const struct {
+        const char *variables, *expected; /* NULL: refused */
+        const char *words;
+    } rows[] = {
+        {NULL, "Q True True", NULL},
+        {"{}", "Q True True", NULL},
+        {"{\"enable_thinking\": false}", "Q False True", NULL},
+        {"{\"tools\": [{\"name\": \"a\"}, {\"name\": \"b\"}], \"x\": 1}", "Q True a,bTrue", NULL},
+        {"{\"messages\": []}", NULL, "messages"},
+        {"{\"add_generation_prompt\": false}", NULL, "add_generation_prompt"},
+        {"[1]", NULL, "object"},
+        {"{\"x\": }", NULL, "JSON"},
+    };
+    const dra_message question = {"user", "Q", 1};
+    dra_template     *t = NULL;
+    assert_int_equal(dra_template_create(text, sizeof text - 1, "t", &t, NULL), DRA_OK);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char            *out = NULL;
+        size_t           bytes = 0;
+        dra_error        err = {0};
+        const dra_status st = dra_template_chat_with(t, &question, 1, true, rows[i].variables, &out,
+                                                     &bytes, &err);
+        assert_int_equal(st == DRA_OK, rows[i].expected != NULL);
+        if (rows[i].expected) assert_string_equal(out, rows[i].expected);
+        if (rows[i].words) assert_non_null(strstr(err.text, rows[i].words));
+        free(out);
+    }
+    dra_template_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_jinja),       cmocka_unit_test(refuses_when_made),
         cmocka_unit_test(ends_soon),      cmocka_unit_test(refuses_when_rendered),
         cmocka_unit_test(nests_so_deep),  cmocka_unit_test(has_formats),
-        cmocka_unit_test(takes_the_rest),
+        cmocka_unit_test(takes_the_rest), cmocka_unit_test(takes_further_variables),
     };
     if (load(NULL) != 0) return 1;
     const int failed = check_main("templates", NULL, 0, tests, COUNT(tests));

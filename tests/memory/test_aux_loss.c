@@ -18,30 +18,34 @@ typedef struct watch_row {
 } watch_row;
 
 static const watch_row rows[] = {
-    {"ema", {SIZES, .a = {"ema", .timescales = 2}, .aux = STATES | GAMMAS}},
+    {"ema", {SIZES, .a = {"ema", .ema.timescales = 2}, .aux = STATES | GAMMAS}},
     {"ema alone", {SIZES, .a = {"ema", .retrieval = "none"}, .aux = STATES | GAMMAS}},
     {"ema slots, per channel",
-     {SIZES, .a = {"ema", .retrieval = "slots-own", .timescales = 3, .gamma = {DRA_PER_CHANNEL}},
+     {SIZES,
+      .a = {"ema", .retrieval = "slots-own", .ema.timescales = 3, .gamma = {DRA_PER_CHANNEL}},
       .aux = STATES | GAMMAS}},
-    {"ssm", {SIZES, .a = {"ssm", .modes = 2}, .aux = STATES | GAMMAS}},
+    {"ssm", {SIZES, .a = {"ssm", .ssm.modes = 2}, .aux = STATES | GAMMAS}},
     {"gru", {SIZES, .a = {"gru"}, .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
     {"gru joined, narrow",
      {SIZES, .a = {"gru", .joined = true, .dim = 3}, .aux = STATES | BIT(SPECTRAL)}},
     {"lstm, a cell for each head",
-     {SIZES, .a = {"lstm", .retrieval = "none", .per_head = true},
+     {SIZES, .a = {"lstm", .retrieval = "none", .cell.per_head = true},
       .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
     {"moment",
-     {SIZES, .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}, .aux = STATES | GAMMAS},
+     {SIZES, .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED},
+      .aux = STATES | GAMMAS},
      true},
     {"delta", {SIZES, .a = {"delta"}, .aux = STATES}, true},
     {"wkv", {SIZES, .a = {"wkv"}, .aux = STATES}, true},
-    {"slots routed", {SIZES, .a = {"slots", .slots = 3}, .aux = STATES | BIT(ENTROPY)}, true},
+    {"slots routed", {SIZES, .a = {"slots", .slots.count = 3}, .aux = STATES | BIT(ENTROPY)}, true},
     {"slots gated, with cells",
-     {SIZES, .a = {"slots", .slots = 2, .gate = DRA_GATE_GATED, .candidate = DRA_CANDIDATE_GRU},
+     {SIZES,
+      .a = {"slots", .slots.count = 2, .slots.gate = DRA_GATE_GATED,
+            .slots.candidate = DRA_CANDIDATE_GRU},
       .aux = STATES | BIT(ENTROPY) | BIT(SPECTRAL)},
      true},
     {"slots fixed",
-     {SIZES, .a = {"slots", .slots = 3, .gate = DRA_GATE_FIXED},
+     {SIZES, .a = {"slots", .slots.count = 3, .slots.gate = DRA_GATE_FIXED},
       .aux = STATES | GAMMAS | BIT(ENTROPY)},
      true},
 };
@@ -181,19 +185,19 @@ static void expect_matrices(const subject *s, measured *m)
 static double write_of(const dra_memory_config *c, const double *z, int i)
 {
     double sum = 0;
-    if (c->gate == DRA_GATE_FIXED) return plain_sigmoid(-z[i]);
-    if (c->gate == DRA_GATE_GATED) return 1 - pow(plain_sigmoid(z[i]), 0.125);
-    for (int64_t k = 0; k < c->slots; k++) sum += exp(4 * z[k]);
+    if (c->slots.gate == DRA_GATE_FIXED) return plain_sigmoid(-z[i]);
+    if (c->slots.gate == DRA_GATE_GATED) return 1 - pow(plain_sigmoid(z[i]), 0.125);
+    for (int64_t k = 0; k < c->slots.count; k++) sum += exp(4 * z[k]);
     return exp(4 * z[i]) / sum;
 }
 
 static void expect_writes(const subject *s, const dra_memory_config *c, bool marked, measured *m)
 {
-    const bool      fixed = c->gate == DRA_GATE_FIXED;
-    const int       at = dra_specs_find(s->t.module->params, fixed                       ? "beta"
-                                                             : c->gate == DRA_GATE_GATED ? "W_g"
-                                                                                         : "W_w");
-    const int       S = (int)c->slots;
+    const dra_gate_kind gate = c->slots.gate;
+    const char     *name = gate == DRA_GATE_FIXED ? "beta" : gate == DRA_GATE_GATED ? "W_g" : "W_w";
+    const bool      fixed = gate == DRA_GATE_FIXED;
+    const int       at = dra_specs_find(s->t.module->params, name);
+    const int       S = (int)c->slots.count;
     const dra_real *w = s->param[at];
     double          total = 0;
     for (int h = 0; h < 2; h++) {
@@ -259,7 +263,7 @@ static void blends_share(void **state)
                                    .a = {"gru"},
                                    .blend = DRA_BLEND_NUMBER,
                                    .blend_value = 0.5,
-                                   .b = {"slots", .slots = 3},
+                                   .b = {"slots", .slots.count = 3},
                                    .aux = STATES | GAMMAS | BIT(ENTROPY) | BIT(SPECTRAL)};
     const uint32_t         parts[] = {STATES | GAMMAS | BIT(SPECTRAL), STATES | BIT(ENTROPY)};
     double                 v[3][DRA_AUX_COUNT] = {{0}};
@@ -386,7 +390,7 @@ static void gradients_are_derivatives(void **state)
     const double h = 1e-5;
     for (size_t i = 0; i < COUNT(rows); i++) {
         /* What is stored depends on the maxima that it is relative to; they have no gradient. */
-        const bool relative = rows[i].config.a.phi == DRA_PHI_EXP ||
+        const bool relative = rows[i].config.a.moment.phi == DRA_PHI_EXP ||
                               strcmp(rows[i].config.a.memory, "wkv") == 0;
         subject     s = open_subject(&rows[i].config, B, T);
         dra_reader *r = open_reader(&s);

@@ -75,7 +75,7 @@ static void ema_without_decay_is_append(void **state)
     for (int64_t M = 1; M <= 3; M++)
         for (int per = DRA_PER_HEAD; per <= DRA_PER_CHANNEL; per++) {
             dra_mixer_config c = append;
-            c.a = (dra_memory_config){"ema", .timescales = M, .gamma.per = (dra_gamma_per)per};
+            c.a = (dra_memory_config){"ema", .ema.timescales = M, .gamma.per = (dra_gamma_per)per};
             subject a = open_subject(&c, B, T), b = open_subject(&append, B, T);
             set(&a, "beta", -1000);
             expect_equal(&a, &b, false);
@@ -101,8 +101,9 @@ static void wide_windows_are_time(void **state)
 static void joined_ema_is_ema(void **state)
 {
     for (int64_t M = 1; M <= 2; M++) {
-        const dra_mixer_config joined = {SIZES, .a = {"ema", .joined = true, .timescales = M}};
-        const dra_mixer_config apart = {SIZES, .a = {"ema", .timescales = M, .gamma.share = true}};
+        const dra_mixer_config joined = {SIZES, .a = {"ema", .joined = true, .ema.timescales = M}};
+        const dra_mixer_config apart = {SIZES,
+                                        .a = {"ema", .ema.timescales = M, .gamma.share = true}};
         subject                a = open_subject(&joined, B, T), b = open_subject(&apart, B, T);
         if (M > 1) set(&a, "mix", 0.5), set(&b, "mix", 0.5); /* one for both, or one each */
         expect_equal(&a, &b, false);
@@ -120,10 +121,10 @@ static void gru_is_one_slot_of_gru(void **state)
     for (size_t i = 0; i < COUNT(over_slots); i++)
         for (int per_head = 0; per_head < 2; per_head++) {
             dra_mixer_config gru = {SIZES, .a = {"gru", .retrieval = over_slots[i]}}, slots = gru;
-            gru.a.per_head = per_head;
+            gru.a.cell.per_head = per_head;
             slots.a = gru.a;
             slots.a.memory = "slots";
-            slots.a.candidate = DRA_CANDIDATE_GRU;
+            slots.a.slots.candidate = DRA_CANDIDATE_GRU;
             expect_equal_mixers(&gru, &slots, false);
         }
 }
@@ -134,9 +135,10 @@ static void timescales_are_fixed_slots(void **state)
         for (int64_t M = 1; M <= 4; M += 3) {
             const char            *how = over_slots[i];
             const dra_mixer_config ema = {
-                SIZES, .a = {"ema", .retrieval = how, .timescales = M, .gamma.share = true}};
+                SIZES, .a = {"ema", .retrieval = how, .ema.timescales = M, .gamma.share = true}};
             const dra_mixer_config slots = {
-                SIZES, .a = {"slots", .retrieval = how, .slots = M, .gate = DRA_GATE_FIXED}};
+                SIZES,
+                .a = {"slots", .retrieval = how, .slots.count = M, .slots.gate = DRA_GATE_FIXED}};
             expect_equal_mixers(&ema, &slots, false);
         }
 }
@@ -180,7 +182,7 @@ static void ssm_of_one_mode_is_ema(void **state)
 {
     static const char *const how[] = {"time", "none", "slots-all"};
     for (size_t i = 0; i < COUNT(how); i++) {
-        const dra_mixer_config one = {SIZES, .a = {"ssm", .retrieval = how[i], .modes = 1}};
+        const dra_mixer_config one = {SIZES, .a = {"ssm", .retrieval = how[i], .ssm.modes = 1}};
         const dra_mixer_config mean = {
             SIZES, .a = {"ema", .retrieval = how[i], .gamma.per = DRA_PER_CHANNEL}};
         subject ssm = open_subject(&one, B, T), ema = open_subject(&mean, B, T);
@@ -243,7 +245,7 @@ static void moment_of_scalars_is_wkv(void **state)
         .dim = C,
         .heads = C,
         .bias = true,
-        .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
+        .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED}};
     const dra_mixer_config rwkv = {.dim = C, .heads = C, .bias = true, .a = {"wkv"}};
     subject                moment = open_subject(&scalars, B, T), wkv = open_subject(&rwkv, B, T);
     double                 w[C];
@@ -291,7 +293,8 @@ static void shorten(const subject *s)
 static double error_of_features(int64_t F, const dra_real *exact)
 {
     enum { DRAWS = 16 };
-    const dra_mixer_config c = {SIZES, .a = {"moment", .phi = DRA_PHI_FAVOR, .features = F}};
+    const dra_mixer_config c = {SIZES,
+                                .a = {"moment", .moment.phi = DRA_PHI_FAVOR, .moment.features = F}};
     subject                s = open_subject(&c, B, T);
     const int              omega = dra_specs_find(s.t.module->params, "omega");
     dra_real               y[B * T * C];
@@ -371,16 +374,17 @@ static void ends_of_a_blend_by_input(void **state)
 /* score_scale s is the same as queries that are s sqrt(D) times as large, whatever is read. */
 static void a_scale_is_one_of_queries(void **state)
 {
-    static const dra_memory_config memories[] = {{"append"},
-                                                 {"slots", .slots = 3},
-                                                 {"slots", .retrieval = "slots-all", .slots = 2},
-                                                 {"slots", .retrieval = "pooled", .slots = 2},
-                                                 {"slots", .slots = 2, .maps = true, .pi = true},
-                                                 {"slots", .slots = 2, .steps = true},
-                                                 {"gru", .retrieval = "slots-all"},
-                                                 {"gru", .retrieval = "joint"},
-                                                 {"slots", .retrieval = "joint", .slots = 2}};
-    const double                   scale = 1.7, D = C / 2;
+    static const dra_memory_config memories[] = {
+        {"append"},
+        {"slots", .slots.count = 3},
+        {"slots", .retrieval = "slots-all", .slots.count = 2},
+        {"slots", .retrieval = "pooled", .slots.count = 2},
+        {"slots", .slots.count = 2, .maps = true, .pi = true},
+        {"slots", .slots.count = 2, .steps = true},
+        {"gru", .retrieval = "slots-all"},
+        {"gru", .retrieval = "joint"},
+        {"slots", .retrieval = "joint", .slots.count = 2}};
+    const double scale = 1.7, D = C / 2;
     for (size_t i = 0; i < COUNT(memories); i++) {
         const dra_mixer_config plain = {SIZES, .a = memories[i]};
         dra_mixer_config       scaled = plain;

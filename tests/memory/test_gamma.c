@@ -87,7 +87,7 @@ static void ranges_follow_the_retrieval(void **state)
 
 static void every_head_spans_the_range(void **state)
 {
-    const dra_memory_config c = {"ema", .retrieval = "none", .timescales = 5};
+    const dra_memory_config c = {"ema", .retrieval = "none", .ema.timescales = 5};
     dra_mixer              *m = open_mixer(3, &c);
     expect_spread(m, "beta_k", 3, 5, 1, 2, 14, false);
     const dra_spec *p = param_of(m, "beta_k");
@@ -100,7 +100,7 @@ static void every_head_spans_the_range(void **state)
 
 static void channels_of_a_head_start_alike(void **state)
 {
-    const dra_memory_config ema = {"ema", .timescales = 2,
+    const dra_memory_config ema = {"ema", .ema.timescales = 2,
                                    .gamma = {DRA_PER_CHANNEL, .share = true}};
     const dra_memory_config gru = {"gru", .gamma = {DRA_PER_CHANNEL}};
     const dra_memory_config joined = {"gru", .joined = true, .dim = 5, .gamma = {DRA_PER_CHANNEL}};

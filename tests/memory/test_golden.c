@@ -108,23 +108,23 @@ static dra_memory_config memory_config(const json_t *c)
         .memory = text_of(c, "memory"),
         .retrieval = text_of(c, "retrieval"),
         .window = integer(c, "window"),
-        .timescales = integer(c, "M"),
-        .per_head = is_on(c, "gru.per_head"),
+        .ema.timescales = integer(c, "M"),
+        .cell.per_head = is_on(c, "gru.per_head"),
         .gamma.per = is_text(c, "gamma.per", "channel") ? DRA_PER_CHANNEL : DRA_PER_HEAD,
         .gamma.share = is_on(c, "gamma.share"),
-        .modes = integer(c, "modes"),
-        .phi = (dra_phi_kind)pick(c, "phi", phi),
-        .features = integer(c, "features"),
-        .decay = (dra_decay_kind)pick(c, "decay", decay),
-        .normalise = !json_object_get(c, "normalise") ? DRA_DEFAULT
-                     : is_on(c, "normalise")          ? DRA_ON
-                                                      : DRA_OFF,
+        .ssm.modes = integer(c, "modes"),
+        .moment.phi = (dra_phi_kind)pick(c, "phi", phi),
+        .moment.features = integer(c, "features"),
+        .lambda.decay = (dra_decay_kind)pick(c, "decay", decay),
+        .moment.normalise = !json_object_get(c, "normalise") ? DRA_DEFAULT
+                            : is_on(c, "normalise")          ? DRA_ON
+                                                             : DRA_OFF,
         .head_norm = is_text(c, "head_norm", "group") ? DRA_ON : DRA_OFF,
-        .slots = integer(c, "S"),
-        .gate = (dra_gate_kind)(pick(c, "gate", gate)),
-        .candidate = (dra_candidate_kind)pick(c, "candidate", candidate),
-        .tau_learned = is_text(c, "tau", "learned"),
-        .slot_decay = is_on(c, "slots.decay"),
+        .slots.count = integer(c, "S"),
+        .slots.gate = (dra_gate_kind)(pick(c, "gate", gate)),
+        .slots.candidate = (dra_candidate_kind)pick(c, "candidate", candidate),
+        .slots.tau_learned = is_text(c, "tau", "learned"),
+        .slots.slot_decay = is_on(c, "slots.decay"),
         .joint = is_text(c, "joint.slots", "all") ? DRA_SLOTS_ALL : DRA_SLOTS_OWN,
     };
 }

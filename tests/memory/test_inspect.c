@@ -63,7 +63,7 @@ static void lists_what_was_configured(void **state)
         size_t            n;
         int64_t           units, channels;
     } cases[] = {
-        {{"ema", .retrieval = "none", .timescales = 2}, "beta_k", 4 * H, 2, 0},
+        {{"ema", .retrieval = "none", .ema.timescales = 2}, "beta_k", 4 * H, 2, 0},
         {{"ema", .retrieval = "slots-own", .gamma = {DRA_PER_CHANNEL, .share = true}},
          "beta",
          C,
@@ -71,9 +71,9 @@ static void lists_what_was_configured(void **state)
          C / H},
         {{"gru", .retrieval = "none", .gamma.per = DRA_PER_CHANNEL}, "beta", C, 1, C / H},
         {{"lstm", .retrieval = "pooled"}, "beta", H, 1, 0},
-        {{"moment", .decay = DRA_DECAY_FIXED}, "beta", H, 1, 0},
-        {{"delta", .decay = DRA_DECAY_DATA}, "b_decay", H, 1, 0},
-        {{"slots", .slots = 4, .gate = DRA_GATE_FIXED}, "beta", 4 * H, 4, 0},
+        {{"moment", .lambda.decay = DRA_DECAY_FIXED}, "beta", H, 1, 0},
+        {{"delta", .lambda.decay = DRA_DECAY_DATA}, "b_decay", H, 1, 0},
+        {{"slots", .slots.count = 4, .slots.gate = DRA_GATE_FIXED}, "beta", 4 * H, 4, 0},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const dra_mixer_config c = {SIZES, .a = cases[i].a};
@@ -85,7 +85,7 @@ static void lists_what_was_configured(void **state)
             assert_true(rows[k].head < H && rows[k].unit < cases[i].units);
             assert_true(cases[i].channels ? rows[k].channel < cases[i].channels
                                           : rows[k].channel == -1);
-            assert_int_equal(rows[k].by_data, c.a.decay == DRA_DECAY_DATA);
+            assert_int_equal(rows[k].by_data, c.a.lambda.decay == DRA_DECAY_DATA);
             expect_half_life(&rows[k], spaced(2, 14, H * cases[i].units, &rows[k]));
         }
         close_subject(&s);
@@ -95,7 +95,7 @@ static void lists_what_was_configured(void **state)
 static void lists_modes_and_channels(void **state)
 {
     dra_gamma_row          rows[ROWS];
-    const dra_mixer_config ssm = {SIZES, .a = {"ssm", .retrieval = "none", .modes = 2}};
+    const dra_mixer_config ssm = {SIZES, .a = {"ssm", .retrieval = "none", .ssm.modes = 2}};
     const dra_mixer_config wkv = {SIZES, .a = {"wkv", .gamma = {.layer = 3, .layers = 4}}};
     subject                s = open_first(&ssm);
     assert_int_equal(list(&ssm, &s, rows), 4 * C);
@@ -220,11 +220,14 @@ static void measured_is_the_formula(void **state)
         {"append", {"append"}, true, 0},
         {"append none, wide", {"append", NONE}, true, 5},
         {"ema", {"ema"}, true, 5},
-        {"ema, 3 timescales", {"ema", NONE, .timescales = 3}, true, 0},
-        {"ema, 3 timescales as slots", {"ema", .retrieval = "slots-own", .timescales = 3}, true, 5},
-        {"ema, per channel", {"ema", .timescales = 2, .gamma.per = DRA_PER_CHANNEL}, true, 5},
+        {"ema, 3 timescales", {"ema", NONE, .ema.timescales = 3}, true, 0},
+        {"ema, 3 timescales as slots",
+         {"ema", .retrieval = "slots-own", .ema.timescales = 3},
+         true,
+         5},
+        {"ema, per channel", {"ema", .ema.timescales = 2, .gamma.per = DRA_PER_CHANNEL}, true, 5},
         {"ema, shared", {"ema", .gamma = {DRA_PER_CHANNEL, .share = true}}, true, 0},
-        {"ema joined", {"ema", NONE, .joined = true, .timescales = 2}, true, 5},
+        {"ema joined", {"ema", NONE, .joined = true, .ema.timescales = 2}, true, 5},
         {"ema joined, per channel",
          {"ema", NONE, .joined = true, .gamma.per = DRA_PER_CHANNEL},
          true,
@@ -233,24 +236,30 @@ static void measured_is_the_formula(void **state)
          {"ema", NONE, .joined = true, .dim = 3, .gamma.per = DRA_PER_CHANNEL},
          true,
          5},
-        {"ema joint", {"ema", .retrieval = "joint", .timescales = 2}, true, 0},
+        {"ema joint", {"ema", .retrieval = "joint", .ema.timescales = 2}, true, 0},
         {"append none, mapped", {"append", NONE, .maps = true}, true, 5},
-        {"ema, mapped", {"ema", .timescales = 2, .maps = true}, true, 5},
+        {"ema, mapped", {"ema", .ema.timescales = 2, .maps = true}, true, 5},
         {"ema joined, mapped", {"ema", NONE, .joined = true, .maps = true}, true, 5},
         {"ssm", {"ssm"}, true, 5},
-        {"ssm joined, pooled", {"ssm", .retrieval = "pooled", .joined = true, .modes = 2}, true, 0},
+        {"ssm joined, pooled",
+         {"ssm", .retrieval = "pooled", .joined = true, .ssm.modes = 2},
+         true,
+         0},
         {"ssm joined, narrow", {"ssm", NONE, .joined = true, .dim = 3}, true, 0},
         {"slots, one", {"slots"}, true, 5},
         {"slots, one, mapped", {"slots", .maps = true}, true, 5},
         {"slots, fixed, all",
-         {"slots", .retrieval = "slots-all", .slots = 4, .gate = DRA_GATE_FIXED},
+         {"slots", .retrieval = "slots-all", .slots.count = 4, .slots.gate = DRA_GATE_FIXED},
          true,
          0},
         {"moment", {"moment"}, false, 0},
-        {"moment, fixed decay", {"moment", .decay = DRA_DECAY_FIXED}, false, 5},
-        {"retention", {"moment", .phi = DRA_PHI_IDENTITY, .decay = DRA_DECAY_FIXED}, false, 0},
+        {"moment, fixed decay", {"moment", .lambda.decay = DRA_DECAY_FIXED}, false, 5},
+        {"retention",
+         {"moment", .moment.phi = DRA_PHI_IDENTITY, .lambda.decay = DRA_DECAY_FIXED},
+         false,
+         0},
         {"moment exp, fixed decay",
-         {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED},
+         {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED},
          false,
          0},
         {"wkv", {"wkv"}, false, 0},
@@ -380,15 +389,15 @@ static void measured_is_the_difference(void **state)
         const char       *name;
         dra_memory_config a;
     } cases[] = {
-        {"ema", {"ema", NONE, .timescales = 2}},
+        {"ema", {"ema", NONE, .ema.timescales = 2}},
         {"gru", {"gru", NONE}},
         {"gru joined", {"gru", NONE, .joined = true}},
         {"lstm", {"lstm", .retrieval = "slots-all"}},
         {"delta", {"delta"}},
-        {"delta, data decay", {"delta", .decay = DRA_DECAY_DATA}},
-        {"slots routed", {"slots", .slots = 3}},
-        {"slots gated", {"slots", .slots = 3, .gate = DRA_GATE_GATED}},
-        {"slots gru", {"slots", .candidate = DRA_CANDIDATE_GRU}},
+        {"delta, data decay", {"delta", .lambda.decay = DRA_DECAY_DATA}},
+        {"slots routed", {"slots", .slots.count = 3}},
+        {"slots gated", {"slots", .slots.count = 3, .slots.gate = DRA_GATE_GATED}},
+        {"slots gru", {"slots", .slots.candidate = DRA_CANDIDATE_GRU}},
     };
     for (size_t i = 0; i < COUNT(cases); i++) expect_differences(cases[i].name, &cases[i].a);
 }
@@ -436,9 +445,9 @@ static void refuses_what_has_no_formula(void **state)
     const dra_memory_config none[] = {{"gru"},
                                       {"lstm"},
                                       {"delta"},
-                                      {"moment", .decay = DRA_DECAY_DATA},
-                                      {"slots", .slots = 2},
-                                      {"slots", .candidate = DRA_CANDIDATE_GRU}};
+                                      {"moment", .lambda.decay = DRA_DECAY_DATA},
+                                      {"slots", .slots.count = 2},
+                                      {"slots", .slots.candidate = DRA_CANDIDATE_GRU}};
     double                  k[H * LAGS];
     dra_error               err = {0};
     char                    text[120];
@@ -454,7 +463,7 @@ static void refuses_what_has_no_formula(void **state)
 
 static void refuses_wrong_lags(void **state)
 {
-    const dra_mixer_config c = {SIZES, .a = {"moment", .phi = DRA_PHI_RELU}};
+    const dra_mixer_config c = {SIZES, .a = {"moment", .moment.phi = DRA_PHI_RELU}};
     subject                s = open_first(&c);
     double                 k[H * LAGS];
     dra_error              err = {0};
@@ -508,7 +517,7 @@ static void an_ema_follows_a_power_law(void **state)
 {
     enum { M = 8, FAR = 1024 };
     const fit              f = fit_power(1, FAR, M, 1);
-    const dra_mixer_config c = {SIZES, .a = {"ema", NONE, .timescales = M}};
+    const dra_mixer_config c = {SIZES, .a = {"ema", NONE, .ema.timescales = M}};
     subject                s = open_first(&c);
     dra_error              err = {0};
     static double          k[H * FAR];

@@ -49,8 +49,8 @@ static subject open_jump(const setup *s, int64_t rows)
     const dra_mixer_config c = {.dim = C,
                                 .heads = H,
                                 .bias = true,
-                                .a = {"moment", .phi = s->phi, .decay = s->decay,
-                                      .features = s->phi == DRA_PHI_FAVOR ? D : 0,
+                                .a = {"moment", .moment.phi = s->phi, .lambda.decay = s->decay,
+                                      .moment.features = s->phi == DRA_PHI_FAVOR ? D : 0,
                                       .steps = s->steps}};
     subject                m = open_subject(&c, rows, s->T);
     for (int i = 0; i < params_of(&m); i++)

@@ -269,8 +269,8 @@ static void divide_by_singular(const subject *s)
 
 static const dra_memory_config cells[] = {
     {"gru"},
-    {"lstm", .per_head = true},
-    {"slots", .slots = 2, .candidate = DRA_CANDIDATE_GRU},
+    {"lstm", .cell.per_head = true},
+    {"slots", .slots.count = 2, .slots.candidate = DRA_CANDIDATE_GRU},
 };
 
 static void expect_outcomes(subject *a, subject *b, double tol)
@@ -292,7 +292,7 @@ static void spectral_divides_large_matrices(void **state)
         for (int large = 0; large < 2; large++) {
             dra_mixer_config c = {SIZES, .a = cells[i]};
             subject          bare = open_subject(&c, B, T);
-            c.a.recurrent = DRA_RECURRENT_SPECTRAL;
+            c.a.cell.recurrent = DRA_RECURRENT_SPECTRAL;
             subject kept = open_subject(&c, B, T);
             scale(&bare, "W_hh", large ? 3 : 0.1);
             scale(&kept, "W_hh", large ? 3 : 0.1);
@@ -309,7 +309,7 @@ static void weight_norm_sets_lengths(void **state)
     for (size_t i = 0; i < COUNT(cells); i++) {
         dra_mixer_config c = {SIZES, .a = cells[i]};
         subject          bare = open_subject(&c, B, T);
-        c.a.recurrent = DRA_RECURRENT_WEIGHT;
+        c.a.cell.recurrent = DRA_RECURRENT_WEIGHT;
         subject kept = open_subject(&c, B, T);
         for (int k = 0; k < params_of(&bare); k++) {
             const dra_spec *p = param_spec(&bare, k);
@@ -387,11 +387,11 @@ static double largest(const dra_states *s, const dra_specs *specs, const char *n
 
 static void states_are_clamped(void **state)
 {
-    const dra_mixer_config config = {SIZES,
-                                     .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
-    reading                r = open_reading(&config);
-    dra_states            *s = new_states(r.module->state, 1);
-    const dra_real         x[C] = {1, 0, -1, 0.5};
+    const dra_mixer_config config = {
+        SIZES, .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED}};
+    reading        r = open_reading(&config);
+    dra_states    *s = new_states(r.module->state, 1);
+    const dra_real x[C] = {1, 0, -1, 0.5};
     read_tokens(&r, s, 1, NULL, x, NULL);
     assert_int_equal(dra_reader_clamped(r.reader), 0);
     write_number(s, r.module->state, "S", 3, NAN);
@@ -416,11 +416,11 @@ static void states_are_clamped(void **state)
 
 static void the_bound_can_be_set(void **state)
 {
-    const dra_mixer_config config = {SIZES,
-                                     .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
-    reading                r = open_reading(&config);
-    dra_states            *s = new_states(r.module->state, 1);
-    const dra_real         x[C] = {1, 0, -1, 0.5};
+    const dra_mixer_config config = {
+        SIZES, .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED}};
+    reading        r = open_reading(&config);
+    dra_states    *s = new_states(r.module->state, 1);
+    const dra_real x[C] = {1, 0, -1, 0.5};
     read_tokens(&r, s, 1, NULL, x, NULL);
     write_number(s, r.module->state, "S", 3, 3e4);
     dra_reader_clamp_limit(r.reader, 1e5);
@@ -444,7 +444,7 @@ static void the_bound_can_be_set(void **state)
 static void clamping_changes_no_bit(void **state)
 {
     static const dra_memory_config memories[] = {
-        {"append"}, {"gru"}, {"wkv"}, {"delta"}, {"slots", .slots = 3}};
+        {"append"}, {"gru"}, {"wkv"}, {"delta"}, {"slots", .slots.count = 3}};
     for (size_t i = 0; i < COUNT(memories); i++) {
         const dra_mixer_config config = {SIZES, .shift = DRA_SHIFT_HALF, .a = memories[i]};
         reading                r = open_reading(&config);

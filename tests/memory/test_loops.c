@@ -178,7 +178,7 @@ static void slots_are_DRA_Slot(void **state)
 {
     dra_mixer_config c = {SIZES, .bias = true, .a = {"slots", .retrieval = "slots-all"}};
     expect_loops(&c, plain_dra_slot, 0.9);
-    c.a.candidate = DRA_CANDIDATE_GRU;
+    c.a.slots.candidate = DRA_CANDIDATE_GRU;
     expect_loops(&c, plain_dra_slot, 0.9);
 }
 
@@ -186,7 +186,7 @@ static void pooled_slots_are_pooled_DRA(void **state)
 {
     dra_mixer_config c = {SIZES, .bias = true, .a = {"slots", .retrieval = "pooled"}};
     expect_loops(&c, plain_dra_pooled, 0.9);
-    c.a.candidate = DRA_CANDIDATE_GRU;
+    c.a.slots.candidate = DRA_CANDIDATE_GRU;
     expect_loops(&c, plain_dra_pooled, 0.9);
 }
 
@@ -197,8 +197,9 @@ static void moment_is_linear_attention(void **state)
 
 static void moment_is_retention(void **state)
 {
-    const dra_mixer_config c = {SIZES, .a = {"moment", .phi = DRA_PHI_IDENTITY,
-                                             .head_norm = DRA_OFF, .decay = DRA_DECAY_FIXED}};
+    const dra_mixer_config c = {SIZES,
+                                .a = {"moment", .moment.phi = DRA_PHI_IDENTITY,
+                                      .head_norm = DRA_OFF, .lambda.decay = DRA_DECAY_FIXED}};
     expect_loops(&c, plain_retention, AS_DRAWN);
     expect_loops(&c, plain_retention, 0.5);
 }

@@ -19,15 +19,21 @@ static const map_row rows[] = {
     {{SIZES, .a = {"ema", .retrieval = "window", .window = 3}}, NULL, 0},
     {{SIZES, .a = {"gru", .retrieval = "slots-all"}}, "h_k", 1},
     {{SIZES, .a = {"gru", .retrieval = "joint"}}, "h_k", 1},
-    {{SIZES, .a = {"ema", .retrieval = "pooled", .timescales = 3}}, "m_k", 3},
+    {{SIZES, .a = {"ema", .retrieval = "pooled", .ema.timescales = 3}}, "m_k", 3},
     {{SIZES,
-      .a = {"ema", .retrieval = "joint", .timescales = 2, .joint = DRA_SLOTS_ALL, .window = 3}},
+      .a = {"ema", .retrieval = "joint", .ema.timescales = 2, .joint = DRA_SLOTS_ALL, .window = 3}},
      "m_k",
      2},
-    {{SIZES, .a = {"slots", .slots = 3}}, "P", 3},
-    {{SIZES, .a = {"slots", .slots = 3, .retrieval = "slots-all", .gate = DRA_GATE_GATED}}, "P", 3},
-    {{SIZES, .a = {"slots", .slots = 2, .retrieval = "pooled", .gate = DRA_GATE_FIXED}}, "P", 2},
-    {{SIZES, .a = {"slots", .slots = 2, .retrieval = "joint", .candidate = DRA_CANDIDATE_GRU}},
+    {{SIZES, .a = {"slots", .slots.count = 3}}, "P", 3},
+    {{SIZES,
+      .a = {"slots", .slots.count = 3, .retrieval = "slots-all", .slots.gate = DRA_GATE_GATED}},
+     "P",
+     3},
+    {{SIZES, .a = {"slots", .slots.count = 2, .retrieval = "pooled", .slots.gate = DRA_GATE_FIXED}},
+     "P",
+     2},
+    {{SIZES,
+      .a = {"slots", .slots.count = 2, .retrieval = "joint", .slots.candidate = DRA_CANDIDATE_GRU}},
      "P",
      2},
 };
@@ -153,7 +159,7 @@ static void expect_attention(const map_row *row, const subject *s, const dra_rea
 /* The weight of a write from x. */
 static double write_of(const subject *s, const map_row *row, int64_t r, int h, int i)
 {
-    const dra_gate_kind gate = row->config.a.gate;
+    const dra_gate_kind gate = row->config.a.slots.gate;
     const dra_specs    *specs = s->t.module->params;
     double              z[8] = {0}, sum = 0;
     if (gate == DRA_GATE_FIXED)
@@ -222,16 +228,17 @@ static void maps_show_what_happens(void **state)
 
 static const dra_mixer_config options[] = {
     {SIZES},
-    {SIZES, .topk = 2},
-    {SIZES, .topk = 2, .topk_straight = true},
-    {SIZES, .hard = true},
-    {SIZES, .talk_before = true},
-    {SIZES, .talk_after = true},
-    {SIZES, .talk_before = true, .talk_after = true, .topk = 3, .mem_kv = 2},
-    {SIZES, .mem_kv = 3},
-    {SIZES, .mem_kv = 1, .hard = true},
-    {SIZES, .mem_kv = 2, .kv_heads = 1},
-    {SIZES, .residual_scores = true, .mem_kv = 1},
+    {SIZES, .attention.topk = 2},
+    {SIZES, .attention.topk = 2, .attention.topk_straight = true},
+    {SIZES, .attention.hard = true},
+    {SIZES, .attention.talk_before = true},
+    {SIZES, .attention.talk_after = true},
+    {SIZES, .attention.talk_before = true, .attention.talk_after = true, .attention.topk = 3,
+     .attention.mem_kv = 2},
+    {SIZES, .attention.mem_kv = 3},
+    {SIZES, .attention.mem_kv = 1, .attention.hard = true},
+    {SIZES, .attention.mem_kv = 2, .kv_heads = 1},
+    {SIZES, .attention.residual_scores = true, .attention.mem_kv = 1},
     {SIZES, .attention_dropout = 0.5},
 };
 
@@ -239,7 +246,7 @@ static const dra_mixer_config options[] = {
 static void read_values(const subject *s, const dra_mixer_config *c, const dra_real *map,
                         int64_t width, const dra_real *v, int64_t items, double heads[C])
 {
-    const int64_t   K = c->kv_heads ? c->kv_heads : H, m = c->mem_kv;
+    const int64_t   K = c->kv_heads ? c->kv_heads : H, m = c->attention.mem_kv;
     const int       at = dra_specs_find(s->t.module->params, "mem_v"); /* (K, m, D) */
     const dra_real *learned = at < 0 ? NULL : s->param[at];
     for (int h = 0; h < H; h++)
@@ -292,7 +299,8 @@ static void attention_times_values_is_the_output(void **state)
 /* Of a plain softmax the weights are that of the scores; what is not seen is masked. */
 static void scores_are_logits(void **state)
 {
-    const dra_mixer_config c = {SIZES, .talk_before = true, .mem_kv = 2, .maps = true};
+    const dra_mixer_config c = {SIZES, .attention.talk_before = true, .attention.mem_kv = 2,
+                                .maps = true};
     subject                s = open_subject(&c, B, T);
     dra_reader            *r = open_reader(&s);
     dra_error              err = {0};
@@ -322,7 +330,7 @@ static void scores_are_logits(void **state)
 static void blends_have_both(void **state)
 {
     const dra_mixer_config c = {SIZES, .a = {"append"}, .blend = DRA_BLEND_LEARNED,
-                                .b = {"slots", .slots = 2}, .maps = true};
+                                .b = {"slots", .slots.count = 2}, .maps = true};
     subject                s = open_subject(&c, B, T);
     dra_reader            *r = open_reader(&s);
     dra_error              err = {0};

@@ -55,15 +55,15 @@ static const dra_memory_config linear[] = {
     {"append"},
     {"append", .retrieval = "window", .window = 4},
     {"append", .retrieval = "none"},
-    {"ema", .timescales = 2},
-    {"ema", .retrieval = "slots-own", .timescales = 3},
-    {"ema", .retrieval = "slots-all", .timescales = 2},
+    {"ema", .ema.timescales = 2},
+    {"ema", .retrieval = "slots-own", .ema.timescales = 3},
+    {"ema", .retrieval = "slots-all", .ema.timescales = 2},
     {"ema", .retrieval = "pooled"},
-    {"slots", .slots = 3, .gate = DRA_GATE_FIXED},
-    {"slots", .slots = 3},
-    {"slots", .slots = 3, .steps = true},
-    {"slots", .slots = 3, .retrieval = "slots-all"},
-    {"slots", .slots = 2, .retrieval = "pooled", .gate = DRA_GATE_GATED},
+    {"slots", .slots.count = 3, .slots.gate = DRA_GATE_FIXED},
+    {"slots", .slots.count = 3},
+    {"slots", .slots.count = 3, .steps = true},
+    {"slots", .slots.count = 3, .retrieval = "slots-all"},
+    {"slots", .slots.count = 2, .retrieval = "pooled", .slots.gate = DRA_GATE_GATED},
 };
 
 static void maps_are_other_projections(void **state)
@@ -103,7 +103,7 @@ static void joined_maps_are_those_of_a_width(void **state)
 static void mapped_queries_are_mapped_slots(void **state)
 {
     static const dra_memory_config memories[] = {
-        {"gru"}, {"lstm"}, {"slots", .slots = 3}, {"ema", .timescales = 2}};
+        {"gru"}, {"lstm"}, {"slots", .slots.count = 3}, {"ema", .ema.timescales = 2}};
     for (size_t i = 0; i < COUNT(memories); i++)
         for (int joint = 0; joint < 2; joint++) {
             dra_mixer_config own = {.dim = C, .heads = 1, .value_dim = E, .a = memories[i]}, all;
@@ -130,10 +130,10 @@ static void mapped_queries_are_mapped_slots(void **state)
 static void pi_is_another_projection(void **state)
 {
     static const dra_memory_config memories[] = {
-        {"ema", .retrieval = "slots-own", .timescales = 3},
-        {"ema", .retrieval = "slots-all", .timescales = 2},
+        {"ema", .retrieval = "slots-own", .ema.timescales = 3},
+        {"ema", .retrieval = "slots-all", .ema.timescales = 2},
         {"ema", .retrieval = "pooled", .joined = true},
-        {"slots", .slots = 3},
+        {"slots", .slots.count = 3},
     };
     for (size_t i = 0; i < COUNT(memories); i++) {
         dra_mixer_config plain = {SIZES, .a = memories[i]}, mapped = plain;
@@ -183,8 +183,8 @@ static void maps_start_neutral(void **state)
         {"append"},
         {"gru", .joined = true},
         {"lstm", .retrieval = "joint", .window = 3},
-        {"slots", .slots = 3},
-        {"slots", .slots = 2, .candidate = DRA_CANDIDATE_GRU, .retrieval = "pooled"},
+        {"slots", .slots.count = 3},
+        {"slots", .slots.count = 2, .slots.candidate = DRA_CANDIDATE_GRU, .retrieval = "pooled"},
     };
     for (size_t i = 0; i < COUNT(memories); i++) {
         dra_mixer_config plain = {SIZES, .a = memories[i]}, mapped = plain;

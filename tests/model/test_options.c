@@ -44,6 +44,11 @@ static const row rows[] = {
     {"the last token of an encoder after memory tokens",
      MODEL(", \"visible\": \"bidirectional\", \"memory_tokens\": 2" CLASSES("last")),
      .classes = true, .whole = true},
+    {"constant factors, norms of what is added alone, a pattern of mixers that rotate or not",
+     MODEL(", \"embed_scale\": 3, \"logit_scale\": 0.3, \"norm_offset\": true, \"block\": "
+           "{\"norm\": \"none\", \"branch_norm\": true, \"branch_factor\": 0.4}, \"mixer\": "
+           "[{\"bias\": \"qkv\"}, {\"rotary\": true, \"turn\": {\"base\": 50, \"gain\": "
+           "1.1}, \"retrieval\": \"window\", \"window\": 3}], \"pattern\": [1, 0]")},
     {"norms by a condition", MODEL(", \"norm_gain\": \"condition\""), .condition = C},
     {"layer norms and branches by a condition, through a network",
      MODEL(
@@ -323,6 +328,14 @@ static void refused(void **state)
         {MODEL(CLASSES("cls")), "model: head: pool cls needs visible bidirectional"},
         {MODEL(", \"head\": {\"pool\": \"last\"}"), "model: head: pool needs kind classes"},
         {MODEL(", \"head\": {\"no_bias\": true}"), "model: head: no_bias needs kind classes"},
+        {MODEL(", \"position\": {\"xpos_base\": 8, \"rotate\": \"rotary\"}"),
+         "position: xpos_base is set, which only rotate xpos has"},
+        {MODEL(", \"position\": {\"halves\": true, \"distance\": \"alibi\"}"),
+         "position: halves is set, which only rotate rotary, rotate xpos have"},
+        {MODEL(", \"position\": {\"buckets\": 8, \"distance\": \"alibi\"}"),
+         "position: buckets is set, which only distance t5 has"},
+        {MODEL(", \"position\": {\"slopes\": 1, \"distance\": \"dynamic\"}"),
+         "position: slopes is set, which only distance alibi has"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         dra_error        err = {0};

@@ -41,7 +41,9 @@ Values = POINTER(Value)
 Shape = struct("Shape", rank=c_int32, dim=c_int64 * MAX_RANK)
 Axes = struct("Axes", n=c_int, axis=c_int * MAX_RANK, keep=c_bool)
 Rotary = struct("Rotary", base=c_double, width=c_int64, stretch=c_double, halves=c_bool,
-                xpos_base=c_double, xpos_center=c_double, xpos_invert=c_bool)
+                xpos_base=c_double, xpos_center=c_double, xpos_invert=c_bool, scaling=c_int,
+                factor=c_double, low=c_double, high=c_double, original=c_int64, exact=c_bool,
+                gain=c_double, limit=c_int64)
 CrossEntropy = struct("CrossEntropy", ignore=c_int32, use_ignore=c_bool, smoothing=c_double,
                       l2wrap=c_double)
 Attend = struct("Attend", lo=Value, hi=Value, mask=Value, always=c_int64, bias=Value,

@@ -47,10 +47,10 @@ def muon(params):
 
 # name, options of dra, share of the old moment and of the gradient in the new one, torch's
 ROWS = [
-    ("sgd", ["--optimizer", "sgd", "--weight-decay=-1"], 0.9, 1,
+    ("sgd", ["--optimizer", "sgd", "--weight-decay=0"], 0.9, 1,
      lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.9), EXACT),
     ("sgd, nesterov", ["--optimizer", "sgd", "--nesterov", "--momentum", "0.8",
-                       "--weight-decay=-1"], 0.8, 1,
+                       "--weight-decay=0"], 0.8, 1,
      lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.8, nesterov=True), EXACT),
     ("lion", ["--optimizer", "lion", "--weight-decay", str(DECAY)], 0.99, 0.01,
      lambda p: Lion(p, RATE, (0.9, 0.99), DECAY), EXACT),
@@ -67,7 +67,7 @@ def train(dra, folder, options):
                    capture_output=True)
     subprocess.run([dra, "train", "--model", str(folder / "start"), "--data", str(text), "--out",
                     str(folder / "run"), "--steps", str(STEPS), "--batch", "2", "--context", "32",
-                    "--schedule", "constant", "--warmup", "1", "--lr", str(RATE), "--clip=-1",
+                    "--schedule", "constant", "--warmup", "1", "--lr", str(RATE), "--clip=0",
                     "--save-every", "1", "--keep", str(STEPS), *options], check=True,
                    capture_output=True)
     steps = [folder / f"run/train/step-{i:08}" for i in range(1, STEPS + 1)]
@@ -81,7 +81,7 @@ def compare(dra, options, old, new, make):
         weights, moments = train(dra, pathlib.Path(folder), options)
     names = [n for n in weights[0] if f"m.{n}" in moments[0] and f"v.{n}" not in moments[0]
              and ("W_" in n or "muon" not in options)]
-    if "--weight-decay=-1" not in options:  # dra lets projections alone decay
+    if "--weight-decay=0" not in options:  # dra lets projections alone decay
         names = [n for n in names if "W_" in n]
     params = {n: torch.nn.Parameter(weights[0][n].double()) for n in names}
     optimizer, worst = make(list(params.values())), 0

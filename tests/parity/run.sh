@@ -91,6 +91,7 @@ python=$venv/bin/python
 "$python" tests/parity/world.py build/libdra.so
 "$python" tests/parity/templates.py build/libdra.so
 "$python" tests/parity/hf.py build/dra
+"$python" tests/parity/llama_models.py build/dra build/double/dra
 "$python" tests/parity/rwkv_models.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/x_options.py build/libdra.so build/double/dra

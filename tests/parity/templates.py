@@ -12,6 +12,7 @@ Jinja fails."""
 import argparse
 import copy
 import ctypes
+import datetime
 import json
 import os
 import random
@@ -53,6 +54,7 @@ def environment():
                                         extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return env
 
 
@@ -769,9 +771,130 @@ MACROS = """{%- macro kind(schema, inner=false) -%}
 No tools today.
 {% endfor %}"""
 
+# What Llama 3.2's does: variables with defaults, the date, tools in the first question.
+LLAMA32 = r"""{{- bos_token }}
+{%- if own_tools is defined %}
+    {%- set tools = own_tools %}
+{%- endif %}
+{%- if not tools_come_first is defined %}
+    {%- set tools_come_first = false %}
+{%- endif %}
+{%- if not date_string is defined %}
+    {%- set date_string = 'year ' ~ strftime_now("%Y")|length if strftime_now is defined %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set rules = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set rules = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}
+{{- "Today: " + date_string + "\n\n" }}
+{%- if tools is not none and tools_come_first %}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\n\n" }}
+    {%- endfor %}
+{%- endif %}
+{{- rules }}
+{{- "<|eot_id|>" }}
+{%- if not tools_come_first and not tools is none %}
+    {%- if messages | length == 0 %}
+        {{- raise_exception("Nothing was asked, so no tool can go first.") }}
+    {%- endif %}
+    {%- set question = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+    {{- '<|start_header_id|>user<|end_header_id|>\n\n' }}
+    {{- "Call one of these by JSON:\n\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) + "\n\n" }}
+    {%- endfor %}
+    {{- question + "<|eot_id|>" }}
+{%- endif %}
+{%- for turn in messages %}
+    {%- if not (turn.role == 'ipython' or turn.role == 'tool' or 'tool_calls' in turn) %}
+        {{- '<|start_header_id|>' + turn['role'] + '<|end_header_id|>\n\n' }}
+        {{- turn['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in turn %}
+        {%- if not turn.tool_calls|length == 1 %}
+            {{- raise_exception("One call at a time.") }}
+        {%- endif %}
+        {%- set call = turn.tool_calls[0].function %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n{"name": "' + call.name + '", ' }}
+        {{- '"parameters": ' + call.arguments | tojson + "}<|eot_id|>" }}
+    {%- elif turn.role == "tool" or turn.role == "ipython" %}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\n\n" }}
+        {%- if turn.content is mapping or turn.content is iterable %}
+            {{- turn.content | tojson }}
+        {%- else %}
+            {{- turn.content }}
+        {%- endif %}
+        {{- "<|eot_id|>" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}"""
+
+# What SmolLM3's does: a mode by a variable or by a word in the system's message, thoughts left out.
+SMOLLM3 = r"""{%- if enable_thinking is not defined %}
+{%- set enable_thinking = true %}
+{%- endif %}
+{%- set ns = namespace(think=enable_thinking, said="", tools=[]) %}
+{%- if messages[0].role == "system" %}
+    {%- set system = messages[0].content %}
+    {%- if "/no_think" in system %}
+        {%- set ns.think = false %}
+    {%- elif "/think" in system %}
+        {%- set ns.think = true %}
+    {%- endif %}
+    {%- set ns.said = system.replace("/no_think", "").replace("/think", "").rstrip() %}
+{%- endif %}
+{{- "<|im_start|>system\n## Metadata\n\n" -}}
+{%- if date_string is defined -%}
+    {{- "Today: " ~ date_string ~ "\n" -}}
+{%- else -%}
+    {{- "Day of " ~ (strftime_now("%d")|length) ~ " letters\n" -}}
+{%- endif -%}
+{{- "Mode: " ~ ("/think" if ns.think else "/no_think") ~ "\n\n" -}}
+{%- if ns.said %}{{- ns.said ~ "\n\n" -}}{%- endif %}
+{%- if xml_tools or python_tools or tools -%}
+    {%- for tool in (xml_tools or tools or []) -%}
+        {%- set ns.tools = ns.tools + [tool | string | length > 0] -%}
+        {{- (tool.function if tool.function is defined else tool) | tojson ~ "\n" -}}
+    {%- endfor -%}
+    {{- ns.tools | length ~ " tools\n" -}}
+{%- endif -%}
+{{- "<|im_end|>\n" -}}
+{%- set loop_messages = messages[1:] if messages[0].role == "system" else messages -%}
+{%- for message in loop_messages -%}
+    {%- set content = message.content if message.content is string else "" -%}
+    {%- if message.role == "user" -%}
+        {{ "<|im_start|>" + message.role + "\n" + content + "<|im_end|>\n" }}
+    {%- elif message.role == "assistant" -%}
+        {%- generation -%}
+        {%- if ns.think -%}
+            {{ "<|im_start|>assistant\n" + content.lstrip("\n") + "<|im_end|>\n" }}
+        {%- else -%}
+            {{ "<|im_start|>assistant\n<think>\n\n</think>\n" }}
+            {{- content.split("</think>")[-1].lstrip("\n") + "<|im_end|>\n" }}
+        {%- endif -%}
+        {%- endgeneration -%}
+    {%- elif message.role == "tool" -%}
+        {{ "<|im_start|>user\n" + content + "<|im_end|>\n" }}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{ "<|im_start|>assistant\n" if ns.think else "<|im_start|>assistant\n<think>\n\n</think>\n" }}
+{%- endif -%}"""
+
 FAMILIES = {"chatml": CHATML, "llama2": LLAMA2, "llama3": LLAMA3, "mistral": MISTRAL,
             "gemma": GEMMA, "zephyr": ZEPHYR, "qwen2.5": QWEN, "phi3": PHI3,
-            "deepseek": DEEPSEEK, "qwen3": QWEN3, "macros": MACROS}
+            "deepseek": DEEPSEEK, "qwen3": QWEN3, "macros": MACROS,
+            "llama3.2": LLAMA32, "smollm3": SMOLLM3}
 
 SYSTEM = {"role": "system", "content": "Be brief. "}
 TALK = [{"role": "user", "content": "Hi\nthere! "}, {"role": "assistant", "content": " Hello ✓"},
@@ -798,6 +921,8 @@ CONVERSATIONS = {
                 "date_string": "3 March"},
     "answered": {"messages": TALK + [CALL, TOOL, TALK[1]], "tools": TOOLS},
     "calls": {"messages": TALK + [dict(CALL, tool_calls=CALL["tool_calls"] * 2), TOOL]},
+    "unthinking": {"messages": [{"role": "system", "content": "Be kind. /no_think "}] + THOUGHT,
+                   "add_generation_prompt": True},
     "twice": {"messages": TALK[:1] * 2, "add_generation_prompt": True},
 }
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -282,7 +282,7 @@ def run_dra(dra, name, sizes, warm=WARM, steps=STEPS):
         peak = peak_of([dra, "train", "--config", f"{work}/config.json", "--data",
                         f"{work}/data.safetensors", "--out", f"{work}/run", "--steps",
                         str(warm + steps), "--batch", str(kind.B), *kind.context(), "--lr", "1e-4",
-                        "--log-every", "1", "--eval-every=-1", "--save-every=-1", "--threads",
+                        "--log-every", "1", "--eval-every=0", "--save-every=0", "--threads",
                         str(THREADS)], f"{work}/run/log.jsonl", warm + steps)
         speeds = speeds_of(f"{work}/run/log.jsonl", kind)
     return statistics.median(speeds[warm:]), peak

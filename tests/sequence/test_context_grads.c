@@ -5,14 +5,15 @@
 #include "pair.h"
 
 /* Sum of y u, and its gradients of x, the context and the parameters. */
-static void build_slopes(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build_slopes(dra_graph *g, void *user, const void *key, size_t bytes)
 {
     const pair             *p = user;
-    const dra_context_shape context = dra_context_of_key(&key[1]);
+    const dra_context_shape context = dra_context_shape_of(key);
     const dra_module_shape  shape = {
          .B = B, .T = T, .marked = true, .skips = true, .fresh = true, .context = &context};
     dra_value v[PARAMS + 2], dv[PARAMS + 2];
     char      name[DRA_NAME_TEXT];
+    (void)bytes;
     dra_module_graph(g, &p->module, &shape, v, NULL, NULL);
     v[PARAMS] = dra_find_input(g, "x"), v[PARAMS + 1] = dra_find_input(g, "source");
     const dra_value u = dra_input(g, "u", DRA_REAL, DRA_SHAPE(B, T, C));
@@ -55,13 +56,13 @@ static dra_real result(const slopes *s, const char *name, int64_t n, dra_real *t
 
 static double run_slopes(const slopes *s)
 {
-    const dra_shape   key[] = {DRA_SHAPE(B, T), dra_context_key(&s->context)};
-    dra_token_names   names;
-    dra_context_names context_names;
-    dra_error         err = {0};
+    const dra_context_key key = dra_context_key_of(&s->context);
+    dra_token_names       names;
+    dra_context_names     context_names;
+    dra_error             err = {0};
     dra_tokens_name(s->session, "tokens", s->p->state, &names);
     dra_context_name(s->session, &context_names);
-    expect_ok(dra_session_select(s->session, key, 2, &err), &err);
+    expect_ok(dra_session_select(s->session, &key, sizeof key, &err), &err);
     expect_ok(dra_extents_put(&s->tokens, s->session, &names, &err), &err);
     expect_ok(dra_context_extents_put(&s->context, B, true, s->session, &context_names, &err),
               &err);

@@ -97,12 +97,12 @@ static void mixers_without_items_are_refused(void **state)
         dra_mixer_config c;
         const char      *text;
     } rows[] = {
-        {{.dim = C, .heads = 2, .prefix = true, .forget = true},
+        {{.dim = C, .heads = 2, .prefix = true, .attention.forget = true},
          "mixer: forget needs causal attention, not prefix"},
         {{.dim = C, .heads = 2, .prefix = true, .a = {.memory = "delta"}},
          "mixer: prefix needs memory append with retrieval time, found delta with formula"},
-        {{.dim = C, .heads = 2, .prefix = true, .rotary = true, .xpos_base = 16},
-         "mixer: xpos_base needs causal attention, not prefix"},
+        {{.dim = C, .heads = 2, .prefix = true, .rotary = true, .turn.xpos_base = 16},
+         "mixer: turn.xpos_base needs causal attention, not prefix"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         dra_mixer *m;

@@ -311,6 +311,29 @@ static void places_reads_and_writes(void **state)
     dra_states_destroy(s);
 }
 
+static void shows_states_in_place(void **state)
+{
+    dra_states    *s = new_states(specs, 2);
+    const dra_real in[] = {4, 5, 6};
+    dra_error      err = {0};
+    dra_real       v[3];
+    dra_real      *at = dra_states_at(s, H, 1);
+    assert_null(dra_states_at(s, K, 1)); /* items move */
+    assert_null(dra_states_at(s, H, 2));
+    assert_null(dra_states_at(s, 3, 0));
+    assert_null(dra_states_at(s, -1, 0));
+    assert_int_equal(at != NULL, !check_apart()); /* the host does not see that device's memory */
+    if (at) {
+        expect_ok(dra_states_write(s, H, 1, in, 3, &err), &err);
+        assert_memory_equal(at, in, sizeof in);
+        at[1] = 7;
+        expect_ok(dra_states_read(s, H, 1, v, 3, &err), &err);
+        assert_true(v[0] == 4 && v[1] == 7 && v[2] == 6);
+        assert_ptr_equal(dra_states_at(s, H, 0) + 3, at);
+    }
+    dra_states_destroy(s);
+}
+
 static void refuses_wrong_parts(void **state)
 {
     dra_states *s = new_states(specs, 2);
@@ -439,6 +462,7 @@ int main(void)
         cmocka_unit_test(forks_and_gathers),
         cmocka_unit_test(refuses_wrong_gathers),
         cmocka_unit_test(places_reads_and_writes),
+        cmocka_unit_test(shows_states_in_place),
         cmocka_unit_test(refuses_wrong_parts),
         cmocka_unit_test(compares_numbers),
         cmocka_unit_test(a_NaN_is_never_lost),

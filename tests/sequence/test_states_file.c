@@ -21,7 +21,7 @@ static const dra_mixer_config kinds[] = {
     {SIZES},
     {SIZES, .shift = DRA_SHIFT_MIX, .a = {"wkv"}},
     {SIZES, .a = {.retrieval = "window", .window = 3}},
-    {SIZES, .a = {"ema", .retrieval = "none", .timescales = 3}},
+    {SIZES, .a = {"ema", .retrieval = "none", .ema.timescales = 3}},
     {SIZES, .rotary = true, .a = {"gru", .retrieval = "joint", .window = 70}},
     {SIZES, .a = {"gru", .joined = true, .dim = 3}},
     {SIZES, .blend = DRA_BLEND_LEARNED, .a = {.retrieval = "window", .window = 4}, .b = {"ema"}},
@@ -139,8 +139,8 @@ static const struct {
     const char *key, *value; /* NULL: without it */
     const char *text;
 } wrong_metadata[] = {
-    {"format", NULL, ": format is missing, expected dra-state"},
-    {"format", "other\nlines", ": format is other?lines, expected dra-state"},
+    {"format", NULL, ": is not a state file: format is missing, expected dra-state"},
+    {"format", "other\nlines", ": is not a state file: format is other?lines, expected dra-state"},
     {"version", NULL, ": version is missing, expected 2"},
     {"version", "3", ": version is 3, expected 2"},
     {"version", "1", ": version is 1, expected 2"},

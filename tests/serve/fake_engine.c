@@ -81,7 +81,7 @@ static void end(dra_engine *e, job *j, dra_job_end how, dra_status code, const c
                         .finish = j->cancelled ? DRA_FINISH_ASKED : DRA_FINISH_LENGTH,
                         .prompt_tokens = (int64_t)j->c.n,
                         .written_tokens = j->at};
-    const float    vector[2] = {(float)j->c.n, 0.5f};
+    const dra_real vector[2] = {(dra_real)j->c.n, 0.5f};
     if (how == DRA_JOB_FAILED) fail(&r.error, code, why, "");
     if (j->c.kind == DRA_JOB_EMBED) {
         r.width = 2;
@@ -190,7 +190,8 @@ dra_status dra_engine_submit(dra_engine *e, const dra_job_config *c, uint64_t *i
     if (c->save) snprintf(j->save, sizeof j->save, "%s", c->save);
     if (c->path) snprintf(j->path, sizeof j->path, "%s", c->path);
     pthread_mutex_lock(&e->lock);
-    if (e->draining || e->n >= e->config.queue)
+    const bool text = c->kind == DRA_JOB_GENERATE || c->kind == DRA_JOB_EMBED;
+    if (e->draining || (e->n >= e->config.queue && text))
         st = fail(err, DRA_ERR_BUSY, "the queue is full", "");
     if (st == DRA_OK && c->state && !find(e, c->state))
         st = fail(err, DRA_ERR_NAME, "there is no state ", c->state);

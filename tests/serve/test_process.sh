@@ -33,7 +33,13 @@ check "an address for others needs a key" fails 2 "--api-key-file" \
     "$dra" serve --model m --host 0.0.0.0 --port 0
 check "a chunk that is none" fails 2 "multiple of 64" "$dra" serve --model m --chunk 100 --port 0
 check "a limit that is none" fails 2 "--memory-limit" "$dra" serve --model m --memory-limit 4X
+check "a log that cannot be written" fails 1 "--log nowhere/log: No such file" \
+    "$dra" serve --model m --log nowhere/log --port 0
+check "guesses by nothing" fails 2 "--draft-tokens: expected --draft" \
+    "$dra" serve --model m --draft-tokens 3 --port 0
 check "a name that is none" fails 1 "expected NAME=DIR" "$dra" serve --model 'a b=m' --port 0
+check "a model that is none" fails 1 "NOWHERE: no such folder or file" \
+    "$dra" serve NOWHERE --port 0
 check "two models of one name" fails 1 "two models are called m" \
     "$dra" serve --model m --model m=m --port 0
 kill -TERM $server

@@ -43,6 +43,31 @@ static void serves_the_page(void **state)
     }
 }
 
+/* Every option that is listed is taken as a field, in its range and no further. */
+static void lists_sampler_options(void **state)
+{
+    answer  list = get("/sampler");
+    size_t  i;
+    json_t *o;
+    assert_true(json_array_size(answer_at(&list, "data")) > 5);
+    json_array_foreach(answer_at(&list, "data"), i, o)
+    {
+        const char  *name = json_string_value(json_object_get(o, "name"));
+        const double usual = json_number_value(json_object_get(o, "usual"));
+        const double most = json_number_value(json_object_get(o, "most"));
+        char         body[200];
+        for (int k = 0; k < 2; k++) {
+            snprintf(body, sizeof body, "{\"prompt\": \"a\", \"max_tokens\": 1, \"%s\": %.17g}",
+                     name, k ? most + 1 : usual);
+            answer a = post("/v1/completions", body);
+            if (a.status != (k ? 400 : 200)) fail_msg("%s: %s", body, a.text);
+            if (k) assert_string_equal(answer_text(&a, "error.param"), name);
+            answer_free(&a);
+        }
+    }
+    answer_free(&list);
+}
+
 static void tokenizes(void **state)
 {
     answer a = post("/tokenize", "{\"prompt\": \"h\\u00e9\", \"add_special_tokens\": false}");
@@ -175,7 +200,27 @@ static void refuses_fields(void **state)
         const char *path, *body, *param;
     } all[] = {
         {"/v1/completions", "{\"prompt\": \"a\", \"wrong\": 1}", "wrong"},
-        {"/v1/completions", "{\"prompt\": \"a\", \"user\": \"me\"}", "user"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"user\": 1}", "user"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"store\": true}", "store"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"service_tier\": \"flex\"}", "service_tier"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"skip_special_tokens\": false}",
+         "skip_special_tokens"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"grammar\": \"root ::= x\"}", "grammar"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"grammar\": 1}", "grammar"},
+        {"/v1/completions",
+         "{\"prompt\": \"a\", \"grammar\": \"root ::= \\\"a\\\"\", "
+         "\"response_format\": {\"type\": \"json_object\"}}",
+         "grammar"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"response_format\": {\"type\": \"xml\"}}",
+         "response_format"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"response_format\": \"json_object\"}",
+         "response_format"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_schema\"}}",
+         "response_format"},
+        {"/v1/completions",
+         "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_schema\", "
+         "\"json_schema\": {\"schema\": {\"minimum\": 1}}}}",
+         "response_format"},
         {"/v1/completions", "{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix"},
         {"/v1/completions", "{\"prompt\": \"a\", \"best_of\": 2}", "best_of"},
         {"/v1/completions", "{\"prompt\": \"a\", \"n\": 0}", "n"},
@@ -187,6 +232,10 @@ static void refuses_fields(void **state)
         {"/v1/completions", "{\"prompt\": \"a\", \"logprobs\": true}", "logprobs"},
         {"/v1/completions", "{\"prompt\": \"a\", \"stop\": \"\"}", "stop"},
         {"/v1/completions", "{\"prompt\": \"a\", \"stop\": [1]}", "stop"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": 1}", "stop_token_ids"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": [\"a\"]}", "stop_token_ids"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": [[]]}", "stop_token_ids"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": [[1, -1]]}", "stop_token_ids"},
         {"/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "logit_bias"},
         {"/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"1\": 101}}", "logit_bias"},
         {"/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1000000}", "max_tokens"},
@@ -207,16 +256,16 @@ static void refuses_fields(void **state)
         {"/v1/chat/completions", "{\"messages\": [{\"role\": \"x\", \"content\": \"\"}]}",
          "messages"},
         {"/v1/chat/completions",
-         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": []}", "tools"},
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}", "tools"},
+        {"/v1/chat/completions",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+         "\"tool_choice\": \"required\"}",
+         "tool_choice"},
         {"/v1/chat/completions",
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"b\"}]}", "name"},
         {"/v1/chat/completions",
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 2}",
          "top_logprobs"},
-        {"/v1/chat/completions",
-         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
-         "\"response_format\": {\"type\": \"json_object\"}}",
-         "response_format"},
         {"/v1/embeddings", "{\"input\": \"a\", \"dimensions\": 2}", "dimensions"},
         {"/v1/embeddings", "{\"input\": \"a\", \"dra_pool\": \"max\"}", "dra_pool"},
         {"/tokenize", "{\"prompt\": \"a\", \"content\": \"a\"}", "prompt"},
@@ -229,6 +278,44 @@ static void refuses_fields(void **state)
             fail_msg("%s %s: %s", all[i].path, all[i].body, a.text);
         answer_free(&a);
     }
+}
+
+/* Defaults that clients send along, and words about the request. */
+static void takes_what_asks_for_nothing(void **state)
+{
+    static const char *const both =
+        "\"max_tokens\": 2, \"n\": 1, \"logit_bias\": {}, \"user\": \"me\", \"store\": false, "
+        "\"metadata\": {\"a\": \"b\"}, \"service_tier\": \"auto\", \"safety_identifier\": \"x\", "
+        "\"prompt_cache_key\": \"y\", \"skip_special_tokens\": true, \"reasoning_effort\": null, "
+        "\"ignore_eos\": false, \"stop_token_ids\": [], \"stop\": [], \"min_tokens\": 0, "
+        "\"logprobs\": false, \"response_format\": {\"type\": \"text\"}, \"grammar\": null}";
+    static const char *const begins[][2] = {
+        {"/v1/completions", "{\"prompt\": \"a\", \"best_of\": 1, \"suffix\": \"\", "},
+        {"/v1/chat/completions",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": []}], "
+         "\"tools\": [], \"tool_choice\": \"none\", \"parallel_tool_calls\": true, "
+         "\"top_logprobs\": 0, \"modalities\": [\"text\"], "}};
+    for (size_t i = 0; i < COUNT(begins); i++) {
+        char body[1500];
+        snprintf(body, sizeof body, "%s%s", begins[i][1], both);
+        answer a = post(begins[i][0], body);
+        if (a.status != 200) fail_msg("%s: %s", body, a.text);
+        answer_free(&a);
+    }
+}
+
+static void bounds_grammars(void **state)
+{
+    enum { LETTERS = 70000 };
+    static char body[LETTERS + 100];
+    const int   n = snprintf(body, sizeof body, "{\"prompt\": \"a\", \"grammar\": \"");
+    memset(body + n, '#', LETTERS);
+    memcpy(body + n + LETTERS, "\"}", 3);
+    answer a = post("/v1/completions", body);
+    assert_int_equal(a.status, 400);
+    assert_string_equal(answer_text(&a, "error.message"),
+                        "grammar: expected at most 65536 bytes, found 70000");
+    answer_free(&a);
 }
 
 /* Clients append the message of an answer to the conversation, with all that stands in it. */
@@ -295,11 +382,19 @@ static void refuses_malformed_http(void **state)
         {"GET /%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
         {"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", 400},
         {"GET /health HTTP/1.1\r\nHost: localhost\n\r\n\r\n", 400},
+        {"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n", 400},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
          "Content-Length: 2\r\n\r\n",
          400},
-        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 411},
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+         "Content-Length: 1\r\n\r\n",
+         400},
+        {"POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+        {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+         "Content-Length: 1\r\n\r\nx",
+         415},
         {"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", 413},
         {"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404},
         {"POST /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405},
@@ -348,6 +443,76 @@ static void gives_up_on_half_bodies(void **state)
 }
 
 /* Requests one after another on a connection, also sent before the answers are read. */
+#define CHUNKED(body)                                                                              \
+    "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"                 \
+    "Connection: close\r\n\r\n" body
+
+static void refuses_broken_chunks(void **state)
+{
+    static const struct {
+        const char *text;
+        int         status;
+    } all[] = {{CHUNKED("x\r\n"), 400},
+               {CHUNKED("\r\n"), 400},
+               {CHUNKED("-1\r\n"), 400},
+               {CHUNKED("0x2\r\n{}"), 400},
+               {CHUNKED("1 \r\n"), 400},
+               {CHUNKED("2\r\n{}x\r\n0\r\n\r\n"), 400},
+               {CHUNKED("ffffffffffffffff\r\n"), 400},
+               {CHUNKED("7fffffffffffff\r\n"), 413},
+               {CHUNKED("800001\r\n"), 413},
+               {CHUNKED("2\r\n{}\r\n800000\r\n"), 413},
+               {CHUNKED("2\r\n{}"), 408},
+               {CHUNKED("0\r\n\r\n"), 400}}; /* whole, and no JSON */
+    for (size_t i = 0; i < COUNT(all); i++) {
+        const int fd = client_open(it.port);
+        client_send(fd, all[i].text, strlen(all[i].text));
+        answer a = client_read(fd);
+        if (a.status != all[i].status) fail_msg("%s: %s", all[i].text, a.text);
+        answer_free(&a);
+    }
+}
+
+/* However the chunks are cut and arrive; what follows is the next request. */
+static void reads_chunks(void **state)
+{
+    static const char request[] = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Transfer-Encoding: Chunked\r\n\r\n"
+                                  "4\r\n{\"pr\r\n00b;a=b\r\nompt\": \"abc\r\nA\r\nde\"       \r\n"
+                                  "1\r\n}\r\n0\r\nTrailer: x\r\n\r\n"
+                                  "GET /health HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n";
+    for (size_t step = 1; step < sizeof request; step = step < 8 ? step + 6 : sizeof request) {
+        const int fd = client_open(it.port);
+        for (size_t i = 0; i < sizeof request - 1; i += step) {
+            const size_t left = sizeof request - 1 - i;
+            client_send(fd, request + i, left < step ? left : step);
+        }
+        answer a = client_read(fd);
+        if (!strstr(a.text, "\"count\": 5") || !strstr(a.text, "\"ok\"")) fail_msg("%s", a.text);
+        answer_free(&a);
+    }
+}
+
+static void answers_head(void **state)
+{
+    static const char *const paths[] = {"/", "/health", "/v1/models", "/metrics"};
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        answer a = client_ask(it.port, "HEAD", paths[i], NULL);
+        if (a.status != 200 || a.body[0] || !strstr(a.text, "\r\nDate: ") ||
+            strstr(a.text, "Content-Length: 0\r"))
+            fail_msg("%s: %s", paths[i], a.text);
+        answer_free(&a);
+    }
+    answer a = client_ask(it.port, "PUT", "/health", "");
+    assert_int_equal(a.status, 405);
+    assert_non_null(strstr(a.text, "\r\nAllow: GET, HEAD\r\n"));
+    answer_free(&a);
+    a = client_ask(it.port, "PATCH", "/states/a", "");
+    assert_non_null(strstr(a.text, "\r\nAllow: GET, HEAD, POST, PUT, DELETE\r\n"));
+    answer_free(&a);
+}
+
 static void keeps_connections(void **state)
 {
     static const char two[] =
@@ -369,6 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(tells_about_itself, start),
         cmocka_unit_test(serves_the_page),
+        cmocka_unit_test(lists_sampler_options),
         cmocka_unit_test(tokenizes),
         cmocka_unit_test(completes),
         cmocka_unit_test(tells_logprobs_with_echo),
@@ -376,11 +542,16 @@ int main(void)
         cmocka_unit_test(streams),
         cmocka_unit_test(embeds),
         cmocka_unit_test(refuses_fields),
+        cmocka_unit_test(takes_what_asks_for_nothing),
+        cmocka_unit_test(bounds_grammars),
         cmocka_unit_test(takes_its_own_message_back),
         cmocka_unit_test(refuses_bodies),
         cmocka_unit_test(refuses_malformed_http),
         cmocka_unit_test(bounds_headers),
         cmocka_unit_test(gives_up_on_half_bodies),
+        cmocka_unit_test(reads_chunks),
+        cmocka_unit_test(refuses_broken_chunks),
+        cmocka_unit_test(answers_head),
         cmocka_unit_test(keeps_connections),
         cmocka_unit_test(ends_well),
     };

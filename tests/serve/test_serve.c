@@ -116,6 +116,70 @@ static void echoes_probabilities(void **state)
     answer_free(&b);
 }
 
+/* A model that would write a, then b, then c for ever. */
+static void samplers_act(void **state)
+{
+    static const struct {
+        const char *fields, *text, *finish;
+    } all[] = {
+        {"\"max_tokens\": 4", "aaaa", "length"},
+        {"\"max_tokens\": 4, \"presence_penalty\": 15", "abaa", "length"},
+        {"\"max_tokens\": 4, \"frequency_penalty\": 15", "abac", "length"},
+        {"\"max_tokens\": 4, \"no_repeat_ngram_size\": 2", "aaba", "length"},
+        {"\"max_tokens\": 4, \"dry_multiplier\": 15, \"dry_allowed_length\": 1", "aaba", "length"},
+        {"\"max_tokens\": 4, \"stop_token_ids\": [97]", "", "stop"},
+        {"\"max_tokens\": 4, \"stop_token_ids\": [98, [97, 97, 97]]", "aa", "stop"},
+        {"\"max_tokens\": 4, \"stop_token_ids\": [97], \"min_tokens\": 2", "bb", "stop"},
+    };
+    for (size_t i = 0; i < COUNT(all); i++) {
+        char body[300];
+        snprintf(
+            body, sizeof body,
+            "{\"prompt\": \"x\", \"temperature\": 0, \"logit_bias\": {\"97\": 100, \"98\": 90, "
+            "\"99\": 80}, %s}",
+            all[i].fields);
+        answer a = post("/v1/completions", body);
+        if (a.status != 200 || strcmp(answer_text(&a, "choices.0.text"), all[i].text) != 0 ||
+            strcmp(answer_text(&a, "choices.0.finish_reason"), all[i].finish) != 0)
+            fail_msg("%s: expected \"%s\", found %s", all[i].fields, all[i].text, a.text);
+        answer_free(&a);
+    }
+}
+
+/* Random weights write only what a grammar or a schema allows, also where the call ends first. */
+static void writes_what_fits(void **state)
+{
+    answer a = post("/v1/completions",
+                    "{\"prompt\": \"1 = \", \"max_tokens\": 20, \"seed\": 1, \"n\": 3, "
+                    "\"grammar\": \"root ::= (\\\"a\\\" | \\\"b\\\"){4}\"}");
+    for (int i = 0; i < 3; i++) {
+        char path[40];
+        snprintf(path, sizeof path, "choices.%d.text", i);
+        assert_int_equal(strspn(answer_text(&a, path), "ab"), 4);
+        assert_int_equal(strlen(answer_text(&a, path)), 4);
+        snprintf(path, sizeof path, "choices.%d.finish_reason", i);
+        assert_string_equal(answer_text(&a, path), "stop");
+    }
+    answer_free(&a);
+    a = post("/v1/chat/completions",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}], \"seed\": 1, "
+             "\"max_tokens\": 200, \"response_format\": {\"type\": \"json_schema\", "
+             "\"json_schema\": {\"name\": \"person\", \"strict\": true, \"schema\": "
+             "{\"type\": \"object\", \"required\": [\"mood\"], \"properties\": "
+             "{\"mood\": {\"enum\": [\"good\", \"bad\"]}}}}}}");
+    assert_int_equal(a.status, 200);
+    const char *text = answer_text(&a, "choices.0.message.content");
+    json_t     *x = json_loads(text, 0, NULL);
+    const char *mood = json_string_value(json_object_get(x, "mood"));
+    if (!mood || (strcmp(mood, "good") != 0 && strcmp(mood, "bad") != 0)) fail_msg("%s", text);
+    json_decref(x);
+    answer_free(&a);
+    a = post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 9, \"seed\": 2, "
+                                "\"response_format\": {\"type\": \"json_object\"}}");
+    assert_int_equal(answer_text(&a, "choices.0.text")[0], '{');
+    answer_free(&a);
+}
+
 static void counts_seeds_from_the_first_choice(void **state)
 {
     answer a = post("/v1/completions", "{\"prompt\": \"abc\", \"n\": 3, \"seed\": 7}");
@@ -207,6 +271,39 @@ static void refuses_other_files(void **state)
     answer_free(&a);
 }
 
+/* Guesses change no text; what they were worth is told. */
+static void drafts_change_nothing(void **state)
+{
+    static const char body[] = "{\"prompt\": \"abcabcabcabcabcabc\", \"max_tokens\": 60, "
+                               "\"temperature\": 0}";
+    char              word[160];
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    const char *const drafts[] = {"ngram", tiny};
+    answer            alone = post("/v1/completions", body);
+    assert_null(answer_at(&alone, "usage.completion_tokens_details"));
+    for (size_t i = 0; i < COUNT(drafts); i++) {
+        server own = server_start(
+            (const char *const[]){"--model", word, "--port", "0", "--draft", drafts[i], NULL});
+        answer a = client_ask(own.port, "POST", "/v1/completions", body);
+        assert_int_equal(a.status, 200);
+        assert_string_equal(answer_text(&a, "choices.0.text"),
+                            answer_text(&alone, "choices.0.text"));
+        const double made = answer_number(&a, "usage.completion_tokens_details.drafted_tokens");
+        const double right = answer_number(&a, "usage.completion_tokens_details.accepted_tokens");
+        if (!(made > 0 && right <= made && (i == 0 || right > 0))) fail_msg("%s", a.text);
+        answer_free(&a);
+        char line[80];
+        a = client_ask(own.port, "GET", "/metrics", NULL);
+        snprintf(line, sizeof line, "dra_tokens_drafted_total{model=\"tiny\"} %g\n", made);
+        if (!strstr(a.text, line)) fail_msg("%s", a.text);
+        snprintf(line, sizeof line, "dra_tokens_accepted_total{model=\"tiny\"} %g\n", right);
+        if (!strstr(a.text, line)) fail_msg("%s", a.text);
+        answer_free(&a);
+        assert_int_equal(server_stop(&own), 0);
+    }
+    answer_free(&alone);
+}
+
 static void ends_well(void **state) { assert_int_equal(server_stop(&it), 0); }
 
 /* Killed while it saves, again and again: a server that starts then finds old or new, whole. */
@@ -243,10 +340,13 @@ int main(void)
         cmocka_unit_test(streams_what_it_answers),
         cmocka_unit_test(reads_beginnings_once),
         cmocka_unit_test(echoes_probabilities),
+        cmocka_unit_test(samplers_act),
+        cmocka_unit_test(writes_what_fits),
         cmocka_unit_test(counts_seeds_from_the_first_choice),
         cmocka_unit_test(states_continue_exactly),
         cmocka_unit_test(states_travel_in_bodies),
         cmocka_unit_test(refuses_other_files),
+        cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(ends_well),
         cmocka_unit_test(survives_being_killed),
     };

@@ -20,14 +20,15 @@ static void refused(dra_status found, dra_status code, const dra_error *err, con
 }
 
 /* key: (n, depth). y = w sin(sin(... x)), n numbers, and the sum of table rows i. */
-static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build(dra_graph *g, void *user, const void *at, size_t bytes)
 {
-    const dra_shape shape = DRA_SHAPE(key[0].dim[0]);
+    const int64_t  *key = at;
+    const dra_shape shape = DRA_SHAPE(key[0]);
     dra_value       y = dra_input(g, "x", DRA_REAL, shape), all[32];
     const dra_value w = dra_parameter(g, "w", DRA_REAL, (dra_shape){0});
     const dra_value i = dra_input(g, "i", DRA_I32, DRA_SHAPE(1));
-    for (int64_t k = 0; k < key[0].dim[1]; k++) all[k] = y = dra_sin(g, y);
-    for (int64_t k = 0; k < key[0].dim[1]; k++) y = dra_add(g, y, all[k]); /* all live at once */
+    for (int64_t k = 0; k < key[1]; k++) all[k] = y = dra_sin(g, y);
+    for (int64_t k = 0; k < key[1]; k++) y = dra_add(g, y, all[k]); /* all live at once */
     dra_output(g, "y", dra_mul(g, y, dra_exp(g, w)));
     dra_output(g, "row", dra_embedding(g, dra_parameter(g, "t", DRA_REAL, DRA_SHAPE(3, 1)), i));
 }
@@ -67,7 +68,7 @@ static void close_subject(subject *s)
 static dra_status run(subject *s, int64_t n, int64_t depth, int32_t i, dra_error *err)
 {
     static const dra_real zeros[4096];
-    dra_status            st = dra_session_select(s->session, &DRA_SHAPE(n, depth), 1, err);
+    dra_status st = dra_session_select(s->session, (int64_t[]){n, depth}, 2 * sizeof n, err);
     if (st == DRA_OK) st = dra_session_put(s->session, s->x, zeros, (size_t)n * sizeof *zeros, err);
     if (st == DRA_OK) st = dra_session_put(s->session, s->i, &i, sizeof i, err);
     if (st == DRA_OK) st = dra_session_start(s->session, err);
@@ -176,16 +177,16 @@ static void memory_that_runs_out_loses_nothing(void **state)
 
 static atomic_int waiting, go_on;
 
-static void build_slowly(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+static void build_slowly(dra_graph *g, void *user, const void *key, size_t bytes)
 {
     atomic_store(&waiting, 1);
     while (!atomic_load(&go_on)) {}
-    dra_output(g, "y", dra_exp(g, dra_input(g, "x", DRA_REAL, key[0])));
+    dra_output(g, "y", dra_exp(g, dra_input(g, "x", DRA_REAL, DRA_SHAPE(1))));
 }
 
 static void *select_it(void *session)
 {
-    dra_session_select(session, &DRA_SHAPE(1), 1, NULL);
+    dra_session_select(session, "key", 3, NULL);
     return NULL;
 }
 

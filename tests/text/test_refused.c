@@ -39,30 +39,35 @@ static void refuses_what_it_does_not_do(void **state)
         {"\"padding\":null", "\"padding\":3", "f: padding: expected null, found 3"},
         {"\"padding\":null", "\"extra\":null", "f: extra: no such key is known"},
         {"{\"type\":\"NFC\"}", "{\"type\":\"NFKC\"}",
-         "f: normalizer.type: expected \"NFC\", found \"NFKC\""},
+         "f: normalizer.type: expected one of NFC, Prepend, Replace, found \"NFKC\""},
         {"{\"type\":\"NFC\"}", "\"NFC\"",
          "f: normalizer: expected null or an object, found \"NFC\""},
         {"\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
-         "f: pre_tokenizer.type: expected \"ByteLevel\", found \"Whitespace\""},
+         "f: pre_tokenizer.type: expected one of ByteLevel, Split, Digits, Metaspace, found "
+         "\"Whitespace\""},
         {"\"trim_offsets\":true,\"use_regex\":true", "\"trim_offsets\":true,\"use_regex\":false",
-         "f: pre_tokenizer.use_regex: expected true, found false"},
+         "f: pre_tokenizer: expected ByteLevel, alone with use_regex or after Digits, or after "
+         "Split without use_regex, or Metaspace"},
         {"\"pre_tokenizer\":", "\"pre_tokeniser\":",
-         "f: pre_tokenizer: expected an object, found nothing"},
+         "f: pre_tokenizer: expected null or an object, found nothing"},
         {"\"post_processor\":null",
          "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[1,2]}",
-         "f: post_processor.single: expected the text alone, without tokens around it"},
+         "f: post_processor.single: expected one text and special tokens"},
         {"\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}",
-         "f: post_processor.type: expected \"ByteLevel\", found \"RobertaProcessing\""},
+         "f: post_processor.type: expected one of ByteLevel, TemplateProcessing, found "
+         "\"RobertaProcessing\""},
         {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\"",
-         "f: decoder.type: expected \"ByteLevel\", found \"WordPiece\""},
+         "f: decoder.type: expected one of ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+         "Metaspace, found \"WordPiece\""},
         {"\"type\":\"BPE\"", "\"type\":\"Unigram\"",
          "f: model.type: expected \"BPE\", found \"Unigram\""},
         {"\"dropout\":null", "\"dropout\":0.1",
          "f: model.dropout: expected null or 0, found 0.10000000000000001"},
         {"\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"",
          "f: model.continuing_subword_prefix: expected null or \"\", found \"##\""},
-        {"\"ignore_merges\":false", "\"ignore_merges\":true",
-         "f: model.ignore_merges: expected false, found true"},
+        {"\"ignore_merges\":false", "\"ignore_merges\":true", NULL},
+        {"\"ignore_merges\":false", "\"ignore_merges\":1",
+         "f: model.ignore_merges: expected false or true, found 1"},
         {"\"vocab\":{", "\"vocab\":[],\"v\":{", "f: model.vocab: expected an object, found a list"},
         {"\"single_word\":false", "\"single_word\":true",
          "f: added_tokens[0].single_word: expected false, found true"},
@@ -143,6 +148,65 @@ static void refuses_wrong_parts(void **state)
     }
 }
 
+/* A part of another kind, and what the line says of it. */
+static void refuses_parts_it_cannot_join(void **state)
+{
+#define SPLIT(pattern, more)                                                                       \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" pattern "\"}, \"behavior\": \"" more "\"}"
+    static const char digits[] = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                                 "\"Digits\", \"individual_digits\": false}]}";
+    static const struct {
+        const char *normalizer, *pre_tokenizer, *decoder, *post_processor, *words;
+    } rows[] = {
+        {.pre_tokenizer = SPLIT("\\\\w+|a\\n", "Isolated"), .words = "{\"Regex\":\"\\\\w+|a\\n\"}"},
+        {.pre_tokenizer = digits, .words = "pretokenizers[0].individual_digits"},
+        {.pre_tokenizer = "null", .words = "pre_tokenizer"},
+        {.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"_\"}",
+         .words = "pre_tokenizer.replacement"},
+        {.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", "
+                          "\"prepend_scheme\": \"last\"}",
+         .words = "pre_tokenizer.prepend_scheme"},
+        {.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\"}",
+         .words = "decoder"},
+        {.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"x\"}",
+         .words = "normalizer.prepend"},
+        {.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}", .words = "normalizer"},
+        {.decoder = "{\"type\": \"Fuse\"}", .words = "decoder"},
+        {.pre_tokenizer = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", "
+                          "\"add_prefix_space\": false}, {\"type\": \"Digits\", "
+                          "\"individual_digits\": true}]}",
+         .words = "pretokenizers[1].type"},
+        {.decoder = "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}",
+         .words = "decoder.start"},
+        {.post_processor = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+                           "{\"id\": \"a\"}}, {\"Sequence\": {}}], \"special_tokens\": {}}",
+         .words = "post_processor.single"},
+        {.post_processor =
+             "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+             "\"a\"}}, {\"Sequence\": {}}], \"special_tokens\": {\"a\": {\"ids\": [7]}}}",
+         .words = "post_processor.special_tokens"},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char           text[1024];
+        dra_tokenizer *t = NULL;
+        dra_error      err = {0};
+        const int      n = snprintf(
+                 text, sizeof text,
+                 "{\"normalizer\": %s, \"pre_tokenizer\": %s, \"decoder\": %s, "
+                      "\"post_processor\": %s, "
+                      "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}",
+            rows[i].normalizer ? rows[i].normalizer : "null",
+            rows[i].pre_tokenizer ? rows[i].pre_tokenizer
+                                       : "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}",
+            rows[i].decoder ? rows[i].decoder : "{\"type\": \"ByteLevel\"}",
+            rows[i].post_processor ? rows[i].post_processor : "null");
+        assert_int_equal(dra_tokenizer_read_json("f", text, (size_t)n, &t, &err), DRA_ERR_FORMAT);
+        assert_null(t);
+        assert_null(strchr(err.text, '\n'));
+        if (!strstr(err.text, rows[i].words)) fail_msg("row %zu: %s", i, err.text);
+    }
+}
+
 static void refuses_bytes_without_a_token_where_something_stands_for_them(void **state)
 {
     check_refused_text(
@@ -178,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(refuses_what_it_does_not_do, load, unload),
         cmocka_unit_test(refuses_wrong_parts),
+        cmocka_unit_test(refuses_parts_it_cannot_join),
         cmocka_unit_test(refuses_bytes_without_a_token_where_something_stands_for_them),
         cmocka_unit_test(refuses_what_is_no_object),
         cmocka_unit_test_setup_teardown(refuses_every_beginning, load, unload),

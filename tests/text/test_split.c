@@ -1,4 +1,4 @@
-/* The pre-tokeniser of GPT-2. */
+/* The pre-tokenisers of GPT-2, Llama 3 and Qwen, and single digits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,22 @@
 #include "text/split.h"
 
 /* Texts and their pieces, with a bar between them. */
+static void check_pieces(int splitter, const char *const rows[][2], size_t n_rows)
+{
+    for (size_t i = 0; i < n_rows; i++) {
+        const char *text = rows[i][0];
+        char        found[256];
+        size_t      n = 0, k;
+        for (size_t left = strlen(text); left; text += k, left -= k) {
+            k = dra_split_piece(&dra_splitters[splitter], text, left);
+            assert_in_range(k, 1, left);
+            n += (size_t)snprintf(found + n, sizeof found - n, "%s%.*s", n ? "|" : "", (int)k,
+                                  text);
+        }
+        assert_string_equal(found, rows[i][1]);
+    }
+}
+
 static void splits_as_gpt2(void **state)
 {
     static const char *const rows[][2] = {
@@ -41,18 +57,139 @@ static void splits_as_gpt2(void **state)
         {"a \xe2\x82", "a| \xe2\x82"},
         {"\xc2\xbd\xd9\xa3", "\xc2\xbd\xd9\xa3"},
     };
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        const char *text = rows[i][0];
-        char        found[256];
-        size_t      n = 0, k;
-        for (size_t left = strlen(text); left; text += k, left -= k) {
-            k = dra_split_piece(text, left);
-            assert_in_range(k, 1, left);
-            n += (size_t)snprintf(found + n, sizeof found - n, "%s%.*s", n ? "|" : "", (int)k,
-                                  text);
-        }
-        assert_string_equal(found, rows[i][1]);
-    }
+    check_pieces(DRA_SPLITTER_GPT2, rows, COUNT(rows));
+}
+
+/* These pieces are those of Hugging Face's tokenizers for the patterns. */
+static void splits_as_llama3(void **state)
+{
+    static const char *const rows[][2] = {
+        {"  \n x", "  \n| x"},
+        {"1234", "123|4"},
+        {"12 345", "12| |345"},
+        {"'S it'S 'RE", "'S| it|'S| '|RE"},
+        {"'\xc5\xbf", "'\xc5\xbf"},
+        {"a\r\n\r\nb", "a|\r\n\r\n|b"},
+        {"a \r\n b", "a| \r\n| b"},
+        {"\n\n\n", "\n\n\n"},
+        {"!\n\nx", "!\n\n|x"},
+        {"?!\r\n!", "?!\r\n|!"},
+        {"e\xcc\x81x", "e|\xcc\x81x"},
+        {"\xcc\x81x", "\xcc\x81x"},
+        {" \xcc\x81x", " \xcc\x81|x"},
+        {"!\xcc\x81!", "!\xcc\x81!"},
+        {"\t\tx", "\t|\tx"},
+        {"\xc2\xa0\xc2\xa0y", "\xc2\xa0|\xc2\xa0y"},
+        {"x1y22z333", "x|1|y|22|z|333"},
+        {"\xc2\xbd\xd9\xa3\xe2\x85\xa7", "\xc2\xbd\xd9\xa3\xe2\x85\xa7"},
+        {"foo_bar(x)", "foo|_bar|(x|)"},
+        {"  ", "  "},
+        {"a  1", "a| | |1"},
+        {"''s", "''|s"},
+        {" 's", " '|s"},
+        {"x!y", "x|!y"},
+    };
+    check_pieces(DRA_SPLITTER_LLAMA3, rows, COUNT(rows));
+}
+
+static void splits_as_qwen2(void **state)
+{
+    static const char *const rows[][2] = {
+        {"  \n x", "  \n| x"},
+        {"1234", "1|2|3|4"},
+        {"12 345", "1|2| |3|4|5"},
+        {"'S it'S 'RE", "'S| it|'S| '|RE"},
+        {"'\xc5\xbf", "'\xc5\xbf"},
+        {"a\r\n\r\nb", "a|\r\n\r\n|b"},
+        {"a \r\n b", "a| \r\n| b"},
+        {"\n\n\n", "\n\n\n"},
+        {"!\n\nx", "!\n\n|x"},
+        {"?!\r\n!", "?!\r\n|!"},
+        {"e\xcc\x81x", "e|\xcc\x81x"},
+        {"\xcc\x81x", "\xcc\x81x"},
+        {" \xcc\x81x", " \xcc\x81|x"},
+        {"!\xcc\x81!", "!\xcc\x81!"},
+        {"\t\tx", "\t|\tx"},
+        {"\xc2\xa0\xc2\xa0y", "\xc2\xa0|\xc2\xa0y"},
+        {"x1y22z333", "x|1|y|2|2|z|3|3|3"},
+        {"\xc2\xbd\xd9\xa3\xe2\x85\xa7", "\xc2\xbd|\xd9\xa3|\xe2\x85\xa7"},
+        {"foo_bar(x)", "foo|_bar|(x|)"},
+        {"  ", "  "},
+        {"a  1", "a| | |1"},
+        {"''s", "''|s"},
+        {" 's", " '|s"},
+        {"x!y", "x|!y"},
+    };
+    check_pieces(DRA_SPLITTER_QWEN2, rows, COUNT(rows));
+}
+
+static void splits_as_qwen35(void **state)
+{
+    static const char *const rows[][2] = {
+        {"  \n x", "  \n| x"},
+        {"1234", "1|2|3|4"},
+        {"12 345", "1|2| |3|4|5"},
+        {"'S it'S 'RE", "'S| it|'S| '|RE"},
+        {"'\xc5\xbf", "'\xc5\xbf"},
+        {"a\r\n\r\nb", "a|\r\n\r\n|b"},
+        {"a \r\n b", "a| \r\n| b"},
+        {"\n\n\n", "\n\n\n"},
+        {"!\n\nx", "!\n\n|x"},
+        {"?!\r\n!", "?!\r\n|!"},
+        {"e\xcc\x81x", "e\xcc\x81x"},
+        {"\xcc\x81x", "\xcc\x81x"},
+        {" \xcc\x81x", " \xcc\x81x"},
+        {"!\xcc\x81!", "!\xcc\x81|!"},
+        {"\t\tx", "\t|\tx"},
+        {"\xc2\xa0\xc2\xa0y", "\xc2\xa0|\xc2\xa0y"},
+        {"x1y22z333", "x|1|y|2|2|z|3|3|3"},
+        {"\xc2\xbd\xd9\xa3\xe2\x85\xa7", "\xc2\xbd|\xd9\xa3|\xe2\x85\xa7"},
+        {"foo_bar(x)", "foo|_bar|(x|)"},
+        {"  ", "  "},
+        {"a  1", "a| | |1"},
+        {"''s", "''|s"},
+        {" 's", " '|s"},
+        {"x!y", "x|!y"},
+    };
+    check_pieces(DRA_SPLITTER_QWEN35, rows, COUNT(rows));
+}
+
+static void splits_as_digits(void **state)
+{
+    static const char *const rows[][2] = {
+        {"  \n x", "  \n| x"},
+        {"1234", "1|2|3|4"},
+        {"12 345", "1|2| |3|4|5"},
+        {"'S it'S 'RE", "'|S| it|'|S| '|RE"},
+        {"'\xc5\xbf", "'|\xc5\xbf"},
+        {"a\r\n\r\nb", "a|\r\n\r|\n|b"},
+        {"a \r\n b", "a| \r\n| b"},
+        {"\n\n\n", "\n\n\n"},
+        {"!\n\nx", "!|\n|\n|x"},
+        {"?!\r\n!", "?!|\r|\n|!"},
+        {"e\xcc\x81x", "e|\xcc\x81|x"},
+        {"\xcc\x81x", "\xcc\x81|x"},
+        {" \xcc\x81x", " \xcc\x81|x"},
+        {"!\xcc\x81!", "!\xcc\x81!"},
+        {"\t\tx", "\t|\t|x"},
+        {"\xc2\xa0\xc2\xa0y", "\xc2\xa0|\xc2\xa0|y"},
+        {"x1y22z333", "x|1|y|2|2|z|3|3|3"},
+        {"\xc2\xbd\xd9\xa3\xe2\x85\xa7", "\xc2\xbd|\xd9\xa3|\xe2\x85\xa7"},
+        {"foo_bar(x)", "foo|_|bar|(|x|)"},
+        {"  ", "  "},
+        {"a  1", "a|  |1"},
+        {"''s", "''|s"},
+        {" 's", " '|s"},
+        {"x!y", "x|!|y"},
+    };
+    check_pieces(DRA_SPLITTER_DIGITS, rows, COUNT(rows));
+}
+
+static void knows_patterns_by_their_text(void **state)
+{
+    for (int i = DRA_SPLITTER_LLAMA3; i <= DRA_SPLITTER_QWEN35; i++)
+        assert_ptr_equal(dra_splitter_of(dra_splitters[i].pattern), &dra_splitters[i]);
+    assert_null(dra_splitter_of("\\s+|\\w+"));
 }
 
 /* The pattern read literally, letter by letter: what the scanner has to agree with. */
@@ -91,7 +228,7 @@ static void agrees_with_the_pattern(void **state)
         text[n] = kinds[n] = 0;
         for (size_t k = 0; k < n; k++) kinds[k] = (char)dra_kind_of(text[k]);
         for (size_t at = 0, k; at < n; at += k) {
-            k = dra_split_piece(text + at, n - at);
+            k = dra_split_piece(&dra_splitters[DRA_SPLITTER_GPT2], text + at, n - at);
             assert_int_equal(k, slow_split(text + at, kinds + at));
         }
     }
@@ -100,7 +237,9 @@ static void agrees_with_the_pattern(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_as_gpt2),
+        cmocka_unit_test(splits_as_gpt2),          cmocka_unit_test(splits_as_llama3),
+        cmocka_unit_test(splits_as_qwen2),         cmocka_unit_test(splits_as_qwen35),
+        cmocka_unit_test(splits_as_digits),        cmocka_unit_test(knows_patterns_by_their_text),
         cmocka_unit_test(agrees_with_the_pattern),
     };
     return check_main("split", NULL, 0, tests, COUNT(tests));

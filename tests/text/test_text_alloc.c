@@ -3,11 +3,13 @@
 #include <jansson.h>
 
 #include "dra/data.h"
+#include "file/gguf.h"
 #include "file/folder.h"
 #include "small.h"
 #include "failing.h"
+#include "text/gguf.h"
 
-static dra_tokenizer *t, *world;
+static dra_tokenizer *t, *world, *characters;
 
 static dra_status close_at_once(dra_status status, dra_tokenizer *made)
 {
@@ -40,6 +42,60 @@ static dra_status open_world(dra_error *err)
 static dra_status save_world(dra_error *err)
 {
     return dra_tokenizer_save(world, in_folder("world.txt"), err);
+}
+
+/* As Llama 2's: spaces, bytes, a token in front. */
+static const char characters_file[] =
+    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true, \"normalized\": "
+    "false}, {\"id\": 9, \"content\": \"<u>\", \"special\": false, \"normalized\": true}], "
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+    "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+    "\"content\": \"\u2581\"}]}, \"pre_tokenizer\": null, \"post_processor\": {\"type\": "
+    "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+    "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"special_tokens\": {\"<s>\": {\"id\": "
+    "\"<s>\", \"ids\": [0], \"tokens\": [\"<s>\"]}}}, \"decoder\": {\"type\": \"Sequence\", "
+    "\"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"\u2581\"}, \"content\": "
+    "\" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}, \"model\": {\"type\": "
+    "\"BPE\", \"byte_fallback\": true, \"vocab\": {\"<s>\": 0, \"\u2581\": 1, \"a\": 2, "
+    "\"\u2581a\": 3, \"<0x62>\": 4}, \"merges\": [\"\u2581 a\"]}}";
+
+static dra_status open_characters(dra_error *err)
+{
+    dra_tokenizer   *made = t;
+    const dra_status status = dra_tokenizer_open(in_folder("characters.json"), &made, err);
+    return close_at_once(status, made);
+}
+
+static dra_status save_characters(dra_error *err)
+{
+    return dra_tokenizer_save(characters, in_folder("characters.json"), err);
+}
+
+static dra_status encode_characters(dra_error *err)
+{
+    static const char text[] = "a aab <u>a";
+    dra_ids           ids = {0};
+    const dra_status  status = dra_encode_as(characters, text, sizeof text - 1, DRA_ENCODE_BEGIN,
+                                             &ids, err);
+    assert_int_equal(ids.n != 0, status == DRA_OK);
+    dra_ids_free(&ids);
+    return status;
+}
+
+/* Puts it into a GGUF file and reads that. */
+static dra_status pass_through_gguf(dra_error *err)
+{
+    dra_json       j = {0};
+    dra_tokenizer *made = t;
+    json_t        *pairs = dra_json_object(&j);
+    dra_status     status = dra_json_check(&j, "f", err);
+    if (status == DRA_OK) status = dra_tokenizer_gguf_pairs(characters, 12, &j, pairs, err);
+    if (status == DRA_OK) status = dra_json_check(&j, "f", err);
+    if (status == DRA_OK) status = dra_gguf_write(in_folder("f.gguf"), pairs, NULL, 0, err);
+    json_decref(pairs);
+    if (status != DRA_OK) return status;
+    status = dra_tokenizer_read_gguf(in_folder("f.gguf"), &made, err);
+    return close_at_once(status, made);
 }
 
 static dra_status save(dra_error *err)
@@ -107,6 +163,10 @@ static void saving(void **state) { fails_each_allocation(save); }
 static void saving_world(void **state) { fails_each_allocation(save_world); }
 static void encoding(void **state) { fails_each_allocation(encode); }
 static void decoding(void **state) { fails_each_allocation(decode); }
+static void opening_characters(void **state) { fails_each_allocation(open_characters); }
+static void saving_characters(void **state) { fails_each_allocation(save_characters); }
+static void encoding_characters(void **state) { fails_each_allocation(encode_characters); }
+static void passing_through_gguf(void **state) { fails_each_allocation(pass_through_gguf); }
 static void training(void **state) { fails_each_allocation(train); }
 
 static int set_up(void **state)
@@ -117,6 +177,8 @@ static int set_up(void **state)
         .vocab = "\"a\": 0, \"b\": 1, \"\\u0120\": 2, \"ab\": 3, \"\\u00c3\": 4, \"\\u00a9\": 5",
         .added = "{\"id\": 9, \"content\": \"<|>\", \"special\": true, \"normalized\": false}"});
     world = open_tokenizer("tests/data/world");
+    put_file("characters.json", characters_file, sizeof characters_file - 1);
+    characters = open_tokenizer(in_folder("characters.json"));
     return save(NULL) == DRA_OK ? 0 : -1;
 }
 
@@ -124,15 +186,25 @@ static int tear_down(void **state)
 {
     dra_tokenizer_destroy(t);
     dra_tokenizer_destroy(world);
+    dra_tokenizer_destroy(characters);
     return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening_world), cmocka_unit_test(saving_world), cmocka_unit_test(making),
-        cmocka_unit_test(opening),       cmocka_unit_test(saving),       cmocka_unit_test(encoding),
-        cmocka_unit_test(decoding),      cmocka_unit_test(training),
+        cmocka_unit_test(opening_world),
+        cmocka_unit_test(saving_world),
+        cmocka_unit_test(making),
+        cmocka_unit_test(opening),
+        cmocka_unit_test(saving),
+        cmocka_unit_test(encoding),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(training),
+        cmocka_unit_test(opening_characters),
+        cmocka_unit_test(saving_characters),
+        cmocka_unit_test(encoding_characters),
+        cmocka_unit_test(passing_through_gguf),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0 || set_up(NULL) != 0) return 1;

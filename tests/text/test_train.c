@@ -113,7 +113,7 @@ static void check_slowly(const dra_tokenizer *t, const char *text, int64_t min_c
     static slow s;
     s.n = strlen(text);
     for (size_t at = 0, n; at < s.n; at += n) {
-        n = dra_split_piece(text + at, s.n - at);
+        n = dra_piece_next(t, text + at, s.n - at);
         for (size_t i = at; i < at + n; i++) {
             s.id[i] = t->byte_id[(unsigned char)text[i]];
             s.starts[i] = i == at;

@@ -38,6 +38,26 @@ typedef struct change {
     const char *name, *value;
 } change;
 
+static inline void open_model(course *c, const dra_model_config *config,
+                              const dra_gradients_config *with)
+{
+    dra_error err = {0};
+    expect_ok(dra_model_create(config, &c->model, &err), &err);
+    expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
+    expect_ok(check_cpu(NULL, &c->device, &err), &err);
+    dra_gradients_config lc = *with;
+    lc.model = c->model;
+    lc.device = c->device;
+    expect_ok(dra_gradients_create(&lc, &c->gradients, &err), &err);
+    expect_ok(dra_gradients_bind(c->gradients, c->weights, &err), &err);
+    for (int i = 0; i < B * T; i++) {
+        c->ids[i] = (i * 31 + i * i * 7) % V;
+        c->targets[i] = i % 9 == 8 ? -1 : (i * 13 + 5) % V;
+        c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
+        if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
+    }
+}
+
 static inline void open_changed(course *c, const char *preset, const change *later,
                                 const dra_gradients_config *with, int drops)
 {
@@ -55,20 +75,7 @@ static inline void open_changed(course *c, const char *preset, const change *lat
     config.heads = 2;
     config.depth = 2;
     config.context = T;
-    expect_ok(dra_model_create(&config, &c->model, &err), &err);
-    expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
-    expect_ok(check_cpu(NULL, &c->device, &err), &err);
-    dra_gradients_config lc = *with;
-    lc.model = c->model;
-    lc.device = c->device;
-    expect_ok(dra_gradients_create(&lc, &c->gradients, &err), &err);
-    expect_ok(dra_gradients_bind(c->gradients, c->weights, &err), &err);
-    for (int i = 0; i < B * T; i++) {
-        c->ids[i] = (i * 31 + i * i * 7) % V;
-        c->targets[i] = i % 9 == 8 ? -1 : (i * 13 + 5) % V;
-        c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
-        if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
-    }
+    open_model(c, &config, with);
 }
 
 static inline void open_course_with(course *c, const char *preset, const dra_gradients_config *with,

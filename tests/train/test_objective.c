@@ -243,8 +243,8 @@ static void refused_by_name(void **state)
             "objective next: the model is an encoder, whose tokens see the next one; expected "
             "masked");
     refused(gpt, (dra_objective_config){DRA_OBJECTIVE_MASKED},
-            "objective masked: the model is causal, not an encoder, and its logits are those of "
-            "the next token; expected next");
+            "objective masked: the model is causal, not an encoder, and its logits predict the "
+            "next token; expected next");
     refused(gpt, (dra_objective_config){.mask_share = 0.1},
             "objective next: mask_share is for the objective masked");
     refused(gpt, (dra_objective_config){.mask_token = 3},

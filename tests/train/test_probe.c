@@ -424,6 +424,23 @@ static void refuses_a_small_model(void **unused)
     assert_string_equal(err.text, "probe copy: needs 18 tokens, the model has 12");
 }
 
+static void chance_is_that_of_random_tokens(void **state)
+{
+    static const struct {
+        dra_probe p;
+        double    chance;
+    } expected[] = {{{.task = "copy", .symbols = 2, .vocab = FIRST + 5}, 1.0 / 25},
+                    {{.task = "recall", .pairs = 4, .vocab = FIRST + 41}, 1.0 / 20},
+                    {{.task = "addition", .digits = 2}, 1.0 / 1000},
+                    {{.task = "parens", .length = 6, .kinds = 3}, 1.0 / 27},
+                    {{.task = "parens", .length = 5, .kinds = 2}, 1.0 / 8},
+                    {{.task = "needle", .symbols = 2, .vocab = FIRST + 8}, 1.0 / 16}};
+    for (size_t i = 0; i < COUNT(expected); i++) {
+        const dra_probe p = complete(expected[i].p);
+        assert_true(fabs(dra_probe_chance(&p) - expected[i].chance) < 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +451,7 @@ int main(void)
         cmocka_unit_test(splits_share_no_example),
         cmocka_unit_test(too_few_examples_are_an_error),
         cmocka_unit_test(scores_count_answers),
+        cmocka_unit_test(chance_is_that_of_random_tokens),
         cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(models_learn_and_stop),
         cmocka_unit_test(runs_are_the_same_on_any_threads),

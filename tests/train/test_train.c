@@ -1,6 +1,7 @@
 /* Runs: they learn, and one that stopped resumes to the same bits, whatever it carries. */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/device.h"
 #include "generate/fixture.h"
@@ -137,6 +138,9 @@ static void steps_in_turns_give_the_same_bits(void **state)
             expect_ok(dra_trainer_step(t[i], watch, &w[i], &more, &err), &err);
             assert_int_equal(w[i].last.step, step);
             assert_int_equal(more, step < 6);
+            if (step != 3) continue; /* a checkpoint between steps changes nothing */
+            expect_ok(dra_trainer_save(t[i], &err), &err);
+            assert_int_equal(dra_trainer_saved(in_scratch(names[i])), 3);
         }
     for (int i = 0; i < 2; i++) {
         expect_ok(dra_trainer_step(t[i], watch, &w[i], &more, &err), &err); /* there is none left */
@@ -322,6 +326,7 @@ static void leaves_a_model_and_a_log(void **state)
     assert_false(in_run(run, "train/step-00000006"));
     assert_int_equal(count_lines(run, "\"loss\":"), 6);
     assert_int_equal(count_lines(run, "\"eval_loss\":"), 3);
+    assert_int_equal(count_lines(run, "\"seconds\":"), 6 + 3);
     assert_int_equal(count_lines(run, "\"blend\":"), 6);
     expect_ok(dra_folder_load(run, &model, &weights, &err), &err);
     const int blend = dra_specs_find(dra_model_params(model), "blend");
@@ -331,6 +336,31 @@ static void leaves_a_model_and_a_log(void **state)
     expect_ok(dra_folder_load(in_scratch("leaves/best"), &model, &weights, &err), &err);
     dra_weights_destroy(weights);
     dra_model_destroy(model);
+    close_fixture(&f);
+}
+
+static bool write_slowly(void *user, const dra_event *e)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    if (e->kind == DRA_EVENT_SAMPLE) nanosleep(&pause, NULL);
+    if (e->kind == DRA_EVENT_SAVE) *(double *)user = e->seconds;
+    return true;
+}
+
+/* The time of a run is that of all its work. */
+static void samples_take_time(void **state)
+{
+    const dra_train_config c = {.steps = 2, .batch = 2, .sample_every = 1};
+    fixture                f;
+    dra_trainer           *t = NULL;
+    dra_error              err = {0};
+    double                 seconds = 0;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    const dra_trainer_config config = trainer_config(&f, in_scratch("slow"), &c);
+    expect_ok(dra_trainer_create(&config, &t, &err), &err);
+    expect_ok(dra_trainer_run(t, write_slowly, &seconds, &err), &err);
+    assert_true(seconds >= 0.2);
+    dra_trainer_destroy(t);
     close_fixture(&f);
 }
 
@@ -511,7 +541,7 @@ static void refuses_a_folder_with_a_model(void **state)
     expect_ok(dra_weights_save(weights, in_scratch("model/model.safetensors"), &err), &err);
     dra_weights_destroy(weights);
     dra_trainer_config c = trainer_config(&f, in_scratch("model"), &train);
-    refused(&c, "/model: holds a model that is no run");
+    refused(&c, "/model: holds a model that is not a run");
     c.force = true;
     c.weights = in_scratch("model/model.safetensors");
     refused(&c, "/model: holds the weights to start from; take another folder for the run");
@@ -564,6 +594,7 @@ int main(void)
         cmocka_unit_test(evaluations_can_be_compared),
         cmocka_unit_test(encoders_do_not_see_pads),
         cmocka_unit_test(leaves_a_model_and_a_log),
+        cmocka_unit_test(samples_take_time),
         cmocka_unit_test(cuts_the_log_back),
         cmocka_unit_test(logs_what_is_added),
         cmocka_unit_test(three_steps_not_finite_stop_it),

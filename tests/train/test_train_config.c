@@ -43,6 +43,18 @@ static void rates_by_hand(void **state)
     c.schedule = DRA_SCHEDULE_CONSTANT;
     near(dra_train_rate(&c, 1), 0.5);
     near(dra_train_rate(&c, 10), 1);
+    c.schedule = DRA_SCHEDULE_WSD;
+    c.decay_steps = 4;
+    near(dra_train_rate(&c, 1), 0.5);
+    near(dra_train_rate(&c, 2), 1);
+    near(dra_train_rate(&c, 6), 1);
+    near(dra_train_rate(&c, 7), 0.75);
+    near(dra_train_rate(&c, 9), 0.25);
+    near(dra_train_rate(&c, 10), 0);
+    near(dra_train_rate(&c, 11), 0);
+    c.decay_steps = 100; /* more than there are: from the warm-up on */
+    near(dra_train_rate(&c, 2), 1);
+    near(dra_train_rate(&c, 6), 0.5);
     c = (dra_train_config){.steps = 4, .warmup = 1, .lr = 1, .min_lr = -1};
     near(dra_train_rate(&c, 1), 1); /* a warm-up of one step is none */
     near(dra_train_rate(&c, 4), 0);
@@ -81,12 +93,16 @@ static void defaults_are_filled_in(void **state)
     assert_int_equal(c.batch, 8);
     assert_int_equal(c.warmup, 8);
     assert_int_equal(c.blend_steps, 100);
+    assert_int_equal(c.decay_steps, 0);
     assert_int_equal(c.stage[0].context, 64);
     assert_int_equal(c.stage[1].context, 256);
     assert_int_equal(c.eval_every, 20);
     near(c.min_lr, c.lr / 10);
     near(c.weight_decay, 0.01);
     near(c.clip, 1);
+    c = (dra_train_config){.steps = 200, .schedule = DRA_SCHEDULE_WSD};
+    expect_ok(dra_train_config_complete(&c, m, &err), &err);
+    assert_int_equal(c.decay_steps, 40);
     dra_model_destroy(m);
 }
 
@@ -152,7 +168,8 @@ static void survives_json(void **state)
                           .schedule = DRA_SCHEDULE_LINEAR,
                           .precision = DRA_PRECISION_BF16,
                           .objective = {DRA_OBJECTIVE_MASKED, 0.25, -1},
-                          .forgetful_mask = 0.125};
+                          .forgetful_mask = 0.125,
+                          .group = {[DRA_PARAM_DECAY] = {2, -1}, [DRA_PARAM_OTHER] = {.wd = 0.5}}};
     dra_train_config b;
     char             text[4096];
     dra_error        err = {0};
@@ -166,11 +183,16 @@ static void wrong_json_is_named(void **state)
 {
     static const char *const rows[][2] = {
         {"{\"stps\": 3}", "c.json: stps is not a key; did you mean steps?"},
-        {"{\"steps\": -3}", "c.json: steps is -3, expected a whole number from 0 to 1e+12"},
+        {"{\"steps\": -3}", "c.json: steps is -3, expected a whole number from 1 to 1e+12"},
         {"{\"schedule\": \"cos\"}",
-         "c.json: schedule is \"cos\", expected one of cosine, linear, constant, exponential"},
+         "c.json: schedule is \"cos\", expected one of cosine, linear, constant, exponential, "
+         "wsd; did you mean cosine?"},
         {"{\"stage\": [{\"context\": \"x\"}]}",
-         "c.json: stage.0.context is \"x\", expected a whole number from 0 to 1048576"},
+         "c.json: stage.0.context is \"x\", expected a whole number from 1 to 1048576"},
+        {"{\"group\": {\"decai\": {\"lr\": 2}}}",
+         "c.json: group.decai is not a key; did you mean decay?"},
+        {"{\"group\": {\"decay\": {\"lr\": -2}}}",
+         "c.json: group.decay.lr is -2, expected a number from 0 to 1000000"},
         {"[1]", "c.json: JSON is no object"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -202,6 +224,10 @@ static void what_cannot_be_is_refused(void **state)
             "train: context 32 starts at step 0, expected more than 0");
     refused(gru, (dra_train_config){.rwkv_stage = 2},
             "train: rwkv_stage is 2, but rwkv_rates is off");
+    refused(gru, (dra_train_config){.group = {[DRA_PARAM_HEAD] = {.wd = 1}}},
+            "train: group head is set, but has no trained parameter of the model");
+    refused(gru, (dra_train_config){.schedule = DRA_SCHEDULE_LINEAR, .decay_steps = 5},
+            "train: decay_steps is 5, but schedule is linear, expected wsd");
     refused(gpt, (dra_train_config){.stages = 1, .stage = {{257, 0}}},
             "train: context 257, but the model has learned positions for 256");
     refused(gpt, (dra_train_config){.carry = true},
@@ -286,6 +312,11 @@ static void only_what_matters_must_stay(void **state)
                         "resume: lr was 0.001 and is 0.002 now: another run; leave it out, or "
                         "force it (--force)");
     assert_true(saved.lr == 0.001);
+    const dra_train_config grouped = {.group = {[DRA_PARAM_DECAY] = {2, -1}}};
+    assert_int_equal(dra_train_config_merge(&saved, &grouped, false, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text,
+                        "resume: group was not set and is {\"decay\":{\"lr\":2.0,\"wd\":0.0}} "
+                        "now: another run; leave it out, or force it (--force)");
     expect_ok(dra_train_config_merge(&saved, &other, true, &err), &err);
     assert_true(saved.lr == 0.002 && saved.steps == 100);
 }
@@ -309,11 +340,12 @@ static void runs_may_be_extended(void **state)
 /* The rate of a schedule that ends before the run, or after it. */
 static void schedules_end_where_told(void **state)
 {
-    dra_train_config whole = {.steps = 100, .lr = 1, .min_lr = 0.1, .warmup = 10};
+    dra_train_config whole = {
+        .steps = 100, .lr = 1, .min_lr = 0.1, .warmup = 10, .decay_steps = 30};
     dra_train_config longer = whole, later = whole;
     longer.steps = 150, longer.schedule_end = 100;
     later.schedule_end = 400;
-    for (int kind = DRA_SCHEDULE_COSINE; kind <= DRA_SCHEDULE_EXPONENTIAL; kind++) {
+    for (int kind = DRA_SCHEDULE_COSINE; kind <= DRA_SCHEDULE_WSD; kind++) {
         whole.schedule = longer.schedule = later.schedule = (dra_schedule_kind)kind;
         const double least = kind == DRA_SCHEDULE_CONSTANT ? 1 : 0.1;
         for (int64_t step = 1; step <= 100; step++)

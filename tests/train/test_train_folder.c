@@ -100,7 +100,7 @@ static void force_leaves_nothing_of_another_model(void **state)
     fixture                  f;
     open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
     dra_trainer_config c = trainer_config(&f, put_files("old", old), &train);
-    refused(&c, "/old: holds a model that is no run; force a run over it");
+    refused(&c, "/old: holds a model that is not a run; force a run over it");
     for (int i = 0; old[i]; i++) assert_true(in_run(c.folder, old[i]));
     c.force = true;
     begin(&c, true);
@@ -123,7 +123,7 @@ static void files_of_others_stay(void **state)
     refused(&c, "/pair: holds a tokenizer that is not the run's; force a run over it");
     assert_true(in_run(c.folder, "vocab.json"));
     c.folder = put_files("bin", bin);
-    refused(&c, "/bin: holds a model that is no run");
+    refused(&c, "/bin: holds a model that is not a run");
     assert_true(in_run(c.folder, "pytorch_model.bin"));
     c.folder = put_files("some", some);
     begin(&c, true);

@@ -17,7 +17,7 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void interrupt(int signal)
+static void on_interrupt(int signal)
 {
     (void)signal;
     interrupted = 1;
@@ -26,7 +26,7 @@ static void interrupt(int signal)
 /* An answer that is being written to a slow terminal must not lose what is in the buffer. */
 void cli_chat_signals(bool waiting)
 {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = waiting ? 0 : SA_RESTART};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = waiting ? 0 : SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -99,71 +99,136 @@ static dra_status prepare_stops(cli_chat *c, dra_error *err)
     return DRA_OK;
 }
 
+/* The object of all KEY=JSON. */
+static dra_status join_variables(cli_chat *c, dra_error *err)
+{
+    size_t n = 0;
+    FILE  *out = dra_stream_memory(&c->variables, &n);
+    if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < c->form.set.count; i++) {
+        char        key[128];
+        const char *set = c->form.set.text[i], *equals = strchr(set, '=');
+        snprintf(key, sizeof key, "%.*s", (int)(equals - set), set);
+        fputs(i ? ", " : "{", out);
+        cli_json_text(key, out);
+        fprintf(out, ": %s", equals + 1);
+    }
+    fputc('}', out);
+    const bool whole = !ferror(out);
+    if (fclose(out) == 0 && whole) return DRA_OK;
+    return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+/* Variables are for a template, and JSON. */
+static dra_status open_variables(cli_chat *c, dra_error *err)
+{
+    const dra_message none = {"user", "", 0};
+    dra_template     *empty = NULL;
+    char             *text = NULL;
+    size_t            bytes;
+    dra_error         why = {0};
+    if (!c->form.set.count) return DRA_OK;
+    if (!c->template)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--template-set: the model has no chat template, "
+                         "see --chat-template");
+    dra_status st = join_variables(c, err);
+    if (st == DRA_OK) st = dra_template_create("", 0, "empty", &empty, err);
+    if (st != DRA_OK) return st;
+    st = dra_template_chat_with(empty, &none, 1, false, c->variables, &text, &bytes, &why);
+    if (st != DRA_OK) st = cli_error(err, st, "--template-set: %.400s", why.text);
+    free(text);
+    dra_template_destroy(empty);
+    return st;
+}
+
 /* Continues from a state file. */
 static dra_status begin_loaded(cli_chat *c, const char *path, dra_error *err)
 {
     const dra_status st = dra_generator_load(c->generator, path, err);
-    return st == DRA_OK && c->template ? cli_talk_begin_loaded(&c->talk, c->template, err) : st;
+    return st == DRA_OK && c->template
+               ? cli_talk_begin_loaded(&c->talk, c->template, c->variables, err)
+               : st;
 }
 
-dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err)
+dra_status cli_chat_open(cli_chat *c, const cli_source *from, const cli_draft_args *draft,
+                         const char *state, dra_error *err)
 {
     dra_status st = cli_model_open(from, &c->m, err);
     if (st == DRA_OK) st = cli_model_tokenizer(from, &c->m, err);
     if (st == DRA_OK && !c->form.own)
         st = dra_template_open(from->model, c->form.from, &c->template, err);
+    if (st == DRA_OK) st = open_variables(c, err);
     if (st == DRA_OK) st = prepare_stops(c, err);
     if (st == DRA_OK)
         st = cli_biases_open(&c->how.bias, c->m.tokenizer, dra_model_config_of(c->m.model)->vocab,
                              &c->biases, err);
+    if (st == DRA_OK) st = cli_stops_open(&c->how, &c->stops, err);
+    if (st == DRA_OK) st = cli_draft_open(draft, from, c->m.tokenizer, &c->drafting, err);
     if (st != DRA_OK) return st;
     const dra_generator_config config = {.model = c->m.model,
                                          .weights = c->m.weights,
                                          .device = c->m.device,
                                          .tokenizer = c->m.tokenizer,
                                          .sampler = cli_sampler_config(&c->how, &c->biases),
-                                         .state_limit = cli_clamp_limit(from)};
+                                         .state_limit = cli_clamp_limit(from),
+                                         .draft = c->drafting.draft};
     st = dra_generator_create(&config, &c->generator, err);
     return st == DRA_OK && state ? begin_loaded(c, state, err) : st;
 }
 
+static void drop_kept(cli_chat_kept *k)
+{
+    dra_context_free(&k->context);
+    cli_talk_free(&k->talk);
+}
+
 void cli_chat_close(cli_chat *c)
 {
-    dra_context_free(&c->before);
+    while (c->kept > 0) drop_kept(&c->before[--c->kept]);
     cli_talk_free(&c->talk);
-    cli_talk_free(&c->talk_before);
     dra_template_destroy(c->template);
+    free(c->variables);
     dra_generator_destroy(c->generator);
+    cli_draft_close(&c->drafting);
     cli_model_close(&c->m);
     cli_biases_close(&c->biases);
+    cli_stops_close(&c->stops);
     free(c->ending);
     free(c->stop);
 }
 
 /* ---- taking back ----------------------------------------------------------------------------- */
 
-typedef struct kept { /* what a change may go back to */
-    dra_context context;
-    cli_talk    talk;
-} kept;
-
-static dra_status keep(cli_chat *c, kept *k, dra_error *err)
+static dra_status keep_state(cli_chat *c, cli_chat_kept *k, dra_error *err)
 {
+    k->bytes = dra_generator_state_bytes(c->generator);
     dra_status st = cli_talk_copy(&c->talk, &k->talk, err);
     if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &k->context, err);
     if (st != DRA_OK) cli_talk_free(&k->talk);
     return st;
 }
 
+/* The oldest go where there are many, or states are large. */
+static void push_kept(cli_chat *c, const cli_chat_kept *k)
+{
+    enum { BYTES_MOST = 1 << 28 };
+    size_t bytes = k->bytes;
+    int    from = c->kept; /* the oldest that stays */
+    while (from > 0 && c->kept - from + 1 < CLI_CHAT_KEPT && bytes < BYTES_MOST)
+        bytes += c->before[--from].bytes;
+    for (int i = 0; i < from; i++) drop_kept(&c->before[i]);
+    c->kept -= from;
+    memmove(c->before, c->before + from, (size_t)c->kept * sizeof *c->before);
+    c->before[c->kept++] = *k;
+}
+
 /* A change can be taken back; one that failed has not been. Takes what was kept before it, returns
  * its status. */
-static dra_status conclude(cli_chat *c, kept *k, dra_status st)
+static dra_status conclude_change(cli_chat *c, cli_chat_kept *k, dra_status st)
 {
     if (st == DRA_OK) {
-        dra_context_free(&c->before);
-        cli_talk_free(&c->talk_before);
-        c->before = k->context;
-        c->talk_before = k->talk;
+        push_kept(c, k);
         return st;
     }
     dra_generator_back(c->generator, 0, &k->context, NULL);
@@ -175,24 +240,25 @@ static dra_status conclude(cli_chat *c, kept *k, dra_status st)
 
 dra_status cli_chat_undo(cli_chat *c, dra_error *err)
 {
-    if (!c->before.states) return cli_error(err, DRA_ERR_VALUE, "/undo: nothing to take back");
-    const dra_status st = dra_generator_back(c->generator, 0, &c->before, err);
+    if (!c->kept) return cli_error(err, DRA_ERR_VALUE, "/undo: nothing to take back");
+    cli_chat_kept   *k = &c->before[c->kept - 1];
+    const dra_status st = dra_generator_back(c->generator, 0, &k->context, err);
     if (st != DRA_OK) return st;
-    dra_context_free(&c->before);
+    dra_context_free(&k->context);
     cli_talk_free(&c->talk);
-    c->talk = c->talk_before;
-    c->talk_before = (cli_talk){0};
+    c->talk = k->talk;
+    c->kept--;
     return st;
 }
 
 dra_status cli_chat_reset(cli_chat *c, dra_error *err)
 {
-    kept       k;
-    dra_status st = keep(c, &k, err);
+    cli_chat_kept k;
+    dra_status    st = keep_state(c, &k, err);
     if (st != DRA_OK) return st;
     st = dra_generator_reset(c->generator, 0, err);
     if (st == DRA_OK) cli_talk_free(&c->talk);
-    return conclude(c, &k, st);
+    return conclude_change(c, &k, st);
 }
 
 /* ---- state files ----------------------------------------------------------------------------- */
@@ -211,15 +277,15 @@ dra_status cli_chat_save(cli_chat *c, const char *path, dra_error *err)
 
 dra_status cli_chat_load(cli_chat *c, const char *path, dra_error *err)
 {
-    kept             k;
-    const dra_status st = keep(c, &k, err);
-    return st == DRA_OK ? conclude(c, &k, begin_loaded(c, path, err)) : st;
+    cli_chat_kept    k;
+    const dra_status st = keep_state(c, &k, err);
+    return st == DRA_OK ? conclude_change(c, &k, begin_loaded(c, path, err)) : st;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* The space after the bot's name is no part of what it says. */
-static bool put(void *user, int64_t row, const char *text, size_t bytes)
+static bool put_text(void *user, int64_t row, const char *text, size_t bytes)
 {
     cli_chat *c = user;
     (void)row;
@@ -254,12 +320,12 @@ static void show_end(const cli_chat *c, const dra_generated *out)
 
 static dra_status write_answer(cli_chat *c, dra_error *err)
 {
-    dra_generate_config config = cli_generate_config(&c->how);
+    dra_generate_config config = cli_generate_config(&c->how, &c->stops);
     dra_generated       out = {0};
     const double        start = cli_now();
     config.stop = c->stop;
     config.n_stop += c->ending != NULL; /* it is the last */
-    config.write = put;
+    config.write = put_text;
     config.user = c;
     c->shown = false;
     show_name(c);
@@ -276,7 +342,7 @@ static dra_status write_answer(cli_chat *c, dra_error *err)
 }
 
 /* With a template, an answer becomes a message. */
-static dra_status answer(cli_chat *c, dra_error *err)
+static dra_status read_answer(cli_chat *c, dra_error *err)
 {
     char  *text = NULL;
     size_t bytes = 0;
@@ -295,11 +361,11 @@ static dra_status answer(cli_chat *c, dra_error *err)
 
 dra_status cli_chat_more(cli_chat *c, dra_error *err)
 {
-    kept       k;
-    dra_status st = check_begun(c, "nothing to continue", err);
+    cli_chat_kept k;
+    dra_status    st = check_begun(c, "nothing to continue", err);
     forget_interrupt(c);
-    if (st == DRA_OK) st = keep(c, &k, err);
-    return st == DRA_OK ? conclude(c, &k, answer(c, err)) : st;
+    if (st == DRA_OK) st = keep_state(c, &k, err);
+    return st == DRA_OK ? conclude_change(c, &k, read_answer(c, err)) : st;
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -325,7 +391,7 @@ static char *turn_text(const cli_chat *c, const char *text, size_t bytes, size_t
 static dra_status check_room(const cli_chat *c, size_t n, dra_error *err)
 {
     const int64_t    before = dra_generator_tokens(c->generator, 0);
-    const dra_status st = cli_positions_check(c->m.model, before, (int64_t)n, err);
+    const dra_status st = dra_model_check_positions(c->m.model, before, (int64_t)n, err);
     const size_t     used = strlen(err->text);
     if (st != DRA_OK && before)
         snprintf(err->text + used, sizeof err->text - used, "; /reset starts over");
@@ -355,8 +421,10 @@ static dra_status read_form(cli_chat *c, const char *text, size_t bytes, dra_err
 {
     dra_ids    ids = {0};
     size_t     n = 0;
+    const bool first = dra_generator_tokens(c->generator, 0) == 0;
     char      *turn = turn_text(c, text, bytes, &n);
-    dra_status st = turn ? dra_encode(c->m.tokenizer, turn, n, &ids, err)
+    dra_status st = turn ? dra_encode_as(c->m.tokenizer, turn, n,
+                                         first ? DRA_ENCODE_BEGIN : DRA_ENCODE_REST, &ids, err)
                          : cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK) st = check_room(c, ids.n, err);
     if (st == DRA_OK) st = read_turn(c, &ids, err);
@@ -386,9 +454,11 @@ static dra_status read_template(cli_chat *c, const char *text, size_t bytes, dra
     dra_status  st = DRA_OK;
     if (!begun && system) st = cli_talk_say(t, "system", system, strlen(system), err);
     if (st == DRA_OK) st = cli_talk_say(t, "user", text, bytes, err);
-    if (st == DRA_OK) st = cli_talk_next(t, c->template, &from, err);
+    if (st == DRA_OK) st = cli_talk_next(t, c->template, c->variables, &from, err);
     if (st == DRA_OK && begun && from == 0) st = start_over(c, err);
-    if (st == DRA_OK) st = dra_encode(c->m.tokenizer, t->seen + from, t->n_seen - from, &ids, err);
+    if (st == DRA_OK) /* the template writes what stands in front of a text */
+        st = dra_encode_as(c->m.tokenizer, t->seen + from, t->n_seen - from,
+                           from ? DRA_ENCODE_REST : 0, &ids, err);
     if (st == DRA_OK) st = check_room(c, ids.n, err);
     if (st == DRA_OK) st = read_turn(c, &ids, err);
     dra_ids_free(&ids);
@@ -397,10 +467,10 @@ static dra_status read_template(cli_chat *c, const char *text, size_t bytes, dra
 
 dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err)
 {
-    kept       k;
-    dra_status st = keep(c, &k, err);
+    cli_chat_kept k;
+    dra_status    st = keep_state(c, &k, err);
     forget_interrupt(c);
     if (st != DRA_OK) return st;
     st = (c->template ? read_template : read_form)(c, text, bytes, err);
-    return conclude(c, &k, st == DRA_OK ? answer(c, err) : st);
+    return conclude_change(c, &k, st == DRA_OK ? read_answer(c, err) : st);
 }

@@ -2,7 +2,7 @@
 #ifndef DRA_CLI_VERBS_CHAT_CHAT_H
 #define DRA_CLI_VERBS_CHAT_CHAT_H
 
-#include "verbs/generate/sampling.h"
+#include "verbs/generate/drafting.h"
 #include "talk.h"
 
 typedef struct cli_chat_form { /* how a conversation is written down */
@@ -11,17 +11,30 @@ typedef struct cli_chat_form { /* how a conversation is written down */
     bool        plain;         /* no names: what is typed is continued */
     bool        own;           /* of the options: not the template of the model's folder */
     const char *from;          /* a chat template, a file or a name; NULL: that of the folder */
+    cli_list    set;           /* variables of the template, KEY=JSON */
 } cli_chat_form;
+
+typedef struct cli_chat_kept { /* what a change may go back to */
+    dra_context context;
+    cli_talk    talk;
+    size_t      bytes; /* of the state */
+} cli_chat_kept;
+
+enum { CLI_CHAT_KEPT = 32 };
 
 typedef struct cli_chat {
     cli_model      m;
     cli_chat_form  form;
     cli_sampling   how; /* as it is set now */
     cli_biases     biases;
+    cli_stops      stops;
+    cli_drafting   drafting;
     dra_generator *generator;
-    dra_context    before;  /* what /undo goes back to; states NULL: nothing */
+    cli_chat_kept  before[CLI_CHAT_KEPT]; /* what /undo goes back to, the newest last */
+    int            kept;
     dra_template *template; /* writes down messages; NULL: the form does */
-    cli_talk     talk, talk_before;
+    char        *variables; /* further ones it has, an object of JSON; NULL: none */
+    cli_talk     talk;
     bool         told;             /* that the template writes earlier turns in another way */
     FILE        *answer;           /* that is being written, for the template */
     char        *ending;           /* the stop string of the form: "\n\nUser:"; NULL: none */
@@ -38,7 +51,8 @@ typedef struct cli_chat {
 
 /* Opens the model and, unless it is NULL, continues from a state file. cli_chat_close() releases
  * what there is, whatever happened. */
-dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err);
+dra_status cli_chat_open(cli_chat *c, const cli_source *from, const cli_draft_args *draft,
+                         const char *state, dra_error *err);
 void       cli_chat_close(cli_chat *c);
 
 /* Ctrl-C ends an answer, and where nobody sits at a terminal the chat with it. While a line is

@@ -9,7 +9,7 @@ typedef struct command {
     dra_status (*run)(cli_chat *c, const char *value, dra_error *err);
 } command;
 
-static dra_status save(cli_chat *c, const char *path, dra_error *err)
+static dra_status save_state(cli_chat *c, const char *path, dra_error *err)
 {
     const dra_status st = cli_chat_save(c, path, err);
     if (st == DRA_OK)
@@ -17,7 +17,7 @@ static dra_status save(cli_chat *c, const char *path, dra_error *err)
     return st;
 }
 
-static dra_status load(cli_chat *c, const char *path, dra_error *err)
+static dra_status load_state(cli_chat *c, const char *path, dra_error *err)
 {
     const dra_status st = cli_chat_load(c, path, err);
     if (st == DRA_OK)
@@ -26,7 +26,7 @@ static dra_status load(cli_chat *c, const char *path, dra_error *err)
     return st;
 }
 
-static dra_status reset(cli_chat *c, const char *none, dra_error *err)
+static dra_status reset_chat(cli_chat *c, const char *none, dra_error *err)
 {
     const dra_status st = cli_chat_reset(c, err);
     (void)none;
@@ -34,7 +34,7 @@ static dra_status reset(cli_chat *c, const char *none, dra_error *err)
     return st;
 }
 
-static dra_status undo(cli_chat *c, const char *none, dra_error *err)
+static dra_status undo_change(cli_chat *c, const char *none, dra_error *err)
 {
     const dra_status st = cli_chat_undo(c, err);
     (void)none;
@@ -42,7 +42,7 @@ static dra_status undo(cli_chat *c, const char *none, dra_error *err)
     return st;
 }
 
-static dra_status more(cli_chat *c, const char *none, dra_error *err)
+static dra_status write_more(cli_chat *c, const char *none, dra_error *err)
 {
     (void)none;
     return cli_chat_more(c, err);
@@ -56,18 +56,34 @@ struct settings {
 
 static const cli_option settings[] = {CLI_SAMPLING_OPTIONS(struct settings)};
 
-static void show_settings(const cli_sampling *s)
+static int show_setting(const cli_option *o, const void *field, char *text, size_t size)
 {
-    cli_fold(0, stderr,
-             "tokens %lld, temperature %g, top-k %lld, top-p %g, top-a %g, min-p %g, "
-             "repetition-penalty %g, sampler %s, seed %lld, ignore-end %s",
-             (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->top_a,
-             s->min_p, s->penalty, cli_samplers[s->sampler], (long long)s->seed,
-             s->ignore_end ? "on" : "off");
+    const bool on = o->kind == CLI_FLAG && *(const bool *)field;
+    switch (o->kind) {
+    case CLI_INT:
+        return snprintf(text, size, "%s %lld", o->name, (long long)*(const int64_t *)field);
+    case CLI_REAL: return snprintf(text, size, "%s %g", o->name, *(const double *)field);
+    case CLI_CHOICE: return snprintf(text, size, "%s %s", o->name, o->choices[*(const int *)field]);
+    default: return snprintf(text, size, "%s %s", o->name, on ? "on" : "off");
+    }
+}
+
+static void show_settings(const cli_sampling *how)
+{
+    const struct settings s = {*how};
+    char                  text[2048];
+    size_t                n = 0;
+    for (size_t i = 0; i < COUNT(settings) && n < sizeof text; i++) {
+        const void *field = (const char *)&s + settings[i].offset;
+        if (i) n += (size_t)snprintf(text + n, sizeof text - n, ", ");
+        if (n < sizeof text)
+            n += (size_t)show_setting(&settings[i], field, text + n, sizeof text - n);
+    }
+    cli_fold(0, stderr, "%s", text);
 }
 
 /* "temperature 0.7" is what "--temperature=0.7" is on the command line. */
-static dra_status set(cli_chat *c, const char *value, dra_error *err)
+static dra_status set_option(cli_chat *c, const char *value, dra_error *err)
 {
     const int       name = (int)strcspn(value, " ="), gap = (int)strspn(value + name, " =");
     struct settings now = {c->how}, next;
@@ -98,7 +114,7 @@ static double per_second(int64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
-static dra_status stats(cli_chat *c, const char *none, dra_error *err)
+static dra_status print_stats(cli_chat *c, const char *none, dra_error *err)
 {
     (void)none;
     (void)err;
@@ -112,7 +128,7 @@ static dra_status stats(cli_chat *c, const char *none, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status quit(cli_chat *c, const char *none, dra_error *err)
+static dra_status quit_chat(cli_chat *c, const char *none, dra_error *err)
 {
     (void)none;
     (void)err;
@@ -122,21 +138,22 @@ static dra_status quit(cli_chat *c, const char *none, dra_error *err)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static dra_status help(cli_chat *c, const char *none, dra_error *err);
+static dra_status print_help(cli_chat *c, const char *none, dra_error *err);
 
 static const command commands[] = {
-    {"save", "FILE", "write the conversation to a state file", save},
-    {"load", "FILE", "continue from a state file", load},
-    {"reset", NULL, "start a new conversation", reset},
-    {"undo", NULL, "take back the last question and its answer, /more, /load or /reset", undo},
-    {"more", NULL, "continue the answer", more},
-    {"set", "[NAME VALUE]", "change a sampling option: /set temperature 0.7", set},
-    {"stats", NULL, "tokens, tokens per second, bytes of state", stats},
-    {"help", NULL, "this text", help},
-    {"quit", NULL, "leave, as Ctrl-D does", quit},
+    {"save", "FILE", "write the conversation to a state file", save_state},
+    {"load", "FILE", "continue from a state file", load_state},
+    {"reset", NULL, "start a new conversation", reset_chat},
+    {"undo", NULL, "take back a turn, /more, /load or /reset; again: the one before it",
+     undo_change},
+    {"more", NULL, "continue the answer", write_more},
+    {"set", "[NAME VALUE]", "change a sampling option: /set temperature 0.7", set_option},
+    {"stats", NULL, "tokens, tokens per second, bytes of state", print_stats},
+    {"help", NULL, "this text", print_help},
+    {"quit", NULL, "leave, as Ctrl-D does", quit_chat},
 };
 
-static dra_status help(cli_chat *c, const char *none, dra_error *err)
+static dra_status print_help(cli_chat *c, const char *none, dra_error *err)
 {
     (void)none;
     (void)err;
@@ -155,7 +172,7 @@ static dra_status help(cli_chat *c, const char *none, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status unknown(const char *line, size_t n, dra_error *err)
+static dra_status fail_unknown(const char *line, size_t n, dra_error *err)
 {
     char      name[32], quoted[80];
     dra_guess guess = {.typed = name + 1};
@@ -189,5 +206,5 @@ dra_status cli_chat_command(cli_chat *c, const char *line, dra_error *err)
         const dra_status st = check_value(k, value, err);
         return st == DRA_OK ? k->run(c, value, err) : st;
     }
-    return unknown(line, n, err);
+    return fail_unknown(line, n, err);
 }

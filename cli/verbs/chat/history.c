@@ -19,7 +19,7 @@ bool cli_history_path(char *path, size_t size)
 }
 
 /* Where the newest KEPT lines begin; *lines counts all. */
-static char *newest(char *text, size_t *lines)
+static char *newest_lines(char *text, size_t *lines)
 {
     size_t n = 0;
     for (const char *p = text; (p = strchr(p, '\n')) != NULL; p++) n++;
@@ -35,7 +35,7 @@ dra_status cli_history_read(const char *path, cli_history_line fn, void *user, d
     if (access(path, F_OK) != 0) return DRA_OK;
     dra_status st = dra_file_read(path, MOST, &text, &bytes, err);
     if (st != DRA_OK) return st;
-    char *line = newest(text, &lines);
+    char *line = newest_lines(text, &lines);
     if (lines > 2 * KEPT) st = dra_file_write(path, line, strlen(line), err);
     for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
@@ -46,7 +46,7 @@ dra_status cli_history_read(const char *path, cli_history_line fn, void *user, d
 }
 
 /* A folder that somebody else named, perhaps wrongly, is not made. */
-static bool ours(const char *path)
+static bool is_ours(const char *path)
 {
     char own[PATH];
     return access(path, F_OK) != 0 && cli_history_path(own, sizeof own) && strcmp(path, own) == 0;
@@ -64,10 +64,10 @@ static bool is_homeless(const char *path)
 dra_status cli_history_add(const char *path, const char *line, dra_error *err)
 {
     const size_t n = strlen(line);
-    if (ours(path) && is_homeless(path)) return DRA_OK;
+    if (is_ours(path) && is_homeless(path)) return DRA_OK;
     char      *text = malloc(n + 1);
     dra_status st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    if (st == DRA_OK && ours(path)) st = cli_make_folders(path, 0700, err);
+    if (st == DRA_OK && is_ours(path)) st = cli_make_folders(path, 0700, err);
     if (st == DRA_OK) {
         memcpy(text, line, n);
         text[n] = '\n';

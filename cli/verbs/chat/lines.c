@@ -34,7 +34,7 @@ void cli_lines_close(cli_lines *l)
     free(l);
 }
 
-static cli_typed lost(const cli_lines *l)
+static cli_typed fail_memory(const cli_lines *l)
 {
     fprintf(stderr, "dra %s: out of memory\n", l->config.verb);
     return CLI_TYPED_LOST;
@@ -53,13 +53,13 @@ static cli_typed read_plainly(cli_lines *l, const char *name, const char **text,
         *bytes = (size_t)n;
         return CLI_TYPED_LINE;
     }
-    if (errno == ENOMEM) return lost(l);
+    if (errno == ENOMEM) return fail_memory(l);
     if (errno != EINTR) return CLI_TYPED_END;
     clearerr(stdin);
     return CLI_TYPED_STOP;
 }
 
-static bool add(cli_lines *l, const char *text, size_t bytes)
+static bool add_text(cli_lines *l, const char *text, size_t bytes)
 {
     if (l->n + bytes + 1 > l->text_room) {
         const size_t room = 2 * (l->n + bytes + 1);
@@ -92,7 +92,8 @@ cli_typed cli_lines_read(cli_lines *l, const char *name, const char **text, size
         }
         if (n > 0 && line[n - 1] == '\n') n--;
         more = n > 0 && line[n - 1] == '\\';
-        if (!add(l, line, more ? n - 1 : n) || (more && !add(l, "\n", 1))) return lost(l);
+        if (!add_text(l, line, more ? n - 1 : n) || (more && !add_text(l, "\n", 1)))
+            return fail_memory(l);
     }
     *text = l->text;
     *bytes = l->n;

@@ -30,9 +30,9 @@ static cli_editor *editor_of(EditLine *edit)
     return e;
 }
 
-static char *prompt(EditLine *edit) { return editor_of(edit)->prompt; }
+static char *editor_prompt(EditLine *edit) { return editor_of(edit)->prompt; }
 
-static void remember(void *user, const char *line)
+static void remember_line(void *user, const char *line)
 {
     cli_editor *e = user;
     history(e->history, &e->event, H_ENTER, line);
@@ -62,14 +62,14 @@ static void set_up(cli_editor *e)
     el_set(e->edit, EL_CLIENTDATA, e);
     el_set(e->edit, EL_SIGNAL, 1); /* a stopped or ended program leaves the terminal as it was */
     el_set(e->edit, EL_EDITOR, "emacs");
-    el_set(e->edit, EL_PROMPT_ESC, prompt, '\1');
+    el_set(e->edit, EL_PROMPT_ESC, editor_prompt, '\1');
     el_set(e->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(e->edit, NULL); /* ~/.editrc */
     history(e->history, &e->event, H_SETSIZE, REMEMBERED);
     history(e->history, &e->event, H_SETUNIQUE, 1);
     el_set(e->edit, EL_HIST, history, e->history);
     if (e->config.history)
-        check_history(e, cli_history_read(e->config.history, remember, e, &err), &err);
+        check_history(e, cli_history_read(e->config.history, remember_line, e, &err), &err);
 }
 
 cli_editor *cli_editor_open(const cli_lines_config *config)
@@ -97,12 +97,12 @@ void cli_editor_close(cli_editor *e)
     free(e);
 }
 
-static void keep(cli_editor *e, const char *line, size_t bytes)
+static void keep_line(cli_editor *e, const char *line, size_t bytes)
 {
     dra_error err = {0};
     char     *copy = strndup(line, bytes - (line[bytes - 1] == '\n'));
     if (copy && *copy) {
-        remember(e, copy);
+        remember_line(e, copy);
         if (e->config.history)
             check_history(e, cli_history_add(e->config.history, copy, &err), &err);
     }
@@ -130,7 +130,7 @@ cli_typed cli_editor_read(cli_editor *e, const char *name, const char **text, si
     *bytes = 0;
     if (*text && n > 0) {
         *bytes = (size_t)n;
-        keep(e, *text, *bytes);
+        keep_line(e, *text, *bytes);
         return CLI_TYPED_LINE;
     }
     if (!stopped) return CLI_TYPED_END;

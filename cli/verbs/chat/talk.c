@@ -22,7 +22,7 @@ void cli_talk_free(cli_talk *t)
 }
 
 /* n + more bytes with a 0 after them, for free(). */
-static char *joined(const char *text, size_t n, const char *more, size_t bytes)
+static char *join_texts(const char *text, size_t n, const char *more, size_t bytes)
 {
     char *both = malloc(n + bytes + 1);
     if (!both) return NULL;
@@ -42,7 +42,7 @@ dra_status cli_talk_say(cli_talk *t, const char *role, const char *text, size_t 
         t->at = more;
         t->room = room;
     }
-    char *content = joined("", 0, text, bytes);
+    char *content = join_texts("", 0, text, bytes);
     if (!content) return no_memory(err);
     t->at[t->n++] = (dra_message){role, content, bytes};
     return DRA_OK;
@@ -54,7 +54,8 @@ dra_status cli_talk_copy(const cli_talk *from, cli_talk *to, dra_error *err)
     *to = (cli_talk){.loaded = from->loaded};
     for (size_t i = 0; i < from->n && st == DRA_OK; i++)
         st = cli_talk_say(to, from->at[i].role, from->at[i].content, from->at[i].bytes, err);
-    if (st == DRA_OK && !(to->seen = joined(from->seen, from->n_seen, "", 0))) st = no_memory(err);
+    if (st == DRA_OK && !(to->seen = join_texts(from->seen, from->n_seen, "", 0)))
+        st = no_memory(err);
     to->n_seen = from->n_seen;
     if (st != DRA_OK) cli_talk_free(to);
     return st;
@@ -63,12 +64,12 @@ dra_status cli_talk_copy(const cli_talk *from, cli_talk *to, dra_error *err)
 dra_status cli_talk_write(cli_talk *t, const char *text, size_t bytes, dra_error *err)
 {
     const bool goes_on = t->n && strcmp(t->at[t->n - 1].role, "assistant") == 0;
-    char      *seen = joined(t->seen, t->n_seen, text, bytes);
+    char      *seen = join_texts(t->seen, t->n_seen, text, bytes);
     dra_status st = seen ? DRA_OK : no_memory(err);
     if (st == DRA_OK && !goes_on) st = cli_talk_say(t, "assistant", text, bytes, err);
     if (st == DRA_OK && goes_on) {
         dra_message *last = &t->at[t->n - 1];
-        char        *content = joined(last->content, last->bytes, text, bytes);
+        char        *content = join_texts(last->content, last->bytes, text, bytes);
         if (!content) st = no_memory(err);
         if (content) {
             free((char *)last->content);
@@ -88,26 +89,28 @@ dra_status cli_talk_write(cli_talk *t, const char *text, size_t bytes, dra_error
 /* ---- templates ------------------------------------------------------------------------------- */
 
 /* A text with `answered` in it, and where that ends; SIZE_MAX: the template leaves it out. */
-static dra_status render_sample(const dra_template *template, size_t n, char **text, size_t *end,
-                                dra_error *err)
+static dra_status render_sample(const dra_template *template, const char *variables, size_t n,
+                                char **text, size_t *end, dra_error *err)
 {
     const dra_message sample[] = {{"user", asked, sizeof asked - 1},
                                   {"assistant", answered, sizeof answered - 1},
                                   {"user", asked, sizeof asked - 1}};
     size_t            bytes;
-    const dra_status  st = dra_template_chat(template, sample, n, false, text, &bytes, err);
+    const dra_status  st = dra_template_chat_with(template, sample, n, false, variables, text,
+                                                  &bytes, err);
     const char       *at = st == DRA_OK ? strstr(*text, answered) : NULL;
     *end = at ? (size_t)(at - *text) + sizeof answered - 1 : SIZE_MAX;
     return st;
 }
 
-dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, dra_error *err)
+dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, const char *variables,
+                                 dra_error *err)
 {
     cli_talk   next = {.loaded = true};
     size_t     end;
     dra_status st = cli_talk_say(&next, "user", asked, sizeof asked - 1, err);
     if (st == DRA_OK) st = cli_talk_say(&next, "assistant", answered, sizeof answered - 1, err);
-    if (st == DRA_OK) st = render_sample(template, 2, &next.seen, &end, err);
+    if (st == DRA_OK) st = render_sample(template, variables, 2, &next.seen, &end, err);
     if (st == DRA_OK && end == SIZE_MAX)
         st = cli_error(err, DRA_ERR_VALUE,
                        "the chat template leaves out what was answered, so a "
@@ -122,11 +125,13 @@ dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, dra_
     return DRA_OK;
 }
 
-dra_status cli_talk_next(cli_talk *t, const dra_template *template, size_t *from, dra_error *err)
+dra_status cli_talk_next(cli_talk *t, const dra_template *template, const char *variables,
+                         size_t *from, dra_error *err)
 {
     char            *text;
     size_t           bytes;
-    const dra_status st = dra_template_chat(template, t->at, t->n, true, &text, &bytes, err);
+    const dra_status st = dra_template_chat_with(template, t->at, t->n, true, variables, &text,
+                                                 &bytes, err);
     if (st != DRA_OK) return st;
     const bool same = bytes >= t->n_seen && (!t->n_seen || memcmp(text, t->seen, t->n_seen) == 0);
     if (!same && t->loaded) {
@@ -164,7 +169,7 @@ dra_status cli_talk_ending(const dra_template *template, const dra_tokenizer *to
 {
     char      *sample = NULL;
     size_t     end, n = 0;
-    dra_status st = render_sample(template, 3, &sample, &end, err);
+    dra_status st = render_sample(template, NULL, 3, &sample, &end, err);
     *id = -1;
     *text = NULL;
     if (st == DRA_OK && end != SIZE_MAX) {
@@ -173,7 +178,7 @@ dra_status cli_talk_ending(const dra_template *template, const dra_tokenizer *to
         st = first_special(tokenizer, sample + end, n, id, err);
         while (n > 0 && strchr(" \t\n", sample[end + n - 1])) n--;
     }
-    if (st == DRA_OK && *id < 0 && n > 0 && !(*text = joined(sample + end, n, "", 0)))
+    if (st == DRA_OK && *id < 0 && n > 0 && !(*text = join_texts(sample + end, n, "", 0)))
         st = no_memory(err);
     free(sample);
     return st;

@@ -22,13 +22,16 @@ dra_status cli_talk_say(cli_talk *t, const char *role, const char *text, size_t 
                         dra_error *err);
 dra_status cli_talk_write(cli_talk *t, const char *text, size_t bytes, dra_error *err);
 
-/* Begins after a state file, whose messages are not known. */
-dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, dra_error *err);
+/* Begins after a state file, whose messages are not known. `variables` of the template, here and
+ * below: dra_template_chat_with(). */
+dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, const char *variables,
+                                 dra_error *err);
 
 /* What the model reads next: the text that the template adds before the next answer, from *from on,
  * or, where the template writes what was said before in another way, all of it, from 0. t->seen is
  * then the text with it. */
-dra_status cli_talk_next(cli_talk *t, const dra_template *template, size_t *from, dra_error *err);
+dra_status cli_talk_next(cli_talk *t, const dra_template *template, const char *variables,
+                         size_t *from, dra_error *err);
 
 /* How answers end by a template: a token, else -1 and a text, to be freed; NULL: neither. */
 dra_status cli_talk_ending(const dra_template *template, const dra_tokenizer *tokenizer,

@@ -34,7 +34,7 @@ static int64_t numbers_of(const dra_model_input *in, int64_t n)
     return in->kind == DRA_SOURCE_IMAGE ? s->channels * s->size * s->size : n * in->width;
 }
 
-static dra_status add(texts *t, const dra_model_input *in, int64_t vocab, dra_error *err)
+static dra_status add_input(texts *t, const dra_model_input *in, int64_t vocab, dra_error *err)
 {
     const bool    ids = in->kind == DRA_SOURCE_TOKENS && !in->numbers;
     const int64_t n = length_of(in), all = numbers_of(in, n);
@@ -58,7 +58,7 @@ static dra_status make_texts(const dra_model *m, int64_t vocab, texts *t, dra_er
     dra_model_input in;
     dra_status      st = DRA_OK;
     for (int i = 0; st == DRA_OK && dra_model_input_at(m, i, &in); i++)
-        st = add(t, &in, vocab, err);
+        st = add_input(t, &in, vocab, err);
     return st;
 }
 
@@ -70,7 +70,7 @@ typedef struct answers {
     dra_real *x[RESULTS];
 } answers;
 
-static dra_status keep(dra_reader *r, const char *name, answers *out, dra_error *err)
+static dra_status keep_result(dra_reader *r, const char *name, answers *out, dra_error *err)
 {
     dra_shape s;
     if (!dra_reader_result_shape(r, name, &s)) return DRA_OK;
@@ -91,7 +91,8 @@ static dra_status read_texts(dra_reader *r, dra_states *s, const texts *t, dra_e
     return dra_reader_read_context(r, s, &t->context, t->T, NULL, t->n, t->in, err);
 }
 
-static dra_status answer(const char *path, const cli_check_config *c, answers *out, dra_error *err)
+static dra_status read_answers(const char *path, const cli_check_config *c, answers *out,
+                               dra_error *err)
 {
     static const char *const names[] = {"logits", "out", "numbers", "hidden"};
     /* One was read with its hash before, the other is just written. */
@@ -115,7 +116,7 @@ static dra_status answer(const char *path, const cli_check_config *c, answers *o
     if (st == DRA_OK) st = dra_weights_bind(m.weights, r, err);
     if (st == DRA_OK) st = dra_states_create(m.device, dra_model_state(m.model), 1, &s, err);
     if (st == DRA_OK) st = read_texts(r, s, &t, err);
-    for (int i = 0; i < RESULTS && st == DRA_OK; i++) st = keep(r, names[i], out, err);
+    for (int i = 0; i < RESULTS && st == DRA_OK; i++) st = keep_result(r, names[i], out, err);
     dra_states_destroy(s);
     dra_reader_destroy(r);
     for (int i = 0; i < t.n; i++) free(t.data[i]);
@@ -125,7 +126,7 @@ static dra_status answer(const char *path, const cli_check_config *c, answers *o
 
 /* ---- the comparison -------------------------------------------------------------------------- */
 
-static double compare(int64_t n, const dra_real *a, int64_t A, const dra_real *b, int64_t B)
+static double compare_answers(int64_t n, const dra_real *a, int64_t A, const dra_real *b, int64_t B)
 {
     double worst = 0, most = 0;
     for (int64_t t = 0; t < n; t++)
@@ -144,7 +145,7 @@ static dra_status compare_all(const answers *a, const answers *b, double *worst,
     for (int i = 0; i < a->n; i++) {
         if (b->n != a->n || b->rows[i] != a->rows[i])
             return cli_error(err, DRA_ERR_SHAPE, "the models put out different things");
-        const double d = compare(a->rows[i], a->x[i], a->width[i], b->x[i], b->width[i]);
+        const double d = compare_answers(a->rows[i], a->x[i], a->width[i], b->x[i], b->width[i]);
         if (isnan(d) || d > *worst) *worst = d;
         if (isnan(d)) break;
     }
@@ -158,8 +159,8 @@ dra_status cli_check(const cli_check_config *c, double *difference, dra_error *e
     dra_model_config from;
     dra_status       st = dra_folder_config(c->from, &from, err);
     if (st == DRA_OK && (!c->vocab || from.vocab < c->vocab)) both.vocab = from.vocab;
-    if (st == DRA_OK) st = answer(c->from, &both, &a, err);
-    if (st == DRA_OK) st = answer(c->to, &both, &b, err);
+    if (st == DRA_OK) st = read_answers(c->from, &both, &a, err);
+    if (st == DRA_OK) st = read_answers(c->to, &both, &b, err);
     if (st == DRA_OK) st = compare_all(&a, &b, difference, err);
     for (int i = 0; i < RESULTS; i++) {
         free(a.x[i]);

@@ -45,7 +45,8 @@ static dra_status read_text(work *w, dra_error *err)
     dra_status              st = cli_model_tokenizer(&from, &w->old, err);
     if (st == DRA_OK && w->c->text) st = dra_file_read(w->c->text, TEXT_MOST, &file, &bytes, err);
     if (st == DRA_OK)
-        st = dra_encode_plain(w->old.tokenizer, file ? file : short_text, bytes, &ids, err);
+        st = dra_encode_as(w->old.tokenizer, file ? file : short_text, bytes,
+                           DRA_ENCODE_PLAIN | DRA_ENCODE_BEGIN, &ids, err);
     free(file);
     w->n = (int64_t)ids.n;
     w->ids = ids.data;
@@ -139,7 +140,7 @@ static double error_of(const dra_real *a, const dra_real *b, int64_t n)
 }
 
 /* Exchanges the numbers of a part of the old model and what `kept` has of them. */
-static void exchange(dra_real *a, dra_real *b, int64_t n)
+static void exchange_numbers(dra_real *a, dra_real *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const dra_real x = a[i];
@@ -165,7 +166,7 @@ static dra_status swap_part(work *w, int first, dra_real **kept, dra_error *err)
             if (kept[i]) memcpy(kept[i], made, (size_t)n * sizeof *kept[i]);
         }
         if (!old || !kept[i]) return no_memory(err);
-        exchange(old, kept[i], n);
+        exchange_numbers(old, kept[i], n);
     }
     return DRA_OK;
 }

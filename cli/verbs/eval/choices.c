@@ -1,24 +1,40 @@
-/* Questions with several answers. The context is read once, into one state; that state is copied to
- * a row for each choice, and all choices are read together. The last token of the context is read
- * with the choices, as it is what predicts their first tokens. */
+/* Questions with several answers, several at a time. The context of each is read once and its state
+ * kept by name; each choice is a job that begins from there and tells the log-probabilities of its
+ * tokens. */
 #include "choices.h"
+#include "io/engine.h"
 #include "io/line_read.h"
 #include "verbs/generate/prompt_record.h"
-#include "io/texts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { AT_ONCE = 16 };
+
+typedef struct question question;
+
+typedef struct choice {
+    question *of;
+    dra_ids   ids;
+    double    sum; /* log-probability */
+} choice;
+
+struct question {
+    cli_question q;
+    int64_t      line;
+    char         name[16]; /* of the state after the context */
+    dra_ids      context;
+    choice       choice[CLI_CHOICES];
+    dra_error    error; /* the first of its jobs */
+};
+
 typedef struct work {
     const cli_eval_choices_job *job;
     cli_input_lines             lines;
-    cli_question                q;
-    dra_view                    view;
-    dra_reader                 *reader;
-    dra_states                 *states; /* of one row: the context */
-    dra_ids                     context, choice[CLI_CHOICES];
-    double                      sum[CLI_CHOICES]; /* log-probability of each choice */
+    dra_engine                 *engine;
+    question                   *asked; /* (AT_ONCE) */
+    int                         n;
     int64_t                     questions, right, right_per_byte;
     double                      chance; /* sum */
     FILE                       *out;    /* lines of --per-question, in memory */
@@ -31,23 +47,24 @@ typedef struct work {
 /* The tokens of a choice are what follows those of the context in the tokens of both together, as
  * lm-eval has it; blanks at the end of the context belong to the choice, since tokens of words
  * begin with them. */
-static dra_status encode_choice(work *w, size_t kept, int i, dra_error *err)
+static dra_status encode_choice(work *w, question *x, size_t kept, int i, dra_error *err)
 {
     const dra_tokenizer *t = w->job->m->tokenizer;
-    const char          *context = w->q.context, *choice = w->q.choice[i];
-    const size_t         bytes = strlen(context) + strlen(choice);
+    const char          *context = x->q.context, *text = x->q.choice[i];
+    const size_t         bytes = strlen(context) + strlen(text);
     char                *both = malloc(bytes + 1);
     dra_ids              ids = {0};
     if (!both) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    snprintf(both, bytes + 1, "%s%s", context, choice);
-    dra_status   st = dra_encode(t, both, bytes, &ids, err);
-    const size_t before = kept ? w->context.n : 0;
+    snprintf(both, bytes + 1, "%s%s", context, text);
+    dra_status   st = dra_encode_as(t, both, bytes, DRA_ENCODE_BEGIN, &ids, err);
+    const bool   given = kept || dra_tokenizer_begin(t) >= 0;
+    const size_t before = given ? x->context.n : 0;
     if (st == DRA_OK && ids.n <= before)
         st = cli_error(err, DRA_ERR_VALUE, "choices: choice %d has no token of its own", i);
     if (st == DRA_OK) {
         ids.n -= before;
         memmove(ids.data, ids.data + before, ids.n * sizeof *ids.data);
-        w->choice[i] = ids;
+        x->choice[i] = (choice){.of = x, .ids = ids};
         ids = (dra_ids){0};
     }
     dra_ids_free(&ids);
@@ -55,187 +72,176 @@ static dra_status encode_choice(work *w, size_t kept, int i, dra_error *err)
     return st;
 }
 
-static dra_status encode(work *w, dra_error *err)
+static dra_status encode_context(work *w, question *x, dra_error *err)
 {
-    const char *context = w->q.context;
+    const char *context = x->q.context;
     size_t      kept = strlen(context);
     while (kept && strchr(" \t\r\n", context[kept - 1])) kept--;
     dra_error  why = {0};
-    dra_status st = cli_prompt_encode(w->job->m->tokenizer, context, kept, &w->context, &why);
+    dra_status st = cli_prompt_encode(w->job->m->tokenizer, context, kept, &x->context, &why);
     if (st != DRA_OK && !kept)
         return cli_error(err, why.code,
                          "context: expected a text, as the tokenizer has no end of text to start "
                          "from");
     if (st != DRA_OK) *err = why;
-    for (int i = 0; i < w->q.n && st == DRA_OK; i++) st = encode_choice(w, kept, i, err);
-    for (int i = 0; i < w->q.n && st == DRA_OK; i++)
-        st = cli_positions_check(w->job->m->model, (int64_t)w->context.n - 1,
-                                 (int64_t)w->choice[i].n, err);
+    for (int i = 0; i < x->q.n && st == DRA_OK; i++) st = encode_choice(w, x, kept, i, err);
     return st;
 }
 
-static void free_question(work *w)
+static void free_question(question *x)
 {
-    dra_ids_free(&w->context);
-    for (int i = 0; i < CLI_CHOICES; i++) dra_ids_free(&w->choice[i]);
-    free(w->q.room);
-    w->q.room = NULL;
+    dra_ids_free(&x->context);
+    for (int i = 0; i < CLI_CHOICES; i++) dra_ids_free(&x->choice[i].ids);
+    free(x->q.room);
+    *x = (question){0};
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-typedef struct batch { /* (B, T) each */
-    int64_t  B, T;
-    int32_t *ids, *targets, *mark;
-} batch;
-
-static dra_status open_batch(batch *x, int64_t B, int64_t T, dra_error *err)
+static void end_context(void *user, const dra_job_result *result)
 {
-    const size_t n = (size_t)(B * T);
-    *x = (batch){B, T, calloc(n, sizeof(int32_t)), calloc(n, sizeof(int32_t)),
-                 calloc(n, sizeof(int32_t))};
-    if (!x->ids || !x->targets || !x->mark) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        x->targets[i] = -1;
-        x->mark[i] = DRA_MARK_PAD;
-    }
-    return DRA_OK;
+    question *x = user;
+    if (result->end == DRA_JOB_FAILED && x->error.code == DRA_OK) x->error = result->error;
 }
 
-static void close_batch(batch *x)
+static void end_choice(void *user, const dra_job_result *result)
 {
-    free(x->ids);
-    free(x->targets);
-    free(x->mark);
+    end_context(((const choice *)user)->of, result);
 }
 
-static dra_status read_batch(work *w, const batch *x, dra_states *states, dra_error *err)
+static bool add_token(void *user, const dra_job_token *token)
 {
-    const size_t    bytes = (size_t)(x->B * x->T) * sizeof(int32_t);
-    const dra_named in[] = {{"ids", x->ids, bytes}, {"targets", x->targets, bytes}};
-    return dra_reader_read(w->reader, states, x->T, x->mark, 2, in, err);
+    ((choice *)user)->sum += token->logprob;
+    return true;
 }
 
-/* All of the context but its last token. */
-static dra_status read_context(work *w, dra_error *err)
+static dra_status submit(work *w, const dra_job_config *config, dra_error *err)
 {
-    const int64_t n = (int64_t)w->context.n - 1;
-    dra_status    st = dra_states_reset(w->states, -1, err);
-    for (int64_t from = 0; from < n && st == DRA_OK; from += CLI_PIECE) {
-        const int64_t part = n - from < CLI_PIECE ? n - from : CLI_PIECE;
-        batch         x;
-        st = open_batch(&x, 1, cli_padded(part), err);
-        for (int64_t t = 0; t < part && st == DRA_OK; t++) {
-            x.ids[t] = w->context.data[from + t];
-            x.mark[t] = 0;
-        }
-        if (st == DRA_OK) st = read_batch(w, &x, w->states, err);
-        close_batch(&x);
-    }
+    uint64_t   id;
+    dra_status st = cli_engine_run(w->engine, AT_ONCE, err);
+    return st == DRA_OK ? dra_engine_submit(w->engine, config, &id, err) : st;
+}
+
+static dra_status read_context(work *w, question *x, dra_error *err)
+{
+    snprintf(x->name, sizeof x->name, "%d", (int)(x - w->asked));
+    return submit(w,
+                  &(dra_job_config){.n = x->context.n,
+                                    .ids = x->context.data,
+                                    .logprobs = -1,
+                                    .save = x->name,
+                                    .end = end_context,
+                                    .user = x},
+                  err);
+}
+
+static dra_status read_choices(work *w, question *x, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; i < x->q.n && st == DRA_OK; i++)
+        st = submit(w,
+                    &(dra_job_config){.n = x->choice[i].ids.n,
+                                      .ids = x->choice[i].ids.data,
+                                      .state = x->name,
+                                      .echo = true,
+                                      .token = add_token,
+                                      .end = end_choice,
+                                      .user = &x->choice[i]},
+                    err);
     return st;
 }
 
-static void fill_choices(const work *w, batch *x)
+/* All questions there are, each with what `read` reads; an error is that of its line. */
+static dra_status read_each(work      *w, dra_status (*read)(work *, question *, dra_error *),
+                            dra_error *err)
 {
-    for (int64_t b = 0; b < x->B; b++) {
-        const dra_ids *choice = &w->choice[b];
-        for (int64_t t = 0; t < (int64_t)choice->n; t++) {
-            const int64_t i = b * x->T + t;
-            x->ids[i] = t ? choice->data[t - 1] : w->context.data[w->context.n - 1];
-            x->targets[i] = choice->data[t];
-            x->mark[i] = 0;
-        }
+    dra_status st = DRA_OK;
+    for (int k = 0; k < w->n && st == DRA_OK; k++)
+        if (read(w, &w->asked[k], &w->asked[k].error) != DRA_OK) break;
+    st = cli_engine_run(w->engine, 0, err);
+    for (int k = 0; k < w->n && st == DRA_OK; k++) {
+        w->lines.number = w->asked[k].line;
+        if (w->asked[k].error.code != DRA_OK)
+            st = cli_input_lines_bad(&w->lines, err, "%s", w->asked[k].error.text);
     }
-}
-
-static dra_status add_losses(work *w, const batch *x, dra_error *err)
-{
-    const dra_real *losses = dra_reader_result(w->reader, "losses");
-    if (!losses) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int64_t b = 0; b < x->B; b++) {
-        w->sum[b] = 0;
-        for (int64_t t = 0; t < x->T; t++)
-            if (x->targets[b * x->T + t] >= 0) w->sum[b] -= (double)losses[b * x->T + t];
-        if (!isfinite(w->sum[b]))
-            return cli_error(err, DRA_ERR_VALUE, "choice %lld: its log-probability is not finite",
-                             (long long)b);
-    }
-    return DRA_OK;
-}
-
-static dra_status read_choices(work *w, dra_error *err)
-{
-    int64_t     rows[CLI_CHOICES] = {0}, most = 0;
-    dra_states *states = NULL;
-    batch       x;
-    for (int i = 0; i < w->q.n; i++)
-        if ((int64_t)w->choice[i].n > most) most = (int64_t)w->choice[i].n;
-    dra_status st = open_batch(&x, w->q.n, cli_padded(most), err);
-    if (st == DRA_OK) fill_choices(w, &x);
-    if (st == DRA_OK) st = dra_states_gather(w->states, w->q.n, rows, &states, err);
-    if (st == DRA_OK) st = read_batch(w, &x, states, err);
-    if (st == DRA_OK) st = add_losses(w, &x, err);
-    dra_states_destroy(states);
-    close_batch(&x);
     return st;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static double score_of(const work *w, int i, bool per_byte)
+static double score_of(const question *x, int i, bool per_byte)
 {
-    return per_byte ? w->sum[i] / (double)strlen(w->q.choice[i]) : w->sum[i];
+    return x->choice[i].sum / (per_byte ? (double)strlen(x->q.choice[i]) : 1);
 }
 
 /* Of equal ones the first. */
-static int best_of(const work *w, bool per_byte)
+static int best_of(const question *x, bool per_byte)
 {
     int best = 0;
-    for (int i = 1; i < w->q.n; i++)
-        if (score_of(w, i, per_byte) > score_of(w, best, per_byte)) best = i;
+    for (int i = 1; i < x->q.n; i++)
+        if (score_of(x, i, per_byte) > score_of(x, best, per_byte)) best = i;
     return best;
 }
 
-static void print_scores(const work *w, const char *name, bool per_byte)
+static void print_scores(const work *w, const question *x, const char *name, bool per_byte)
 {
     char room[CLI_NUMBER];
     fprintf(w->out, ", \"%s\": [", name);
-    for (int i = 0; i < w->q.n; i++)
-        fprintf(w->out, "%s%s", i ? ", " : "", cli_json_number(score_of(w, i, per_byte), 9, room));
+    for (int i = 0; i < x->q.n; i++)
+        fprintf(w->out, "%s%s", i ? ", " : "", cli_json_number(score_of(x, i, per_byte), 9, room));
     fputc(']', w->out);
 }
 
-static void keep_answer(work *w)
+static void keep_answer(work *w, const question *x)
 {
-    const int best = best_of(w, false), best_per_byte = best_of(w, true);
+    const int best = best_of(x, false), best_per_byte = best_of(x, true);
     w->questions++;
-    w->right += best == w->q.answer;
-    w->right_per_byte += best_per_byte == w->q.answer;
-    w->chance += 1.0 / (double)w->q.n;
+    w->right += best == x->q.answer;
+    w->right_per_byte += best_per_byte == x->q.answer;
+    w->chance += 1.0 / (double)x->q.n;
     if (!w->out) return;
     fputs("{\"file\": ", w->out);
     cli_json_text(w->lines.name, w->out);
     fprintf(w->out, ", \"line\": %lld, \"answer\": %d, \"chosen\": %d, \"chosen_per_byte\": %d",
-            (long long)w->lines.number, w->q.answer, best, best_per_byte);
-    print_scores(w, "logprobs", false);
-    print_scores(w, "logprobs_per_byte", true);
+            (long long)x->line, x->q.answer, best, best_per_byte);
+    print_scores(w, x, "logprobs", false);
+    print_scores(w, x, "logprobs_per_byte", true);
     fputs("}\n", w->out);
 }
 
-static dra_status answer_line(work *w, dra_error *err)
+static dra_status check_scores(work *w, question *x, dra_error *err)
+{
+    (void)w;
+    for (int i = 0; i < x->q.n; i++)
+        if (!isfinite(x->choice[i].sum))
+            return cli_error(err, DRA_ERR_VALUE, "choice %d: its log-probability is not finite", i);
+    return DRA_OK;
+}
+
+static dra_status answer_all(work *w, dra_error *err)
+{
+    const int64_t now = w->lines.number;
+    dra_status    st = read_each(w, read_context, err);
+    if (st == DRA_OK) st = read_each(w, read_choices, err);
+    if (st == DRA_OK) st = read_each(w, check_scores, err);
+    for (int k = 0; k < w->n; k++) {
+        if (st == DRA_OK) keep_answer(w, &w->asked[k]);
+        free_question(&w->asked[k]);
+    }
+    if (st == DRA_OK) w->lines.number = now;
+    w->n = 0;
+    return st;
+}
+
+static dra_status ask_line(work *w, dra_error *err)
 {
     dra_error   why = {0};
-    const char *wrong = cli_question_read(w->lines.line, &w->q);
-    dra_status  st = DRA_OK;
-    if (wrong)
-        st = cli_input_lines_bad(&w->lines, err, "%s", wrong);
-    else if (encode(w, &why) != DRA_OK || read_context(w, &why) != DRA_OK ||
-             read_choices(w, &why) != DRA_OK)
-        st = cli_input_lines_bad(&w->lines, err, "%s", why.text);
-    else
-        keep_answer(w);
-    free_question(w);
-    return st;
+    question   *x = &w->asked[w->n++];
+    const char *wrong = cli_question_read(w->lines.line, &x->q);
+    x->line = w->lines.number;
+    if (!wrong && encode_context(w, x, &why) != DRA_OK) wrong = why.text;
+    if (wrong) return cli_input_lines_bad(&w->lines, err, "%s", wrong);
+    return w->n == AT_ONCE ? answer_all(w, err) : DRA_OK;
 }
 
 static dra_status answer_file(work *w, const char *path, dra_error *err)
@@ -244,15 +250,18 @@ static dra_status answer_file(work *w, const char *path, dra_error *err)
     dra_status st = cli_input_lines_open(path, &w->lines, err);
     while (st == DRA_OK && more) {
         st = cli_input_lines_next(&w->lines, &more, err);
-        if (st == DRA_OK && more) st = answer_line(w, err);
+        if (st == DRA_OK && more) st = ask_line(w, err);
     }
+    if (st == DRA_OK) st = answer_all(w, err);
+    for (int k = 0; k < w->n; k++) free_question(&w->asked[k]);
+    w->n = 0;
     cli_input_lines_close(&w->lines);
     return st;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void print(const work *w)
+static void print_result(const work *w)
 {
     const double n = (double)w->questions, chance = w->chance / n;
     const double right = (double)w->right / n, per_byte = (double)w->right_per_byte / n;
@@ -262,7 +271,7 @@ static void print(const work *w)
                "\"accuracy\", \"chance\": %s, \"clamped\": %lld}\n",
                (long long)w->questions, cli_json_number(right, 9, room[0]),
                cli_json_number(per_byte, 9, room[1]), cli_json_number(chance, 9, room[2]),
-               (long long)dra_reader_clamped(w->reader));
+               (long long)dra_engine_clamped(w->engine));
     else
         printf("questions          %lld\n"
                "accuracy           %.6g (headline: largest sum of log-probabilities, lm-eval's "
@@ -272,13 +281,13 @@ static void print(const work *w)
                (long long)w->questions, right, per_byte, chance);
 }
 
-static dra_status open_reader(work *w, dra_error *err)
+static dra_status open_engine(work *w, dra_error *err)
 {
     const cli_eval_choices_job *job = w->job;
-    w->view = (dra_view){.model = job->m->model, .losses = true};
-    dra_status st = cli_model_tokenizer(job->from, job->m, err);
-    if (st == DRA_OK)
-        st = cli_reader_open(job->from, job->m, &w->view, 1, &w->reader, &w->states, err);
+    dra_status                  st = cli_model_tokenizer(job->from, job->m, err);
+    w->asked = calloc(AT_ONCE, sizeof *w->asked);
+    if (st == DRA_OK && !w->asked) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (st == DRA_OK) st = cli_engine_open(job->from, job->m, AT_ONCE, &w->engine, err);
     if (st == DRA_OK && job->per_question && !(w->out = dra_stream_memory(&w->text, &w->bytes)))
         st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     return st;
@@ -297,16 +306,16 @@ dra_status cli_eval_choices(const cli_eval_choices_job *job, dra_error *err)
     work *w = calloc(1, sizeof *w);
     if (!w) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     w->job = job;
-    dra_status st = open_reader(w, err);
+    dra_status st = open_engine(w, err);
     for (size_t i = 0; i < job->data->count && st == DRA_OK; i++)
         st = answer_file(w, job->data->text[i], err);
     if (st == DRA_OK) st = write_questions(w, err);
-    if (st == DRA_OK) print(w);
-    if (st == DRA_OK) cli_clamp_report("eval", job->from, dra_reader_clamped(w->reader));
+    if (st == DRA_OK) print_result(w);
+    if (st == DRA_OK) cli_clamp_report("eval", job->from, dra_engine_clamped(w->engine));
     if (w->out) fclose(w->out);
     free(w->text);
-    dra_reader_destroy(w->reader);
-    dra_states_destroy(w->states);
+    dra_engine_destroy(w->engine);
+    free(w->asked);
     free(w);
     return st;
 }

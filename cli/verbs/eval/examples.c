@@ -7,8 +7,8 @@
 
 enum { ROWS = 16 };
 
-static void print(const cli_eval_examples_job *j, const dra_evaluation *e, int64_t examples,
-                  double seconds)
+static void print_result(const cli_eval_examples_job *j, const dra_evaluation *e, int64_t examples,
+                         double seconds)
 {
     const dra_objective_kind kind = j->objective->kind;
     const double             rate = (double)examples / fmax(seconds, 1e-9);
@@ -33,7 +33,7 @@ static void print(const cli_eval_examples_job *j, const dra_evaluation *e, int64
         printf("examples per second  %.4g\n", rate);
 }
 
-static void show(void *status, int64_t done, int64_t total)
+static void show_progress(void *status, int64_t done, int64_t total)
 {
     cli_status_step(status, "evaluating", (double)done / (double)total);
 }
@@ -61,7 +61,7 @@ static dra_status open_parts(const cli_eval_examples_job *j, parts *p, dra_error
                                   .examples = p->examples,
                                   .B = ROWS,
                                   .once = true,
-                                  .progress = show,
+                                  .progress = show_progress,
                                   .user = &p->status};
     if (st == DRA_OK) st = dra_batches_create(&b, &p->batches, err);
     if (st == DRA_OK) st = dra_gradients_create(&g, &p->measure, err);
@@ -77,7 +77,7 @@ dra_status cli_eval_examples(const cli_eval_examples_job *j, dra_error *err)
     const double start = cli_now();
     if (st == DRA_OK) st = dra_batches_evaluate(p.batches, p.measure, &found, err);
     cli_status_clear(&p.status);
-    if (st == DRA_OK) print(j, &found, dra_batches_examples(p.batches), cli_now() - start);
+    if (st == DRA_OK) print_result(j, &found, dra_batches_examples(p.batches), cli_now() - start);
     if (st == DRA_OK && !isfinite(found.loss))
         st = cli_error(err, DRA_ERR_VALUE, "the loss is not finite");
     dra_gradients_destroy(p.measure);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cli_member *find(const cli_member *members, int n, const char *key)
+static const cli_member *find_member(const cli_member *members, int n, const char *key)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(members[i].key, key) == 0) return &members[i];
@@ -24,7 +24,7 @@ bool cli_are_choices(const cli_list *files)
     if (!found || cli_input_lines_open(files->text[0], &l, &err) != DRA_OK) return false;
     found = cli_input_lines_next(&l, &more, &err) == DRA_OK && more;
     const int n = found ? cli_line_read(l.line, members) : -1;
-    found = n > 0 && find(members, n, "choices") && !find(members, n, "text");
+    found = n > 0 && find_member(members, n, "choices") && !find_member(members, n, "text");
     cli_input_lines_close(&l);
     return found;
 }
@@ -38,8 +38,9 @@ const char *cli_question_read(char *line, cli_question *q)
     if (!q->room) return "out of memory";
     const int n = cli_line_read(line, members);
     if (n < 0) return "expected a JSON object";
-    const cli_member *context = find(members, n, "context"), *choices = find(members, n, "choices"),
-                     *answer = find(members, n, "answer");
+    const cli_member *context = find_member(members, n, "context"),
+                     *choices = find_member(members, n, "choices"),
+                     *answer = find_member(members, n, "answer");
     if (!context || context->kind != CLI_MEMBER_TEXT) return "context: expected a text";
     if (!choices) return "choices: expected a list of texts";
     q->context = context->text;

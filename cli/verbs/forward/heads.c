@@ -1,4 +1,4 @@
-/* dra forward: what heads other than that of tokens put out, and losses. */
+/* dra forward: outputs of heads other than the head of tokens, and losses. */
 #include "forward.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* ---- which there are ------------------------------------------------------------------------- */
 
-static void describe(forward_work *w)
+static void describe_heads(forward_work *w)
 {
     const dra_head_config *h = &dra_model_config_of(w->m.model)->head;
     const int64_t          width = dra_model_head_width(w->m.model);
@@ -32,8 +32,8 @@ static bool has_answers(const forward_work *w)
     return w->in.targets || w->in.labels || w->in.goals;
 }
 
-/* Without --outputs: what the head puts out, and the loss where there is something to compare. */
-static void choose(forward_work *w)
+/* Without --outputs: the output of the head, and the loss if there are targets. */
+static void choose_outputs(forward_work *w)
 {
     w->logits = w->tokens || w->head[FORWARD_CLASSES].there;
     w->head[FORWARD_CLASSES].wanted = w->head[FORWARD_CLASSES].there;
@@ -50,7 +50,7 @@ static dra_status check_loss(const forward_work *w, dra_error *err)
     const char *name = w->head[FORWARD_CLASSES].there ? "labels" : each ? "targets" : NULL;
     if (!name)
         return cli_error(err, DRA_ERR_VALUE,
-                         "--outputs loss: the model puts out nothing that a loss compares");
+                         "--outputs loss: the model has no output that a loss could compare");
     if (!has_answers(w) || (w->tokens && !w->in.targets) || (h->numbers && !w->in.goals))
         return cli_error(err, DRA_ERR_VALUE, "--outputs loss: expected a tensor %s%s in --inputs",
                          name, h->numbers ? " and target_nums" : "");
@@ -62,13 +62,13 @@ static dra_status check_loss(const forward_work *w, dra_error *err)
 
 dra_status forward_heads_open(forward_work *w, dra_error *err)
 {
-    describe(w);
-    if (!w->a->outputs) choose(w);
+    describe_heads(w);
+    if (!w->a->outputs) choose_outputs(w);
     for (int i = 0; i < FORWARD_HEADS; i++) {
         const forward_head *h = &w->head[i];
         if (h->wanted && !h->there)
-            return cli_error(err, DRA_ERR_VALUE, "--outputs %s: the model puts out no %s", h->name,
-                             h->name);
+            return cli_error(err, DRA_ERR_VALUE, "--outputs %s: the model has no output %s",
+                             h->name, h->name);
         if (h->wanted && h->pooled && w->chunks > 1)
             return cli_error(err, DRA_ERR_VALUE, "%s: a mean over all tokens needs a single chunk",
                              h->name);
@@ -133,7 +133,7 @@ void forward_heads_close(forward_work *w)
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 /* -ln of the probability that logits (V) give to a class. */
-static double surprise(const dra_real *x, int64_t V, int32_t class)
+static double class_loss(const dra_real *x, int64_t V, int32_t class)
 {
     double most = (double)x[0], sum = 0;
     for (int64_t i = 1; i < V; i++) most = fmax(most, (double)x[i]);
@@ -141,7 +141,7 @@ static double surprise(const dra_real *x, int64_t V, int32_t class)
     return log(sum) + most - (double)x[class];
 }
 
-/* The mean over classes that count, and of xVal the squared error of their numbers. */
+/* The mean over classes that count, and for xVal the squared error of their numbers. */
 static double loss_of_classes(const forward_work *w, const int32_t *classes, int64_t n, int64_t V,
                               const dra_real *logits)
 {
@@ -151,14 +151,14 @@ static double loss_of_classes(const forward_work *w, const int32_t *classes, int
     int64_t         count = 0;
     for (int64_t i = 0; i < n; i++) {
         if (classes[i] < 0) continue;
-        sum += surprise(logits + i * V, V, classes[i]);
+        sum += class_loss(logits + i * V, V, classes[i]);
         if (numbers && classes[i] == token) sum += pow((double)(numbers[i] - w->in.goals[i]), 2);
         count++;
     }
     return count ? sum / (double)count : 0;
 }
 
-/* The mean over tokens that are no pads and all their channels. */
+/* The mean over tokens that are not pads and over all their channels. */
 static double loss_of_vectors(const forward_work *w)
 {
     const forward_head *h = &w->head[FORWARD_OUT];

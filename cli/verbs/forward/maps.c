@@ -1,6 +1,6 @@
 /* dra forward: attention maps and scores, as tensors. A state has room for more tokens than it
- * holds, and maps have a column for each row of that room; where they are to be unpadded, columns
- * that no token of any text may look at are left out. */
+ * holds, and maps have a column for all of that room; unpadded maps leave out columns that no token
+ * of any text may see. */
 #include "forward.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static void name_map(char *name, size_t size, size_t layer, size_t part, dra_sho
     snprintf(name, size, "layers.%zu.%s%s", layer, parts[part], dra_show_name(kind));
 }
 
-/* Which of the J columns of scores (..., J) are looked at; returns how many. */
+/* Finds which of the J columns of scores (..., J) are seen; returns how many. */
 static int64_t find_seen(const dra_real *scores, int64_t rows, int64_t J, bool *seen)
 {
     int64_t n = 0;
@@ -32,9 +32,9 @@ static dra_real *take_columns(const dra_real *x, int64_t rows, int64_t J, const 
     return out;
 }
 
-/* Leaves out what nobody may look at, as the scores of the same layer have it. */
-static dra_status unpad(const forward_work *w, const char *scores_name, dra_tensor_item *item,
-                        dra_real **own, dra_error *err)
+/* Leaves out columns that no token may see, by the scores of the same layer. */
+static dra_status unpad_map(const forward_work *w, const char *scores_name, dra_tensor_item *item,
+                            dra_real **own, dra_error *err)
 {
     const dra_real *scores = dra_reader_result(w->reader, scores_name);
     const int64_t   J = item->shape.dim[item->shape.rank - 1];
@@ -65,7 +65,7 @@ static dra_status add_map(const forward_work *w, size_t layer, size_t part, dra_
     const size_t i = m->n++;
     if (!w->unpadded || (kind != DRA_SHOW_ATTENTION && kind != DRA_SHOW_SCORES)) return DRA_OK;
     name_map(scores, sizeof scores, layer, part, DRA_SHOW_SCORES);
-    return unpad(w, scores, &m->item[i], &m->own[i], err);
+    return unpad_map(w, scores, &m->item[i], &m->own[i], err);
 }
 
 dra_status forward_maps_list(const forward_work *w, forward_maps *m, dra_error *err)

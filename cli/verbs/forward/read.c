@@ -39,7 +39,7 @@ static int64_t position_at(const forward_work *w, int64_t b, int64_t i)
     return at < 0 ? forward_length(w, b) + at : at;
 }
 
-/* Numbers of tokens that the shortest row has, too. */
+/* Reads --positions, which the shortest row must have, too. */
 static dra_status read_positions(forward_work *w, dra_error *err)
 {
     int64_t T = w->in.T;
@@ -59,8 +59,8 @@ static dra_status read_positions(forward_work *w, dra_error *err)
     return st;
 }
 
-/* What the model shall put out. A row that ends with pads continues from the logits of an earlier
- * token, so all are computed; with a list of positions one more is, that of the last real token. */
+/* Chooses the outputs. A row that ends with pads continues from the logits of an earlier token, so
+ * all logits are computed; with a list of positions, also those of the last real token. */
 static void choose_view(forward_work *w)
 {
     const forward_args *a = w->a;
@@ -78,10 +78,10 @@ static void choose_view(forward_work *w)
                          .scores = w->scores || (w->maps && w->unpadded),
                          .outs = forward_heads_made(w)};
     if (a->positions && !a->state_out) w->view.picks = w->keep;
-    if (!w->view.logits && !w->view.outs) w->view.hidden = true; /* a graph has an output */
+    if (!w->view.logits && !w->view.outs) w->view.hidden = true; /* a graph needs an output */
 }
 
-/* Names, and how many there are: of streams and hidden states one more, what is embedded. */
+/* Names and counts the outputs of layers; streams and hidden states include the embedding. */
 static void describe_stacks(forward_work *w)
 {
     const int64_t       layers = dra_model_layers(w->m.model);
@@ -160,8 +160,8 @@ dra_status forward_open(forward_work *w, dra_error *err)
     return st == DRA_OK ? make_room(w, err) : st;
 }
 
-/* Which tokens of the chunk from..from+n-1 are picked: those of the list that are no pads, then the
- * last one that is none. */
+/* Picks tokens of the chunk from..from+n-1: those of the list that are not pads, then the last one
+ * that is not a pad. */
 static void choose_picks(forward_work *w, int64_t from, int64_t n)
 {
     const int64_t P = w->view.picks, T = w->in.T;
@@ -187,8 +187,8 @@ static void keep_picked(forward_work *w, int64_t b, const dra_real *x)
     }
 }
 
-/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place.
- * Pads have none, but in an encoder, where they keep their places. */
+/* Stores the logits of row b and tokens from..from+n-1, of which the last `made` were computed.
+ * Pads have no logits, except in an encoder, where they keep their places. */
 static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int64_t made,
                         const dra_real *x)
 {
@@ -225,7 +225,7 @@ static void keep_stack(forward_work *w, const forward_stack *s, int64_t from, in
     }
 }
 
-/* Which tokens the text has, since its last reset. */
+/* Keeps which tokens the text has since its last reset. */
 static void keep_seen(forward_work *w, int64_t b, int64_t from, int64_t n)
 {
     bool *seen = w->context.seen + b * w->V;
@@ -253,16 +253,17 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
     forward_heads_keep(w, from, n);
 }
 
-/* Columns from..from+n-1 of (B, T), each of this width, dense. */
-static void slice(const forward_work *w, const void *x, size_t width, int64_t from, int64_t n,
-                  void *to)
+/* Copies columns from..from+n-1 of (B, T), each of this width, dense. */
+static void slice_columns(const forward_work *w, const void *x, size_t width, int64_t from,
+                          int64_t n, void *to)
 {
     for (int64_t b = 0; b < w->in.B; b++)
         memcpy((char *)to + (size_t)(b * n) * width,
                (const char *)x + (size_t)(b * w->in.T + from) * width, (size_t)n * width);
 }
 
-/* Named inputs of a chunk: parts of what has tokens, in `room`; a context comes with the first. */
+/* Named inputs of a chunk: slices of inputs with tokens, in `room`; the source comes with the first
+ * chunk. */
 static int slice_named(const forward_work *w, int64_t from, int64_t n, void *const *room,
                        dra_named *to)
 {
@@ -271,14 +272,14 @@ static int slice_named(const forward_work *w, int64_t from, int64_t n, void *con
         const cli_named *x = &w->in.named[i];
         const bool       part = x->token && !x->context && n < w->in.T - w->in.first;
         if (x->context && from > 0) continue;
-        if (part) slice(w, x->data, x->token, from, n, room[i]);
+        if (part) slice_columns(w, x->data, x->token, from, n, room[i]);
         to[k++] = part ? (dra_named){x->name, room[i], (size_t)(w->in.B * n) * x->token}
                        : (dra_named){x->name, x->data, (size_t)w->in.B * x->row};
     }
     return k;
 }
 
-/* The ids, or what they stand for, and marks of a chunk. */
+/* The ids, or vectors in their place, and marks of a chunk. */
 typedef struct chunk_room {
     void    *tokens, *named[CLI_NAMED];
     int32_t *mark;
@@ -312,10 +313,10 @@ static dra_status read_chunk(forward_work *w, const chunk_room *r, size_t width,
     dra_named    in[CLI_NAMED + 2];
     int          k = slice_named(w, from, n, r->named, in);
     if (!w->in.n_named) {
-        slice(w, given, width, from, n, r->tokens);
+        slice_columns(w, given, width, from, n, r->tokens);
         in[k++] = (dra_named){w->in.x ? "x" : "ids", r->tokens, (size_t)(w->in.B * n) * width};
     }
-    if (w->in.mark) slice(w, w->in.mark, sizeof *r->mark, from, n, r->mark);
+    if (w->in.mark) slice_columns(w, w->in.mark, sizeof *r->mark, from, n, r->mark);
     if (picks) choose_picks(w, from, n);
     if (picks) in[k++] = (dra_named){"picks", w->picks, picks};
     const dra_context_text context = {w->in.S, w->in.context_mark};

@@ -29,14 +29,15 @@ static dra_status copy_state(const forward_work *w, int i, dra_tensor_item *item
     return st;
 }
 
-static dra_tensor_item result(const forward_work *w, const char *name, int64_t n, int64_t width,
-                              const dra_real *data)
+static dra_tensor_item result_item(const forward_work *w, const char *name, int64_t n,
+                                   int64_t width, const dra_real *data)
 {
     const dra_shape shape = w->in.batched ? DRA_SHAPE(w->in.B, n, width) : DRA_SHAPE(n, width);
     return (dra_tensor_item){name, DRA_REAL, shape, data};
 }
 
-/* The states as they are asked for; names and data are to be freed, but not those of rwkv-state. */
+/* Lists the states that were asked for; names and data are to be freed, except those of
+ * rwkv-state. */
 static dra_status list_states(const forward_work *w, dra_tensor_item *items, size_t *n,
                               dra_error *err)
 {
@@ -70,8 +71,9 @@ dra_status forward_write(const forward_work *w, dra_error *err)
     if (st == DRA_OK) st = list_states(w, items, &n, err);
     const size_t states = n;
     if (st == DRA_OK && w->logits && w->tokens)
-        items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
-    if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
+        items[n++] = result_item(w, "logits", w->keep, w->V, w->out_logits);
+    if (st == DRA_OK && w->hidden)
+        items[n++] = result_item(w, "hidden", w->in.T, w->C, w->out_hidden);
     for (int i = 0; i < FORWARD_STACKS && st == DRA_OK; i++) {
         const forward_stack *s = &w->stack[i];
         const dra_shape      shape = w->in.batched ? DRA_SHAPE(s->n, w->in.B, w->in.T, w->C)
@@ -82,8 +84,9 @@ dra_status forward_write(const forward_work *w, dra_error *err)
     for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
     if (st == DRA_OK && w->in.lengths && w->in.batched && n)
         items[n++] = (dra_tensor_item){"lengths", DRA_I32, DRA_SHAPE(w->in.B), w->in.lengths};
-    if (st == DRA_OK && !n)
-        st = cli_error(err, DRA_ERR_VALUE, "nothing to write: this model has no attentions");
+    if (st == DRA_OK && (w->maps || w->scores) && maps.n == 0)
+        st = cli_error(err, DRA_ERR_VALUE, "--outputs: the model has no %s",
+                       w->maps ? "attentions" : "scores");
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
     forward_maps_free(&maps);
     free_states(w, items, states);

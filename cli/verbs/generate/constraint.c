@@ -67,7 +67,7 @@ int cli_bias_check(const char *verb, const cli_list *bias)
     return CLI_OK;
 }
 
-static dra_status add(cli_biases *to, dra_token_bias entry, int64_t V, dra_error *err)
+static dra_status add_bias(cli_biases *to, dra_token_bias entry, int64_t V, dra_error *err)
 {
     if (entry.id >= V)
         return cli_error(err, DRA_ERR_INDEX, "--logit-bias: token %d, the model has 0 to %lld",
@@ -88,11 +88,11 @@ static dra_status add_text(cli_biases *to, const char *text, const dra_tokenizer
     double  bias = 0;
     read_text(text, &n, &bias);
     if (!t) return cli_error(err, DRA_ERR_VALUE, "--logit-bias: without a tokenizer expected ids");
-    dra_status st = dra_encode(t, text, n, &ids, err);
+    dra_status st = dra_encode_as(t, text, n, DRA_ENCODE_REST, &ids, err);
     if (st == DRA_OK && ids.n != 1)
         st = cli_error(err, DRA_ERR_VALUE, "--logit-bias: %s: expected one token, found %zu",
                        cli_quote(text, quoted, sizeof quoted), ids.n);
-    if (st == DRA_OK) st = add(to, (dra_token_bias){ids.data[0], bias}, V, err);
+    if (st == DRA_OK) st = add_bias(to, (dra_token_bias){ids.data[0], bias}, V, err);
     dra_ids_free(&ids);
     return st;
 }
@@ -110,7 +110,7 @@ dra_status cli_biases_open(const cli_list *bias, const dra_tokenizer *tokenizer,
         }
         while (st == DRA_OK && at && *at) {
             at = read_entry(at, &entry);
-            if (at) st = add(out, entry, V, err);
+            if (at) st = add_bias(out, entry, V, err);
         }
     }
     return st;

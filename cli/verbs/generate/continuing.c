@@ -85,7 +85,7 @@ static dra_status find_source(const work *w, dra_model_input *in, dra_error *err
 }
 
 /* Rows of different lengths end with pads. */
-static dra_status pad(work *w, const dra_ids *rows, const dra_model_input *in, dra_error *err)
+static dra_status pad_rows(work *w, const dra_ids *rows, const dra_model_input *in, dra_error *err)
 {
     const int64_t B = w->in.B;
     for (int64_t b = 0; b < B; b++)
@@ -102,14 +102,15 @@ static dra_status pad(work *w, const dra_ids *rows, const dra_model_input *in, d
             w->in.context_mark[b * w->in.S + t] = there ? 0 : DRA_MARK_PAD;
         }
     dra_error why = {0};
-    if (cli_positions_check(in->model, 0, w->in.S, &why) == DRA_OK) return DRA_OK;
+    if (dra_model_check_positions(in->model, 0, w->in.S, &why) == DRA_OK) return DRA_OK;
     return cli_error(err, why.code, "--source: %.300s", why.text);
 }
 
-static dra_status encode(const work *w, const char *text, int64_t vocab, dra_ids *to,
-                         dra_error *err)
+static dra_status encode_source(const work *w, const char *text, int64_t vocab, dra_ids *to,
+                                dra_error *err)
 {
-    dra_status st = dra_encode(w->m.tokenizer, text, strlen(text), to, err);
+    dra_status st = dra_encode_as(w->m.tokenizer, text, strlen(text),
+                                  DRA_ENCODE_BEGIN | DRA_ENCODE_END, to, err);
     if (st == DRA_OK && !to->n)
         return cli_error(err, DRA_ERR_VALUE, "--source: expected a text, found none");
     for (size_t i = 0; i < to->n && st == DRA_OK; i++)
@@ -153,7 +154,7 @@ static dra_status read_sources(work *w, dra_error *err)
         st = cli_error(err, DRA_ERR_VALUE,
                        "the tokenizer has no end of text to start from; see --start");
     for (size_t i = 0; i < texts->count && st == DRA_OK; i++) {
-        st = encode(w, texts->text[i], in.vocab, &rows[i], err);
+        st = encode_source(w, texts->text[i], in.vocab, &rows[i], err);
         first[i] = (int32_t)w->start;
     }
     w->in.B = (int64_t)texts->count;
@@ -164,7 +165,7 @@ static dra_status read_sources(work *w, dra_error *err)
         w->in.named[w->in.n_named++] = (cli_named){own.name, first, sizeof *first, sizeof *first,
                                                    false};
         first = NULL;
-        st = pad(w, rows, &in, err);
+        st = pad_rows(w, rows, &in, err);
     }
     for (size_t i = 0; rows && i < texts->count; i++) dra_ids_free(&rows[i]);
     free(rows);
@@ -194,7 +195,7 @@ static dra_status open_all(work *w, dra_error *err)
     return cli_named_read(w->m.model, &named, &w->in, err);
 }
 
-static dra_status search(work *w, dra_error *err)
+static dra_status run_search(work *w, dra_error *err)
 {
     const cli_continue_task *t = w->t;
     const cli_translating c = {&w->m, t->from, t->how, t->search, &w->in, w->ends, w->end, t->step};
@@ -203,7 +204,7 @@ static dra_status search(work *w, dra_error *err)
 
 static dra_status go_on(work *w, dra_error *err)
 {
-    if (w->t->search->beam) return search(w, err);
+    if (w->t->search->beam) return run_search(w, err);
     dra_named              in[CLI_NAMED];
     const dra_context_text context = {w->in.S, w->in.context_mark};
     for (int i = 0; i < w->in.n_named; i++)
@@ -315,7 +316,7 @@ static dra_status print_json(const work *w, dra_error *err)
     return st;
 }
 
-static dra_status print(const work *w, dra_error *err)
+static dra_status print_rows(const work *w, dra_error *err)
 {
     const bool   text = cli_translates(w->t->other);
     cli_text_out to;
@@ -348,7 +349,7 @@ int cli_continue(const cli_continue_task *t)
                        (long long)t->how->tokens);
     if (st == DRA_OK) st = go_on(&w, &err);
     if (st == DRA_OK && t->other->out) st = write_file(&w, &err);
-    if (st == DRA_OK) st = print(&w, &err);
+    if (st == DRA_OK) st = print_rows(&w, &err);
     cli_clamp_report("generate", t->from, w.out.clamped);
     dra_continued_free(&w.out);
     cli_beams_free(&w.beams);

@@ -53,7 +53,8 @@ dra_status cli_prompt_encode(const dra_tokenizer *t, const char *text, size_t by
 {
     const int32_t end = dra_tokenizer_end(t);
     char          number[16];
-    if (bytes > 0) return dra_encode(t, text, bytes, out, err);
+    if (bytes > 0 || dra_tokenizer_begin(t) >= 0)
+        return dra_encode_as(t, text, bytes, DRA_ENCODE_BEGIN, out, err);
     if (end < 0)
         return cli_error(err, DRA_ERR_VALUE,
                          "the prompt is empty, and the tokenizer has no end of text to start from");
@@ -76,6 +77,7 @@ void cli_record_prompt(const dra_tokenizer *t, const dra_ids *ids, FILE *out)
         fputs("null", out);
         return;
     }
+    dra_decoder_start(d);
     fputc('"', out);
     for (size_t i = 0; i < ids->n; i++) {
         const dra_status st = dra_decoder_push(d, ids->data[i], &text, &bytes, NULL);

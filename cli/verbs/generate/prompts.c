@@ -259,8 +259,8 @@ static dra_status fill_row(writer *w, int64_t row, int64_t *tokens, dra_error *e
 }
 
 /* A broken line lets the rows finish what they have begun. */
-static dra_status next(void *user, int64_t row, const dra_generated *done, int64_t *tokens,
-                       dra_error *err)
+static dra_status start_next(void *user, int64_t row, const dra_generated *done, int64_t *tokens,
+                             dra_error *err)
 {
     writer *w = user;
     if (done) {
@@ -273,7 +273,7 @@ static dra_status next(void *user, int64_t row, const dra_generated *done, int64
     return DRA_OK;
 }
 
-static bool put(void *user, int64_t row, const char *text, size_t bytes)
+static bool put_text(void *user, int64_t row, const char *text, size_t bytes)
 {
     writer *w = user;
     job    *j = w->row[row];
@@ -323,9 +323,9 @@ dra_status cli_prompts_write(const cli_prompts *p, dra_error *err)
     writer              w = {.p = p};
     dra_generate_config c = p->config;
     dra_status          st = open_writer(&w, err);
-    c.write = put;
+    c.write = put_text;
     c.user = &w;
-    c.next = next;
+    c.next = start_next;
     if (st == DRA_OK) st = dra_generate(p->generator, &c, NULL, err);
     if (st == DRA_OK && w.broken.code != DRA_OK) {
         *err = w.broken;

@@ -2,6 +2,7 @@
 #include "sampling.h"
 #include "options/units.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 const char *const cli_samplers[] = {"hf", "x", NULL};
@@ -16,14 +17,15 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     if (h->other[0])
         cli_line(stderr, "dra: %.200s/generation_config.json: keys that dra does not follow: %s",
                  folder, h->other);
-    to->temperature = h->sampler.temperature;
-    to->top_k = h->sampler.top_k;
-    to->top_p = h->sampler.top_p;
-    to->top_a = h->sampler.top_a;
-    to->min_p = h->sampler.min_p;
-    to->penalty = h->sampler.repetition_penalty;
+    to->sampler = h->sampler;
     if (h->tokens) to->tokens = h->tokens;
     return CLI_OK;
+}
+
+void cli_sampling_forget(cli_sampling *to, dra_sampler_kind kind)
+{
+    const dra_sampler_option *o;
+    while ((o = dra_sampler_find(&to->sampler, kind))) dra_sampler_set(&to->sampler, o, o->usual);
 }
 
 /* Nine digits, so that people can type it. */
@@ -36,7 +38,7 @@ void cli_sampling_draw(cli_sampling *to)
 
 void cli_sampling_tell(const cli_sampling *s)
 {
-    if (s->drawn && s->seed == s->drawn && s->temperature > 0)
+    if (s->drawn && s->seed == s->drawn && s->sampler.temperature > 0)
         cli_line(stderr, "seed     %lld", (long long)s->seed);
 }
 
@@ -44,30 +46,55 @@ int cli_sampling_check(const char *verb, const cli_sampling *s)
 {
     for (size_t i = 0; i < s->stop.count; i++)
         if (!s->stop.text[i][0]) return cli_misused(verb, "--stop: expected a text");
-    return cli_bias_check(verb, &s->bias);
+    cli_stops        stops = {0};
+    dra_error        err = {0};
+    const dra_status st = cli_stops_open(s, &stops, &err);
+    cli_stops_close(&stops);
+    if (st == DRA_ERR_MEMORY) return cli_fail(&err);
+    return st == DRA_OK ? cli_bias_check(verb, &s->bias) : cli_misused(verb, "%s", err.text);
+}
+
+dra_status cli_stops_open(const cli_sampling *s, cli_stops *out, dra_error *err)
+{
+    const size_t n = s->stop_tokens.count;
+    dra_status   st = DRA_OK;
+    out->list = calloc(n + 1, sizeof *out->list);
+    if (!out->list) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < n && st == DRA_OK; i++) {
+        dra_ids *ids = &out->list[out->n++];
+        st = cli_ids_read("--stop-tokens", s->stop_tokens.text[i], ids, err);
+        if (st == DRA_OK && ids->n == 0)
+            st = cli_error(err, DRA_ERR_VALUE, "--stop-tokens: expected ids, found none");
+    }
+    return st;
+}
+
+void cli_stops_close(cli_stops *s)
+{
+    for (int i = 0; i < s->n; i++) dra_ids_free(&s->list[i]);
+    free(s->list);
+    *s = (cli_stops){0};
 }
 
 dra_sampler_config cli_sampler_config(const cli_sampling *s, const cli_biases *biases)
 {
-    return (dra_sampler_config){.n_bias = biases ? biases->n : 0,
-                                .bias = biases ? biases->list : NULL,
-                                .repetition_penalty = s->penalty,
-                                .temperature = s->temperature,
-                                .top_k = s->top_k,
-                                .top_p = s->top_p,
-                                .top_a = s->top_a,
-                                .min_p = s->min_p,
-                                .filter_first = s->sampler == 1,
-                                .seed = (uint64_t)s->seed};
+    dra_sampler_config c = s->sampler;
+    c.n_bias = biases ? biases->n : 0;
+    c.bias = biases ? biases->list : NULL;
+    c.filter_first = s->order == 1;
+    c.seed = (uint64_t)s->seed;
+    return c;
 }
 
-dra_generate_config cli_generate_config(const cli_sampling *s)
+dra_generate_config cli_generate_config(const cli_sampling *s, const cli_stops *stops)
 {
     return (dra_generate_config){.tokens = s->tokens,
                                  .n_ends = s->habits.ends,
                                  .ends = s->habits.end,
                                  .n_stop = (int)s->stop.count,
                                  .stop = s->stop.text,
+                                 .n_stop_tokens = stops->n,
+                                 .stop_tokens = stops->list,
                                  .ignore_end = s->ignore_end};
 }
 

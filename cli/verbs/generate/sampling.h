@@ -6,11 +6,11 @@
 #include "text_out.h"
 
 typedef struct cli_sampling {
-    int64_t               tokens, top_k, seed;
-    double                temperature, top_p, top_a, min_p, penalty;
-    int                   sampler; /* of cli_samplers */
+    int64_t               tokens, seed;
+    dra_sampler_config    sampler; /* without biases and seed */
+    int                   order;   /* of cli_samplers */
     bool                  ignore_end, raw;
-    cli_list              stop, bias; /* bias: of CLI_BIAS_OPTION */
+    cli_list              stop, stop_tokens, bias; /* bias: of CLI_BIAS_OPTION */
     dra_generation_config habits;
     int64_t               drawn; /* the seed where none is given */
 } cli_sampling;
@@ -18,7 +18,19 @@ typedef struct cli_sampling {
 extern const char *const cli_samplers[];
 
 /* Start values; the model's habits may be others. */
-#define CLI_SAMPLING .temperature = 1, .top_p = 1, .penalty = 1
+#define CLI_SAMPLING .sampler = {DRA_SAMPLER_USUAL}
+
+/* A row of an option table, of a sampler option. */
+#define CLI_KIND_double CLI_REAL
+#define CLI_KIND_int64_t CLI_INT
+#define CLI_SAMPLER_ROW(with, kind, type, name, option, json, hf, least, most, usual, help)        \
+    {option,                                                                                       \
+     CLI_KIND_##type,                                                                              \
+     offsetof(with, how.sampler.name),                                                             \
+     least,                                                                                        \
+     most,                                                                                         \
+     help,                                                                                         \
+     .unset = (usual) == 0 ? "off" : NULL},
 
 /* Rows of an option table, for a struct with a cli_sampling called `how`. */
 #define CLI_SAMPLING_OPTIONS(type)                                                                 \
@@ -31,44 +43,10 @@ extern const char *const cli_samplers[];
      "defaults for this and the following options",                                                \
      .group = "Sampling",                                                                          \
      .brief = 'n'},                                                                                \
-        {"temperature",                                                                            \
-         CLI_REAL,                                                                                 \
-         offsetof(type, how.temperature),                                                          \
-         0,                                                                                        \
-         1000,                                                                                     \
-         "sampling temperature; 0: always the most likely token"},                                 \
-        {"top-k",                                                                                  \
-         CLI_INT,                                                                                  \
-         offsetof(type, how.top_k),                                                                \
-         0,                                                                                        \
-         INT32_MAX,                                                                                \
-         "draw from the N most likely tokens; 0: from all",                                        \
-         .unset = "all"},                                                                          \
-        {"top-p", CLI_REAL, offsetof(type, how.top_p),                                             \
-         0,       1,        "draw from the most likely tokens that sum up to X; 0 or 1: all"},     \
-        {"top-a",                                                                                  \
-         CLI_REAL,                                                                                 \
-         offsetof(type, how.top_a),                                                                \
-         0,                                                                                        \
-         1,                                                                                        \
-         "draw from tokens whose probability is X p^2 or more, p that of the top one",             \
-         .unset = "off"},                                                                          \
-        {"min-p",                                                                                  \
-         CLI_REAL,                                                                                 \
-         offsetof(type, how.min_p),                                                                \
-         0,                                                                                        \
-         1,                                                                                        \
-         "draw from tokens at least X times as likely as the top one",                             \
-         .unset = "off"},                                                                          \
-        {"repetition-penalty",                                                                     \
-         CLI_REAL,                                                                                 \
-         offsetof(type, how.penalty),                                                              \
-         0.01,                                                                                     \
-         100,                                                                                      \
-         "make tokens that were read before less likely"},                                         \
+        DRA_SAMPLER_OPTIONS(CLI_SAMPLER_ROW, type) /* in their order */                            \
         {"sampler",                                                                                \
          CLI_CHOICE,                                                                               \
-         offsetof(type, how.sampler),                                                              \
+         offsetof(type, how.order),                                                                \
          0,                                                                                        \
          0,                                                                                        \
          "temperature before the filters, as Hugging Face, or after them, as x-transformers",      \
@@ -85,10 +63,12 @@ extern const char *const cli_samplers[];
         "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
             "do not stop at the end-of-text token", .group = "Ending"                              \
     }
-#define CLI_STOP_OPTION(type)                                                                      \
+#define CLI_STOP_OPTIONS(type)                                                                     \
+    {"stop", CLI_LIST, offsetof(type, how.stop), 0, 0, "text that ends it and is not written",     \
+     "TEXT"},                                                                                      \
     {                                                                                              \
-        "stop", CLI_LIST, offsetof(type, how.stop), 0, 0, "text that ends it and is not written",  \
-            "TEXT"                                                                                 \
+        "stop-tokens", CLI_LIST, offsetof(type, how.stop_tokens), 0, 0,                            \
+            "ids that end it where they come in a row; the last one is not written", "LIST"        \
     }
 
 #define CLI_RAW_OPTION(type)                                                                       \
@@ -117,12 +97,25 @@ void cli_sampling_tell(const cli_sampling *s);
 /* What a model's generation_config.json says become start values. NULL: there is no folder. Says
  * what went wrong and returns the exit status. */
 int cli_sampling_habits(const char *folder, cli_sampling *to);
-/* Whether stop strings and biases are some: else misuse, as cli_misused(). */
+/* Options of a kind start as they usually do, whatever the habits are. */
+void cli_sampling_forget(cli_sampling *to, dra_sampler_kind kind);
+/* Whether what ends a text, and biases, are some: else misuse, as cli_misused(). */
 int cli_sampling_check(const char *verb, const cli_sampling *s);
 
 /* Biases are borrowed. */
-dra_sampler_config  cli_sampler_config(const cli_sampling *s, const cli_biases *biases);
-dra_generate_config cli_generate_config(const cli_sampling *s); /* without a writer */
+dra_sampler_config cli_sampler_config(const cli_sampling *s, const cli_biases *biases);
+
+typedef struct cli_stops { /* lists of --stop-tokens */
+    int      n;
+    dra_ids *list;
+} cli_stops; /* starts as {0} */
+
+/* To be closed on failure, too. */
+dra_status cli_stops_open(const cli_sampling *s, cli_stops *out, dra_error *err);
+void       cli_stops_close(cli_stops *s);
+
+/* Without a writer; stops are borrowed. */
+dra_generate_config cli_generate_config(const cli_sampling *s, const cli_stops *stops);
 
 /* Writes tokens as text to `to`; those that the tokenizer does not have are left out. NULL: to
  * stdout, as a part of a JSON string. */

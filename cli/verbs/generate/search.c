@@ -3,33 +3,26 @@
 
 #include <stdlib.h>
 
-static bool draws(const cli_search *s) { return !s->beam || s->noise; }
+static bool draws_tokens(const cli_search *s) { return !s->beam || s->noise; }
 
 void cli_search_habits(const cli_search *s, cli_sampling *to)
 {
-    if (s->amateur.count || !draws(s)) to->top_k = 0, to->top_p = 1, to->top_a = to->min_p = 0;
-    if (!draws(s) || (s->noise && to->temperature == 0)) to->temperature = 1;
-}
-
-/* The name of a filter that is asked for; NULL: none is. */
-static const char *filter_of(const cli_sampling *how)
-{
-    if (how->top_k > 0) return "top-k";
-    if (how->top_p > 0 && how->top_p < 1) return "top-p";
-    if (how->top_a > 0) return "top-a";
-    return how->min_p > 0 ? "min-p" : NULL;
+    dra_sampler_config *c = &to->sampler;
+    if (s->amateur.count || !draws_tokens(s)) cli_sampling_forget(to, DRA_SAMPLER_FILTER);
+    if (!draws_tokens(s) || (s->noise && c->temperature == 0)) c->temperature = 1;
 }
 
 static int check_beam(const char *verb, const cli_search *s, const cli_sampling *how, int64_t count)
 {
-    static const char needs[] = "with --beam it needs --beam-noise";
-    const char       *filter = filter_of(how);
+    static const char         needs[] = "with --beam it needs --beam-noise";
+    const double              temperature = how->sampler.temperature;
+    const dra_sampler_option *filter = dra_sampler_find(&how->sampler, DRA_SAMPLER_FILTER);
     if (how->stop.count) return cli_misused(verb, "--stop: not with --beam");
-    if (s->noise && how->temperature == 0)
+    if (s->noise && temperature == 0)
         return cli_misused(verb, "--beam-noise: expected a --temperature above 0");
     if (s->noise) return CLI_OK;
-    if (filter) return cli_misused(verb, "--%s is for drawing: %s", filter, needs);
-    if (how->temperature != 0 && how->temperature != 1)
+    if (filter) return cli_misused(verb, "--%s is for drawing: %s", filter->option, needs);
+    if (temperature != 0 && temperature != 1)
         return cli_misused(verb, "--temperature is for drawing: %s", needs);
     if (count > 1) return cli_misused(verb, "--count would give the same text again: %s", needs);
     return CLI_OK;
@@ -37,11 +30,11 @@ static int check_beam(const char *verb, const cli_search *s, const cli_sampling 
 
 int cli_search_check(const char *verb, const cli_search *s, const cli_sampling *how, int64_t count)
 {
-    const cli_search plain = {CLI_SEARCH};
-    const char      *filter = filter_of(how);
+    const cli_search          plain = {CLI_SEARCH};
+    const dra_sampler_option *filter = dra_sampler_find(&how->sampler, DRA_SAMPLER_FILTER);
     if (s->amateur.count && filter)
         return cli_misused(verb, "--%s: not with --amateur, whose contrast takes its place",
-                           filter);
+                           filter->option);
     if (!s->amateur.count && (s->alpha != plain.alpha || s->beta != plain.beta))
         return cli_misused(verb, "--contrast-%s: expected an --amateur",
                            s->alpha != plain.alpha ? "alpha" : "beta");
@@ -53,15 +46,14 @@ int cli_search_check(const char *verb, const cli_search *s, const cli_sampling *
 
 /* ---- amateurs -------------------------------------------------------------------------------- */
 
-/* The same ids must mean the same; a folder without a tokenizer is trusted. */
-static dra_status check_tokenizer(const char *folder, const dra_tokenizer *tokenizer,
-                                  dra_error *err)
+dra_status cli_same_tokenizer(const char *who, const char *folder, const dra_tokenizer *tokenizer,
+                              dra_error *err)
 {
     dra_tokenizer *own = NULL;
     if (!tokenizer || !dra_tokenizer_is_in(folder)) return DRA_OK;
     dra_status st = dra_tokenizer_open(folder, &own, err);
     if (st == DRA_OK && dra_tokenizer_fingerprint(own) != dra_tokenizer_fingerprint(tokenizer))
-        st = cli_error(err, DRA_ERR_VALUE, "%.200s: the amateur has another tokenizer", folder);
+        st = cli_error(err, DRA_ERR_VALUE, "%.200s: %s has another tokenizer", folder, who);
     dra_tokenizer_destroy(own);
     return st;
 }
@@ -77,10 +69,12 @@ dra_status cli_amateurs_open(const cli_search *s, const cli_source *from,
     if (!out->model || !out->list) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     out->count = n;
     for (size_t i = 0; i < n && st == DRA_OK; i++) {
-        const cli_source source = {
-            .model = s->amateur.text[i], .dtype = from->dtype, .skip_hash = from->skip_hash};
+        const cli_source source = {.model = s->amateur.text[i],
+                                   .plugins = from->plugins,
+                                   .dtype = from->dtype,
+                                   .skip_hash = from->skip_hash};
         st = cli_model_weights(&source, &out->model[i], err);
-        if (st == DRA_OK) st = check_tokenizer(source.model, tokenizer, err);
+        if (st == DRA_OK) st = cli_same_tokenizer("the amateur", source.model, tokenizer, err);
         out->list[i] = (dra_amateur){out->model[i].model, out->model[i].weights};
     }
     return st;

@@ -60,6 +60,11 @@ void cli_search_habits(const cli_search *s, cli_sampling *to);
 /* Whether options go together: else misuse, as cli_misused(). */
 int cli_search_check(const char *verb, const cli_search *s, const cli_sampling *how, int64_t count);
 
+/* The ids of another model must mean the same: `who` it is. A folder without a tokenizer is
+ * trusted. */
+dra_status cli_same_tokenizer(const char *who, const char *folder, const dra_tokenizer *tokenizer,
+                              dra_error *err);
+
 typedef struct cli_amateurs {
     size_t       count;
     cli_model   *model;

@@ -13,9 +13,14 @@ typedef struct cli_text_out {
     bool   shows;   /* at a terminal and not raw */
     char   held[4]; /* the start of a letter whose rest has not come yet */
     size_t n;
+    /* Of text that is shown below something else: columns that all lines but the first leave free,
+     * of how many, and where the next letter stands. indent 0: as it comes. */
+    size_t indent, wide, at;
 } cli_text_out;
 
 void cli_text_out_begin(cli_text_out *x, FILE *to, bool raw);
+/* The rest of the lines stands below column `indent`, where the first letter comes. */
+void cli_text_out_indent(cli_text_out *x, size_t indent);
 void cli_text_out_put(cli_text_out *x, const char *text,
                       size_t bytes);    /* may end inside a letter */
 void cli_text_out_end(cli_text_out *x); /* shows what is held */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The text itself is printed later, of all rows alike. */
-static bool asks(void *user, int64_t row, const char *text, size_t bytes)
+static bool ask_step(void *user, int64_t row, const char *text, size_t bytes)
 {
     const cli_translating *t = user;
     return !t->step || t->step(NULL);
@@ -68,7 +68,7 @@ dra_status cli_translate(const cli_translating *t, cli_beams *beams, dra_continu
                                    .n_ends = t->ends,
                                    .ends = t->end,
                                    .ignore_end = t->how->ignore_end,
-                                   .write = asks,
+                                   .write = ask_step,
                                    .user = (void *)(uintptr_t)t};
     const dra_beam_config     how = {t->search->beam, t->search->length_penalty, t->search->noise};
     dra_status                st = open_generator(t, beams, err);

@@ -143,7 +143,7 @@ static dra_status print_json(const work *w, int64_t rows, dra_error *err)
     return st;
 }
 
-static dra_status print(const work *w, dra_error *err)
+static dra_status print_rows(const work *w, dra_error *err)
 {
     const int64_t rows = (int64_t)w->t->prompts * w->t->count;
     dra_status    st = DRA_OK;
@@ -166,7 +166,7 @@ dra_status cli_unmask(const cli_unmask_task *t, dra_error *err)
         if (st == DRA_OK) st = fill_in(&w, i, err);
     }
     w.seconds = cli_now() - start;
-    if (st == DRA_OK) st = print(&w, err);
+    if (st == DRA_OK) st = print_rows(&w, err);
     for (size_t i = 0; w.texts && i < t->prompts; i++) free(w.texts[i].ids);
     free(w.texts);
     return st;

@@ -36,7 +36,7 @@ extern const char *const cli_unmask_schedules[]; /* the same without constant */
         {"remask", CLI_FLAG, offsetof(type, unmask.remask),                                        \
          0,        0,        "with --unmask: tokens found in earlier rounds may be hidden again"}, \
     {                                                                                              \
-        "mask-token", CLI_INT, offsetof(type, unmask.mask_token), -1, INT32_MAX,                   \
+        "mask-token", CLI_INT, offsetof(type, unmask.mask_token), 0, INT32_MAX,                    \
             "with --unmask: id of the mask token",                                                 \
             .unset = "as trained, or the last of the vocabulary", .flags = CLI_ZERO                \
     }

@@ -1,8 +1,8 @@
-/* dra grad with targets in its file: inputs as `dra forward` has them, and nothing is shifted.
+/* dra grad with targets in its file: inputs as for `dra forward`, and nothing is shifted.
  *   tokens             cross entropy of targets (B, T); of xVal also target_nums
- *   vectors, hidden    the squared error of targets (B, T, width), where there is no pad
- * So it also has gradients of encoders, of stacks without a head, and of models that read vectors
- * before or next to their text. */
+ *   vectors, hidden    the squared error of targets (B, T, width), except at pads
+ * So it also takes encoders, stacks without a head, and models that read vectors before or beside
+ * their text. */
 #include "grad.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ typedef struct given {
     dra_microbatch       microbatch;
 } given;
 
-static void add(given *w, const char *name, const void *data, size_t bytes)
+static void add_input(given *w, const char *name, const void *data, size_t bytes)
 {
     w->named[w->microbatch.n_inputs++] = (dra_named){name, data, bytes};
 }
@@ -47,7 +47,7 @@ static dra_status put_tokens(given *w, const dra_model_config *c, dra_error *err
     w->objective.number_weight = 1;
     if (!w->in.goals)
         return cli_error(err, DRA_ERR_NAME, "--inputs: expected a tensor target_nums, too");
-    add(w, "numbers", w->in.goals, n * sizeof *w->in.goals);
+    add_input(w, "numbers", w->in.goals, n * sizeof *w->in.goals);
     return DRA_OK;
 }
 
@@ -58,8 +58,8 @@ static dra_status put_vectors(given *w, const dra_model *m, dra_error *err)
     w->weights = calloc((size_t)n + 1, sizeof *w->weights);
     if (!w->weights) return no_memory(err);
     for (int64_t i = 0; i < n; i++) w->weights[i] = cli_is_pad(&w->in, i) ? 0 : 1;
-    add(w, "y", w->in.goals, (size_t)(n * dra_model_head_width(m)) * sizeof *w->in.goals);
-    add(w, "weights", w->weights, (size_t)n * sizeof *w->weights);
+    add_input(w, "y", w->in.goals, (size_t)(n * dra_model_head_width(m)) * sizeof *w->in.goals);
+    add_input(w, "weights", w->weights, (size_t)n * sizeof *w->weights);
     return DRA_OK;
 }
 
@@ -77,13 +77,13 @@ static dra_status read_all(const char *path, const cli_model *m, given *w, dra_e
     w->microbatch = (dra_microbatch){
         .B = in->B, .T = in->T, .mark = in->mark, .inputs = w->named, .no_dropout = true};
     for (int i = 0; i < in->n_named; i++)
-        add(w, in->named[i].name, in->named[i].data, (size_t)in->B * in->named[i].row);
+        add_input(w, in->named[i].name, in->named[i].data, (size_t)in->B * in->named[i].row);
     w->context = (dra_context_text){in->S, in->context_mark};
     if (in->S) w->microbatch.context = &w->context;
     return c->head.kind == DRA_HEAD_TOKENS ? put_tokens(w, c, err) : put_vectors(w, m->model, err);
 }
 
-static int64_t count(const given *w)
+static int64_t count_targets(const given *w)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < w->in.B * w->in.T; i++)
@@ -97,7 +97,7 @@ dra_status grad_given(const char *path, const cli_model *m, dra_microbatch_resul
     given      w = {0};
     dra_status st = read_all(path, m, &w, err);
     *out = NULL;
-    if (st == DRA_OK && !count(&w))
+    if (st == DRA_OK && !count_targets(&w))
         st = cli_error(err, DRA_ERR_VALUE, "nothing to learn from: no target counts");
     const dra_gradients_config config = {.model = m->model,
                                          .device = m->device,

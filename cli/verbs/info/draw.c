@@ -1,5 +1,5 @@
-/* A model as a picture. Each stack is a column, read from top to bottom: what comes in, source,
- * layers, head, what goes out. Repeated layers are in a frame with their count. */
+/* A model as a picture. Each stack is a column, from top to bottom: input, source, layers, head,
+ * output. Repeated layers are in a frame with their count. */
 #include "draw.h"
 
 #include "report/svg.h"
@@ -15,7 +15,7 @@ enum {
     LABEL = 24,   /* the head of a frame */
     PILL = 28,    /* an input or an output */
     MARGIN = 30,
-    TOP = 84, /* where columns start; without names of stacks higher */
+    TOP = 84, /* where columns start; higher without names of stacks */
     TOP_ALONE = 56,
     PLACES = 600
 };
@@ -23,7 +23,7 @@ enum {
 typedef struct column {
     const outline_stack *stack;
     double               x, end;        /* the left side of boxes; the bottom */
-    double               join;          /* y where what is prepended comes in */
+    double               join;          /* y where a prepended input joins */
     double               source, head;  /* middles of boxes; 0: none */
     double               cross[PLACES]; /* middles of boxes of cross-attention */
     int                  crosses;
@@ -48,24 +48,25 @@ static const char style[] =
     "markerHeight=\"6\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#7c5cbf\"/></marker>"
     "</defs>\n";
 
-static void text(FILE *out, double x, double y, const char *class, const char *words, size_t most)
+static void write_text(FILE *out, double x, double y, const char *class, const char *words,
+                       size_t most)
 {
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
     svg_text_cut(out, words, most);
     fputs("</text>\n", out);
 }
 
-static void arrow(FILE *out, double x, double from, double to)
+static void draw_arrow(FILE *out, double x, double from, double to)
 {
     fprintf(out, "<path class=\"a\" d=\"M%.1f %.1fV%.1f\" marker-end=\"url(#g)\"/>\n", x, from,
             to - 1);
 }
 
-static void pill(FILE *out, double x, double y, const char *words)
+static void draw_pill(FILE *out, double x, double y, const char *words)
 {
     fprintf(out, "<rect class=\"p\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"14\"/>\n",
             x + 30, y, WIDE - 60, PILL);
-    text(out, x + WIDE / 2.0, y + 18.5, "c m", words, 44);
+    write_text(out, x + WIDE / 2.0, y + 18.5, "c m", words, 44);
 }
 
 static const char *count_text(int64_t n, char room[32])
@@ -73,7 +74,7 @@ static const char *count_text(int64_t n, char room[32])
     return n ? svg_number((double)n, room) : "";
 }
 
-static void box(FILE *out, double x, double y, const outline_part *p)
+static void draw_box(FILE *out, double x, double y, const outline_part *p)
 {
     static const struct {
         const char *fill, *edge;
@@ -88,14 +89,15 @@ static void box(FILE *out, double x, double y, const outline_part *p)
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"7\" fill=\"%s\"/>"
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"5\" height=\"%d\" rx=\"2.5\" fill=\"%s\"/>\n",
             x, y, WIDE, BOX, colours[p->kind].fill, x, y, BOX, colours[p->kind].edge);
-    text(out, x + 16, y + (p->detail[0] ? 19 : 27), "t", p->title, 30);
-    text(out, x + WIDE - 14, y + (p->detail[0] ? 19 : 27), "c e", count_text(p->params, room), 16);
-    text(out, x + 16, y + 36, "d", p->detail, 48);
+    write_text(out, x + 16, y + (p->detail[0] ? 19 : 27), "t", p->title, 30);
+    write_text(out, x + WIDE - 14, y + (p->detail[0] ? 19 : 27), "c e", count_text(p->params, room),
+               16);
+    write_text(out, x + 16, y + 36, "d", p->detail, 48);
 }
 
 /* ---- a column -------------------------------------------------------------------------------- */
 
-static void frame(FILE *out, double x, double y, const outline_part *p)
+static void draw_frame(FILE *out, double x, double y, const outline_part *p)
 {
     const double high = LABEL + p->n * BOX + (p->n - 1) * GAP + PAD;
     char         words[48], room[32];
@@ -103,27 +105,27 @@ static void frame(FILE *out, double x, double y, const outline_part *p)
             "<rect class=\"f\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"12\"/>\n",
             x - PAD, y, WIDE + 2 * PAD, high);
     snprintf(words, sizeof words, "\u00d7 %lld", (long long)p->count);
-    text(out, x + 2, y + 17, "t", words, 20);
-    text(out, x + WIDE - 14, y + 17, "c e", count_text(p->params, room), 16);
+    write_text(out, x + 2, y + 17, "t", words, 20);
+    write_text(out, x + WIDE - 14, y + 17, "c e", count_text(p->params, room), 16);
 }
 
-/* One part, or a frame with those in it; returns how many parts. y becomes its bottom. */
-static int part(FILE *out, column *c, const outline_part *p, double *y)
+/* Draws one part, or a frame and the parts in it; returns how many parts. y becomes its bottom. */
+static int draw_part(FILE *out, column *c, const outline_part *p, double *y)
 {
     const bool framed = p->kind == OUTLINE_LAYERS && p->count > 1;
     if (p->kind != OUTLINE_LAYERS) {
-        box(out, c->x, *y, p);
+        draw_box(out, c->x, *y, p);
         if (p->kind == OUTLINE_SOURCE) c->source = *y + BOX / 2.0;
         if (p->kind == OUTLINE_HEAD) c->head = *y + BOX / 2.0;
         *y += BOX;
         return 1;
     }
-    if (framed) frame(out, c->x, *y, p);
+    if (framed) draw_frame(out, c->x, *y, p);
     if (framed) *y += LABEL;
     for (int i = 1; i <= p->n; i++) {
-        if (i > 1) arrow(out, c->x + WIDE / 2.0, *y, *y + GAP);
+        if (i > 1) draw_arrow(out, c->x + WIDE / 2.0, *y, *y + GAP);
         if (i > 1) *y += GAP;
-        box(out, c->x, *y, p + i);
+        draw_box(out, c->x, *y, p + i);
         if (p[i].kind == OUTLINE_CROSS && c->crosses < PLACES)
             c->cross[c->crosses++] = *y + BOX / 2.0;
         *y += BOX;
@@ -138,21 +140,21 @@ static void draw_column(FILE *out, column *c, double y, bool named)
     const double         middle = c->x + WIDE / 2.0;
     char                 room[32], words[64];
     if (named) {
-        text(out, c->x, y - 14, "n", s->name, 32);
+        write_text(out, c->x, y - 14, "n", s->name, 32);
         snprintf(words, sizeof words, "%s parameters", svg_number((double)s->params, room));
-        text(out, c->x + WIDE, y - 14, "c e", words, 40);
+        write_text(out, c->x + WIDE, y - 14, "c e", words, 40);
     }
-    pill(out, c->x, y, s->reads);
+    draw_pill(out, c->x, y, s->reads);
     y += PILL;
     for (int i = 0; i < s->n;) {
         const bool layers = s->part[i].kind == OUTLINE_LAYERS;
-        arrow(out, middle, y, y + GAP);
+        draw_arrow(out, middle, y, y + GAP);
         if (layers && c->join == 0) c->join = y + 6;
         y += GAP;
-        i += part(out, c, &s->part[i], &y);
+        i += draw_part(out, c, &s->part[i], &y);
     }
-    arrow(out, middle, y, y + GAP);
-    pill(out, c->x, y + GAP, s->gives);
+    draw_arrow(out, middle, y, y + GAP);
+    draw_pill(out, c->x, y + GAP, s->gives);
     c->end = y + GAP + PILL;
     if (c->join == 0) c->join = c->end - PILL - GAP + 6;
 }
@@ -172,9 +174,10 @@ static double column_height(const outline_stack *s)
 
 /* ---- arrows between columns ------------------------------------------------------------------ */
 
-/* From the end of a column below all between them to the left side of its reader, at y. */
-static void connect(FILE *out, const column *from, const column *to, double lane, double y,
-                    double x)
+/* Draws a line from the end of a column, below all columns in between, to the left side of its
+ * reader at y. */
+static void draw_connection(FILE *out, const column *from, const column *to, double lane, double y,
+                            double x)
 {
     const double gap = to->x - BETWEEN / 2.0 - PAD / 2.0;
     fprintf(out,
@@ -182,25 +185,26 @@ static void connect(FILE *out, const column *from, const column *to, double lane
             from->x + WIDE / 2.0, from->end, lane, gap, y, x - 1);
 }
 
-static void connect_all(FILE *out, const outline *o, const column *c, double bottom)
+static void draw_connections(FILE *out, const outline *o, const column *c, double bottom)
 {
     for (int i = 0; i < o->n - 1; i++) {
         const int    r = o->stack[i].reader;
         const bool   next = r == i + 1, context = strcmp(o->stack[i].role, "context of") == 0;
         const double lane = next ? c[i].end + 20 : bottom + 16 + 14 * i;
-        text(out, c[i].x + WIDE / 2.0 + 10, lane - 5, "d", context ? "context" : "prepended", 16);
-        if (!context) connect(out, &c[i], &c[r], lane, c[r].join, c[r].x + WIDE / 2.0);
+        write_text(out, c[i].x + WIDE / 2.0 + 10, lane - 5, "d", context ? "context" : "prepended",
+                   16);
+        if (!context) draw_connection(out, &c[i], &c[r], lane, c[r].join, c[r].x + WIDE / 2.0);
         for (int k = 0; k < c[r].crosses && context; k++)
-            connect(out, &c[i], &c[r], lane, c[r].cross[k], c[r].x);
+            draw_connection(out, &c[i], &c[r], lane, c[r].cross[k], c[r].x);
         if (!context || !dra_model_config_of(o->stack[r].model)->source.shared) continue;
         fprintf(out, "<path class=\"s\" d=\"M%.1f %.1fH%.1f\"/>\n", c[i].x + WIDE, c[i].source,
                 c[r].x);
-        text(out, c[r].x - BETWEEN / 2.0, c[i].source - 6, "d m", "shared", 16);
+        write_text(out, c[r].x - BETWEEN / 2.0, c[i].source - 6, "d m", "shared", 16);
     }
 }
 
-/* A head that is the table of tokens. */
-static void connect_tied(FILE *out, const column *c)
+/* Draws the tie of a head that is the table of tokens. */
+static void draw_tie(FILE *out, const column *c)
 {
     const dra_model_config *m = dra_model_config_of(c->stack->model);
     if (m->head.kind != DRA_HEAD_TOKENS || m->tied != DRA_ON || c->head == 0) return;
@@ -229,11 +233,11 @@ void draw_model(FILE *out, const outline *o, const char *title)
             "viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n%s<rect width=\"100%%\" height=\"100%%\" "
             "fill=\"#fff\"/>\n",
             wide, all, wide, all, style);
-    text(out, MARGIN, 32, "h", title, (size_t)(wide / 14));
+    write_text(out, MARGIN, 32, "h", title, (size_t)(wide / 14));
     snprintf(words, sizeof words, "%s parameters", svg_number((double)params, room));
-    text(out, wide - MARGIN, 32, "c e", words, 40);
+    write_text(out, wide - MARGIN, 32, "c e", words, 40);
     for (int i = 0; i < o->n; i++) draw_column(out, &c[i], top, o->n > 1);
-    connect_all(out, o, c, bottom);
-    connect_tied(out, &c[o->n - 1]);
+    draw_connections(out, o, c, bottom);
+    draw_tie(out, &c[o->n - 1]);
     fputs("</svg>\n", out);
 }

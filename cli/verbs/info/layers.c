@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct layer {
-    int64_t      first, last; /* equal ones are one row */
+    int64_t      first, last; /* equal layers share a row */
     outline_part part;
     size_t       fixed, windows, per_token; /* bytes of state */
 } layer;
@@ -49,8 +49,9 @@ static void add_state(const dra_spec *p, layer *l)
                  : &l->per_token) += p->items && p->limit ? (size_t)p->limit * bytes : bytes;
 }
 
-/* Layers and their states are in the same order; some layers have none, some states no layer. */
-static void measure(const dra_model *m, layer *all, size_t n)
+/* Layers and their states are in the same order; some layers have no state, some states no
+ * layer. */
+static void measure_layers(const dra_model *m, layer *all, size_t n)
 {
     const dra_specs *state = dra_model_state(m);
     size_t           at = 0;
@@ -64,7 +65,7 @@ static void measure(const dra_model *m, layer *all, size_t n)
     }
 }
 
-/* The sublayers that have a memory. Returns how many; *out is to be freed. */
+/* Finds the sublayers that have a memory. Returns how many; *out is to be freed. */
 static size_t find_layers(const dra_model *m, layer **out)
 {
     const int64_t  all = dra_model_sublayers(m);
@@ -77,11 +78,11 @@ static size_t find_layers(const dra_model *m, layer **out)
         if (l->part.kind == OUTLINE_FF) continue;
         n++;
     }
-    measure(m, *out, n);
+    measure_layers(m, *out, n);
     return n;
 }
 
-static bool alike(const layer *a, const layer *b)
+static bool are_alike(const layer *a, const layer *b)
 {
     return b->first == a->last + 1 && a->fixed == b->fixed && a->windows == b->windows &&
            a->per_token == b->per_token && a->part.kind == b->part.kind &&
@@ -119,7 +120,7 @@ void info_layers_text(const dra_model *m)
     for (size_t i = 0; i < n;) {
         layer  row = all[i];
         size_t k = i + 1;
-        while (k < n && alike(&row, &all[k])) row.last = all[k++].last;
+        while (k < n && are_alike(&row, &all[k])) row.last = all[k++].last;
         write_layer(&row);
         i = k;
     }

@@ -22,7 +22,7 @@ static int64_t count_specs(const dra_specs *s)
     return n;
 }
 
-static bool begins(const char *name, const char *with)
+static bool begins_with(const char *name, const char *with)
 {
     return strncmp(name, with, strlen(with)) == 0;
 }
@@ -41,11 +41,11 @@ static bool is_other(const dra_model *m, const char *name)
 
 static outline_kind kind_of(const char *name)
 {
-    if (begins(name, "layers.") || strcmp(name, "blend") == 0) return OUTLINE_LAYERS;
-    if (begins(name, "position")) return OUTLINE_POSITIONS;
-    if (begins(name, "memory_tokens")) return OUTLINE_START;
-    if (begins(name, "norm_")) return OUTLINE_NORM;
-    return begins(name, "head") || begins(name, "cls_") || begins(name, "numbers_")
+    if (begins_with(name, "layers.") || strcmp(name, "blend") == 0) return OUTLINE_LAYERS;
+    if (begins_with(name, "position")) return OUTLINE_POSITIONS;
+    if (begins_with(name, "memory_tokens")) return OUTLINE_START;
+    if (begins_with(name, "norm_")) return OUTLINE_NORM;
+    return begins_with(name, "head") || begins_with(name, "cls_") || begins_with(name, "numbers_")
                ? OUTLINE_HEAD
                : OUTLINE_SOURCE;
 }
@@ -64,7 +64,8 @@ static int64_t params_of(const dra_model *m, int kind)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static outline_part *add(outline_stack *s, outline_kind kind, const char *title, int64_t params)
+static outline_part *add_part(outline_stack *s, outline_kind kind, const char *title,
+                              int64_t params)
 {
     outline_part *p = &s->part[s->n++];
     *p = (outline_part){.kind = kind, .params = params, .count = 1};
@@ -77,11 +78,12 @@ static outline_part *add(outline_stack *s, outline_kind kind, const char *title,
 static void add_source(outline_stack *s)
 {
     static const char *const titles[] = {"tokens", "vectors", "image"};
+    _Static_assert(sizeof titles / sizeof *titles == DRA_SOURCE_COUNT, "a name for each");
     const dra_model_config  *c = dra_model_config_of(s->model);
     const dra_source_config *from = &c->source;
     const int64_t            W = c->embed_dim ? c->embed_dim : c->dim;
-    outline_part            *p = add(s, OUTLINE_SOURCE, titles[from->kind],
-                                     params_of(s->model, OUTLINE_SOURCE));
+    outline_part            *p = add_part(s, OUTLINE_SOURCE, titles[from->kind],
+                                          params_of(s->model, OUTLINE_SOURCE));
     if (from->kind == DRA_SOURCE_TOKENS)
         SAY(p, "%s (%lld, %lld)%s", from->shared ? "shared table" : "table", (long long)c->vocab,
             (long long)W, from->numbers ? ", with numbers" : "");
@@ -98,33 +100,36 @@ static void add_source(outline_stack *s)
 static void add_positions(outline_stack *s)
 {
     static const char *const rotates[] = {"", "rotary", "xpos"};
+    _Static_assert(sizeof rotates / sizeof *rotates == DRA_ROTATE_COUNT, "a name for each");
     static const char *const distances[] = {"", "t5 bias", "dynamic bias", "alibi"};
-    const dra_model_config  *c = dra_model_config_of(s->model);
-    const bool               learned = c->positions == DRA_POSITIONS_LEARNED;
-    const char              *more = c->position.distance ? distances[c->position.distance]
-                                                         : rotates[c->position.rotate];
+    _Static_assert(sizeof distances / sizeof *distances == DRA_DISTANCE_COUNT, "a name for each");
+    const dra_model_config *c = dra_model_config_of(s->model);
+    const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
+    const char             *more = c->position.distance ? distances[c->position.distance]
+                                                        : rotates[c->position.rotate];
     if (learned || more[0]) {
-        outline_part *p = add(s, OUTLINE_POSITIONS, "positions",
-                              params_of(s->model, OUTLINE_POSITIONS));
+        outline_part *p = add_part(s, OUTLINE_POSITIONS, "positions",
+                                   params_of(s->model, OUTLINE_POSITIONS));
         if (learned)
             SAY(p, "learned, %lld%s%s", (long long)c->context, more[0] ? ", " : "", more);
         else
             SAY(p, "%s", more);
     }
     if (c->memory_tokens)
-        SAY(add(s, OUTLINE_START, "memory tokens", params_of(s->model, OUTLINE_START)),
+        SAY(add_part(s, OUTLINE_START, "memory tokens", params_of(s->model, OUTLINE_START)),
             "%lld before every text", (long long)c->memory_tokens);
 }
 
 static void add_head(outline_stack *s)
 {
     static const char *const titles[] = {"logits", "classes", "vectors", ""};
-    const dra_model_config  *c = dra_model_config_of(s->model);
-    const dra_head_config   *h = &c->head;
-    const int64_t            norm = params_of(s->model, OUTLINE_NORM);
-    if (norm) add(s, OUTLINE_NORM, "norm", norm);
+    _Static_assert(sizeof titles / sizeof *titles == DRA_HEAD_COUNT, "a name for each");
+    const dra_model_config *c = dra_model_config_of(s->model);
+    const dra_head_config  *h = &c->head;
+    const int64_t           norm = params_of(s->model, OUTLINE_NORM);
+    if (norm) add_part(s, OUTLINE_NORM, "norm", norm);
     if (h->kind == DRA_HEAD_NONE) return;
-    outline_part *p = add(s, OUTLINE_HEAD, titles[h->kind], params_of(s->model, OUTLINE_HEAD));
+    outline_part *p = add_part(s, OUTLINE_HEAD, titles[h->kind], params_of(s->model, OUTLINE_HEAD));
     const bool    map = h->kind == DRA_HEAD_TOKENS || h->dim;
     SAY(p, "%s%lld%s%s",
         h->kind == DRA_HEAD_CLASSES ? "of the mean, "
@@ -165,6 +170,7 @@ static void say_ff(outline_part *p, const dra_ff_config *c)
 {
     static const char *const kinds[] = {"gelu",   "gelu", "relu", "relu squared",
                                         "swiglu", "mix",  "none", "silu"};
+    _Static_assert(sizeof kinds / sizeof *kinds == DRA_FF_COUNT, "a name for each");
     snprintf(p->title, sizeof p->title, "feed-forward");
     SAY(p, "%s%s, %lld wide", c->gated ? "gated " : "", kinds[c->kind], (long long)c->dim);
 }
@@ -184,28 +190,28 @@ outline_part outline_sublayer(const dra_model *m, const dra_model_step *step)
     return p;
 }
 
-static bool same(const outline_part *a, const outline_part *b)
+static bool is_same(const outline_part *a, const outline_part *b)
 {
     return a->kind == b->kind && a->params == b->params && strcmp(a->title, b->title) == 0 &&
            strcmp(a->detail, b->detail) == 0;
 }
 
-/* How often parts from .. from + n - 1 come in a row. */
-static int repeats(const outline_part *all, int total, int from, int n)
+/* How many times parts from .. from + n - 1 repeat in a row. */
+static int count_repeats(const outline_part *all, int total, int from, int n)
 {
     int count = 1;
     for (int at = from + n; at + n <= total; at += n, count++)
         for (int k = 0; k < n; k++)
-            if (!same(&all[from + k], &all[at + k])) return count;
+            if (!is_same(&all[from + k], &all[at + k])) return count;
     return count;
 }
 
-/* Of the sublayers at `from`: the shortest run that comes again and covers the most. */
+/* The shortest run of sublayers at `from` whose repetitions cover the most. */
 static int best_run(const outline_part *all, int total, int from, int *count)
 {
-    int best = 1, most = repeats(all, total, from, 1);
+    int best = 1, most = count_repeats(all, total, from, 1);
     for (int n = 2; n <= 16 && from + 2 * n <= total; n++) {
-        const int times = repeats(all, total, from, n);
+        const int times = count_repeats(all, total, from, n);
         if (times > 1 && times * n > most * best) best = n, most = times;
     }
     *count = most;
@@ -224,8 +230,8 @@ static int by_sublayer(const void *a, const void *b)
     return x->at < y->at ? -1 : 1;
 }
 
-/* Parameters that executions share are counted once, for the first of them. (total), to be freed;
- * NULL: no memory. */
+/* Parameters of each sublayer; shared ones are counted once, for the first of them. (total), to be
+ * freed; NULL: no memory. */
 static int64_t *own_params(const dra_model *m, int total)
 {
     int64_t       *params = calloc((size_t)total + 1, sizeof *params);
@@ -251,7 +257,7 @@ static void add_layers(outline_stack *s, const outline_part *all, const int64_t 
         snprintf(title, sizeof title, "%d times", count);
         int64_t params = 0;
         for (int i = from; i < from + n * count; i++) params += own[i];
-        outline_part *frame = add(s, OUTLINE_LAYERS, title, params);
+        outline_part *frame = add_part(s, OUTLINE_LAYERS, title, params);
         frame->count = count;
         frame->n = n;
         for (int k = 0; k < n; k++) s->part[s->n++] = all[from + k];
@@ -310,7 +316,7 @@ static void say_ends(outline_stack *s, bool context)
                  c->head.numbers ? ", numbers (B, T)" : "");
 }
 
-/* A stack after those it reads. Returns its number; below 0: out of memory. */
+/* Adds a stack after those that it reads. Returns its number; below 0: out of memory. */
 static int add_stack(outline *o, const dra_model *m, const char *role, bool context, dra_error *err)
 {
     const dra_model *others[] = {dra_model_prepend_stack(m), dra_model_context_stack(m)};

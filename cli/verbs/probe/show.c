@@ -1,4 +1,4 @@
-/* What probes show. */
+/* Rows and progress of probes, as text and as JSON. */
 #include "show.h"
 #include "options/term.h"
 #include "verbs/train/progress.h"
@@ -11,8 +11,8 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Tasks and models are always shown; others only where they differ. */
-static bool shown(const cli_sweep *s, int axis)
+/* Whether an axis is shown: tasks and models always, others if they have several values. */
+static bool is_shown(const cli_sweep *s, int axis)
 {
     const cli_axis *a = &s->axis[axis];
     return a < s->axis + 2 || a->count > 1;
@@ -28,22 +28,22 @@ static int width_of(const cli_axis *a)
 
 typedef struct column {
     const char *name;
-    int         width, rank; /* the highest rank goes first where a terminal is narrow */
+    int         width, rank; /* on a narrow terminal the highest rank goes first */
 } column;
 
-static const column columns[] = {{"accuracy", 8, 0},    {"loss", 8, 3},     {"steps", 8, 1},
-                                 {"seconds", 8, 2},     {"tokens/s", 8, 5}, {"parameters", 10, 6},
-                                 {"state bytes", 11, 4}};
+static const column columns[] = {{"accuracy", 8, 0},    {"chance", 7, 2},      {"loss", 8, 4},
+                                 {"steps", 8, 1},       {"seconds", 8, 3},     {"tokens/s", 8, 6},
+                                 {"parameters", 10, 7}, {"state bytes", 11, 5}};
 
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* The highest rank of columns for which there is room. */
+/* The highest rank of columns that there is room for. */
 static int most_rank(const cli_sweep *s, FILE *out)
 {
     size_t width = 0;
     int    rank = COLUMNS;
     if (!isatty(fileno(out))) return rank;
-    for (int i = 0; i < s->n; i++) width += shown(s, i) ? (size_t)width_of(&s->axis[i]) + 2 : 0;
+    for (int i = 0; i < s->n; i++) width += is_shown(s, i) ? (size_t)width_of(&s->axis[i]) + 2 : 0;
     for (int i = 0; i < COLUMNS; i++) width += (size_t)columns[i].width + (i ? 2 : 0);
     for (; rank > 0 && width > cli_width(out); rank--)
         for (int i = 0; i < COLUMNS; i++)
@@ -51,7 +51,7 @@ static int most_rank(const cli_sweep *s, FILE *out)
     return rank - 1;
 }
 
-/* What was measured, a text for each column. */
+/* Writes the measurements, a text for each column. */
 static void write_columns(const cli_sweep *s, const char *const text[COLUMNS], FILE *out)
 {
     const int rank = most_rank(s, out);
@@ -68,12 +68,12 @@ void cli_probe_head(const cli_sweep *s, FILE *out)
     char        name[CLI_CLEAN];
     for (int i = 0; i < COLUMNS; i++) names[i] = columns[i].name;
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i))
+        if (is_shown(s, i))
             fprintf(out, "%-*s  ", width_of(&s->axis[i]), cli_clean(s->axis[i].name, name));
     write_columns(s, names, out);
 }
 
-static double speed(const dra_probe_result *x)
+static double tokens_per_second(const dra_probe_result *x)
 {
     return x->seconds > 0 ? (double)x->tokens / x->seconds : 0;
 }
@@ -84,23 +84,24 @@ void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
     char        room[COLUMNS][32], value[CLI_CLEAN];
     const char *text[COLUMNS];
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i))
+        if (is_shown(s, i))
             fprintf(out, "%-*s  ", width_of(&s->axis[i]),
                     cli_clean(cli_sweep_value(s, i, run), value));
     snprintf(room[0], sizeof room[0], "%.2f %%", 100 * x->accuracy);
-    snprintf(room[1], sizeof room[1], "%.4f", x->test_loss);
-    snprintf(room[2], sizeof room[2], "%lld", (long long)x->step);
-    snprintf(room[3], sizeof room[3], "%.1f", x->seconds);
-    snprintf(room[4], sizeof room[4], "%.0f", speed(x));
-    snprintf(room[5], sizeof room[5], "%lld", (long long)r->parameters);
-    snprintf(room[6], sizeof room[6], "%zu", x->state_bytes);
+    snprintf(room[1], sizeof room[1], "%.2f %%", 100 * dra_probe_chance(&r->probe));
+    snprintf(room[2], sizeof room[2], "%.4f", x->test_loss);
+    snprintf(room[3], sizeof room[3], "%lld", (long long)x->step);
+    snprintf(room[4], sizeof room[4], "%.1f", x->seconds);
+    snprintf(room[5], sizeof room[5], "%.0f", tokens_per_second(x));
+    snprintf(room[6], sizeof room[6], "%lld", (long long)r->parameters);
+    snprintf(room[7], sizeof room[7], "%zu", x->state_bytes);
     for (int i = 0; i < COLUMNS; i++) text[i] = room[i];
     write_columns(s, text, out);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Numbers as they are, the rest as text. */
+/* Writes numbers as they are, other values as text. */
 static void write_value(const char *value, FILE *out)
 {
     char   room[CLI_NUMBER];
@@ -159,13 +160,14 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
     write_real("lr", r->train.lr, out);
     fprintf(out, ", \"seed\": %lld, \"steps\": %lld", (long long)r->train.seed, (long long)x->step);
     write_real("accuracy", x->accuracy, out);
+    write_real("chance", dra_probe_chance(&r->probe), out);
     fprintf(out, ", \"answers\": %lld, \"tests\": %lld, \"reached\": %s", (long long)x->answers,
             (long long)x->tests, x->reached ? "true" : "false");
     write_real("test_loss", x->test_loss, out);
     write_real("loss", x->loss, out);
     if (!isfinite(x->test_loss)) fputs(", \"not_finite\": 1", out);
     fprintf(out, ", \"seconds\": %.3f, \"tokens\": %lld", x->seconds, (long long)x->tokens);
-    write_real("tokens_per_second", speed(x), out);
+    write_real("tokens_per_second", tokens_per_second(x), out);
     fprintf(out, ", \"parameters\": %lld, \"state_bytes\": %zu}\n", (long long)r->parameters,
             x->state_bytes);
     fflush(out);
@@ -186,7 +188,8 @@ void cli_progress_end(cli_progress *p)
     p->before += cli_now() - p->began;
 }
 
-/* Runs that are to come take as long as those that are done, or if none is, as this one. */
+/* Estimates the time left: each run takes as long as those that are done, or, before that, as this
+ * one. */
 static void add_left(cli_progress *p)
 {
     const double left = cli_status_seconds_left(&p->status), took = cli_now() - p->began;
@@ -198,11 +201,11 @@ static void add_left(cli_progress *p)
                          cli_time_text(left + others * (double)(p->runs - p->run - 1), text));
 }
 
-/* The values of this run; what comes first says most. */
+/* Adds the values of this run, the most important ones first. */
 static void add_values(cli_progress *p)
 {
     for (int i = 0; i < p->sweep->n; i++)
-        if (shown(p->sweep, i))
+        if (is_shown(p->sweep, i))
             cli_status_field(&p->status, i < 2 ? 3 : 5, "%s", cli_sweep_value(p->sweep, i, p->run));
 }
 

@@ -1,11 +1,11 @@
-/* Lists of values and the runs they make. */
+/* Lists of values and the runs of their combinations. */
 #include "sweep.h"
 #include "io/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Letters up to the next comma that is in no brackets or quotes. */
+/* The length up to the next comma outside brackets and quotes. */
 static size_t one_value(const char *text)
 {
     int    depth = 0;
@@ -21,7 +21,7 @@ static size_t one_value(const char *text)
     return n;
 }
 
-static bool append(cli_axis *a, const char *text, size_t n)
+static bool append_value(cli_axis *a, const char *text, size_t n)
 {
     if (n == 0) return false;
     char **value = realloc(a->value, (size_t)(a->count + 1) * sizeof *value);
@@ -42,7 +42,7 @@ bool cli_sweep_add(cli_sweep *s, const char *name, bool key, const char *list)
     *a = (cli_axis){.name = name, .key = key, .with = s->n - 1};
     for (;;) {
         const size_t n = one_value(list);
-        if (!append(a, list, n)) return false;
+        if (!append_value(a, list, n)) return false;
         if (!list[n]) return true;
         list += n + 1;
     }

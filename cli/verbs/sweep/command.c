@@ -5,6 +5,7 @@
 #include "io/memory.h"
 #include "options/term.h"
 #include "options/value.h"
+#include "verbs/train/read.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ extern const cli_verb cmd_train;
 
 enum { WORDS_MORE = CLI_AXES + 8 };
 
-/* The option of dra train that a key names, with dashes or as JSON has it; NULL: none. */
+/* The option of dra train that a key names, with dashes or underscores; NULL: none. */
 const cli_option *cli_sweep_option(const char *key)
 {
     char name[64];
@@ -60,7 +61,7 @@ static bool add_settings(const cli_sweep *s, int64_t run, cli_command *c)
     return ok;
 }
 
-static char *join(const cli_command *c)
+static char *join_words(const cli_command *c)
 {
     char  *text = NULL;
     size_t bytes = 0;
@@ -88,7 +89,7 @@ bool cli_command_make(const cli_command_words *a, const cli_sweep *s, int64_t ru
     for (; c->given < (int)a->rest->count; c->given++)
         c->word[c->n++] = (char *)(uintptr_t)a->rest->text[c->given];
     bool ok = add_settings(s, run, c);
-    c->said = ok ? join(c) : NULL;
+    c->said = ok ? join_words(c) : NULL;
     snprintf(threads, sizeof threads, "%lld", (long long)a->threads);
     ok = c->said && add_word(c, "--out=%s%s", folder, "") && add_word(c, "%s%s", "--resume", "") &&
          add_word(c, "--threads=%s%s", threads, "");
@@ -98,7 +99,7 @@ bool cli_command_make(const cli_command_words *a, const cli_sweep *s, int64_t ru
 
 /* ---- what is known before ---------------------------------------------------------------------*/
 
-/* The value of an option in a command; NULL: it has none. `from` is where to look. */
+/* The value of an option in a command from word *from on; NULL: there is none. */
 static const char *value_in(const cli_command *c, const char *name, int *from)
 {
     const size_t n = strlen(name);
@@ -117,19 +118,27 @@ static const char *only_value(const cli_command *c, const char *name)
     return value_in(c, name, &from);
 }
 
-/* The model of a run can be made. */
+static void read_list(const cli_command *c, const char *name, const char *text[CLI_AXES],
+                      cli_list *out)
+{
+    const char *value;
+    int         at = 0;
+    *out = (cli_list){.text = text};
+    while (out->count < CLI_AXES && (value = value_in(c, name, &at)) != NULL)
+        text[out->count++] = value;
+}
+
+/* Checks that the model of a run can be created. */
 dra_status cli_command_model(const cli_command *c, dra_error *err)
 {
     cli_source  from = {.model = only_value(c, "model"),
                         .preset = only_value(c, "preset"),
                         .config = only_value(c, "config"),
-                        .quiet = true}; /* dra train says it */
-    const char *text[CLI_AXES], *value;
-    int         at = 0;
-    from.set.text = text;
-    while (from.set.count < CLI_AXES && (value = value_in(c, "set", &at)) != NULL)
-        text[from.set.count++] = value;
-    if (!from.model && !from.preset && !from.config) return DRA_OK; /* is said by dra train */
+                        .quiet = true}; /* dra train reports it */
+    const char *set[CLI_AXES], *plugin[CLI_AXES];
+    read_list(c, "set", set, &from.set);
+    read_list(c, "memory-plugin", plugin, &from.plugins);
+    if (!from.model && !from.preset && !from.config) return DRA_OK; /* dra train reports it */
     dra_model_config config;
     dra_model       *model = NULL;
     dra_status       st = cli_source_config(&from, &config, err);
@@ -138,17 +147,20 @@ dra_status cli_command_model(const cli_command *c, dra_error *err)
     return st;
 }
 
-/* Its options are right. */
+/* Checks the options of a run. */
 int cli_command_check(const cli_command *c)
 {
-    char  why[CLI_WHY] = "dra: out of memory";
-    void *args = calloc(1, cmd_train.args_size + 1);
-    int   status = CLI_FAILED;
-    if (args) {
-        status = cli_outcome_status(cli_parse(&cmd_train, c->n, c->word, args, why));
-        cli_release(&cmd_train, args);
-    }
-    if (status != CLI_OK) cli_line(stderr, "%s", why);
+    char     why[CLI_WHY] = "dra: out of memory";
+    cli_verb verb = cmd_train; /* its options, in errors of dra sweep */
+    void    *args = calloc(1, verb.args_size + 1);
+    int      status = CLI_FAILED;
+    verb.name = "sweep";
+    if (args) status = cli_outcome_status(cli_parse(&verb, c->n, c->word, args, why));
+    if (status != CLI_OK)
+        cli_line(stderr, "%s", why);
+    else
+        status = cli_train_check(args, verb.name);
+    if (args) cli_release(&verb, args);
     free(args);
     return status;
 }
@@ -163,7 +175,7 @@ static bool is_noted(char *line, const char *name, const char *said)
            strcmp(m[0].text, name) == 0 && strcmp(m[1].text, said) == 0;
 }
 
-/* DIR/done.jsonl has a line for each: its name and its command. */
+/* DIR/done.jsonl has a line for each run that is done: its name and its command. */
 bool cli_sweep_is_done(const char *sweep, const cli_sweep_run *r, const cli_command *c)
 {
     enum { DONE_MOST = 1 << 26 };
@@ -176,7 +188,7 @@ bool cli_sweep_is_done(const char *sweep, const cli_sweep_run *r, const cli_comm
     if (!text) return false;
     for (char *at = text, *end = text + bytes; at < end && !found;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
-        if (!stop) stop = end; /* there is a 0 */
+        if (!stop) stop = end; /* the final 0 */
         *stop = '\0';
         found = is_noted(at, r->name, c->said);
         at = stop + 1;

@@ -26,7 +26,7 @@ void cli_sweep_name(const cli_sweep *s, int64_t run, char name[CLI_SWEEP_NAME]);
 bool cli_command_make(const cli_command_words *a, const cli_sweep *s, int64_t run,
                       const char *folder, cli_command *c);
 void cli_command_free(cli_command *c);
-/* Its options are right: else misuse, as dra train says it. Returns the exit status. */
+/* Its options are right: else misuse, which is said. Returns the exit status. */
 int cli_command_check(const cli_command *c);
 /* The model of its run can be made. */
 dra_status cli_command_model(const cli_command *c, dra_error *err);

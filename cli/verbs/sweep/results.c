@@ -1,4 +1,4 @@
-/* What came of the runs of a sweep. */
+/* The results of a sweep's runs. */
 #include "results.h"
 #include "options/term.h"
 #include "report/jsonl.h"
@@ -50,7 +50,7 @@ void cli_sweep_run_read(cli_sweep_run *r)
 typedef struct group { /* runs that differ in their seed only */
     int64_t first, n;  /* runs, and those of them that count */
     double  mean, spread, lowest;
-    int64_t best; /* the run of the lowest */
+    int64_t best; /* the run with the lowest */
 } group;
 
 static int64_t seeds_of(const cli_sweep_results *s)
@@ -58,7 +58,7 @@ static int64_t seeds_of(const cli_sweep_results *s)
     return s->seeds < 0 ? 1 : s->sweep->axis[s->seeds].count;
 }
 
-/* Losses of evaluations; where nothing was evaluated, of training. */
+/* Whether runs are compared by losses of evaluation; otherwise by those of training. */
 static bool are_evaluated(const cli_sweep_results *s)
 {
     for (int64_t i = 0; i < s->n; i++)
@@ -66,19 +66,19 @@ static bool are_evaluated(const cli_sweep_results *s)
     return false;
 }
 
-static double measure(const cli_sweep_run *r, bool evaluated)
+static double run_loss(const cli_sweep_run *r, bool evaluated)
 {
     if (r->failed) return NAN;
     return evaluated ? r->eval_loss : r->loss;
 }
 
-/* The spread is the standard deviation of a sample; NaN: of one run there is none. */
-static group summarise(const cli_sweep_results *s, int64_t first, bool evaluated)
+/* The spread is the sample standard deviation; NaN for one run. */
+static group summarise_group(const cli_sweep_results *s, int64_t first, bool evaluated)
 {
     group  g = {.first = first, .mean = NAN, .spread = NAN, .lowest = NAN, .best = -1};
     double sum = 0, squares = 0;
     for (int64_t i = first; i < first + seeds_of(s); i++) {
-        const double x = measure(&s->runs[i], evaluated);
+        const double x = run_loss(&s->runs[i], evaluated);
         if (!isfinite(x)) continue;
         g.n++;
         sum += x;
@@ -86,15 +86,15 @@ static group summarise(const cli_sweep_results *s, int64_t first, bool evaluated
     }
     if (g.n > 0) g.mean = sum / (double)g.n;
     for (int64_t i = first; i < first + seeds_of(s); i++) {
-        const double x = measure(&s->runs[i], evaluated);
+        const double x = run_loss(&s->runs[i], evaluated);
         if (isfinite(x)) squares += (x - g.mean) * (x - g.mean);
     }
     if (g.n > 1) g.spread = sqrt(squares / (double)(g.n - 1));
     return g;
 }
 
-/* The lowest mean first; where there is none, last. */
-static int compare(const void *a, const void *b)
+/* The lowest mean first, groups without one last. */
+static int compare_groups(const void *a, const void *b)
 {
     const group *x = a, *y = b;
     if (isfinite(x->mean) && isfinite(y->mean) && x->mean != y->mean)
@@ -108,20 +108,21 @@ static group *summarise_all(const cli_sweep_results *s, int64_t *n)
     *n = s->n / seeds_of(s);
     group *all = cli_room((size_t)*n + 1, sizeof *all);
     if (!all) return NULL;
-    for (int64_t i = 0; i < *n; i++) all[i] = summarise(s, i * seeds_of(s), are_evaluated(s));
-    qsort(all, (size_t)*n, sizeof *all, compare);
+    for (int64_t i = 0; i < *n; i++) all[i] = summarise_group(s, i * seeds_of(s), are_evaluated(s));
+    qsort(all, (size_t)*n, sizeof *all, compare_groups);
     return all;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* What differs; means are taken over seeds. */
-static bool shown(const cli_sweep_results *s, int axis)
+/* Whether an axis is shown: it has several values and is not the seeds, over which means are
+ * taken. */
+static bool is_shown(const cli_sweep_results *s, int axis)
 {
     return axis != s->seeds && s->sweep->axis[axis].count > 1;
 }
 
-static int width(const cli_axis *a)
+static int axis_width(const cli_axis *a)
 {
     size_t n = strlen(a->name);
     for (int64_t i = 0; i < a->count; i++)
@@ -141,8 +142,8 @@ static void write_row(const cli_sweep_results *s, const group *g, FILE *out)
 {
     char room[CLI_CLEAN];
     for (int i = 0; i < s->sweep->n; i++)
-        if (shown(s, i))
-            fprintf(out, "%-*s  ", width(&s->sweep->axis[i]),
+        if (is_shown(s, i))
+            fprintf(out, "%-*s  ", axis_width(&s->sweep->axis[i]),
                     cli_clean(cli_sweep_value(s->sweep, i, g->first), room));
     write_number(g->mean, out);
     if (s->seeds >= 0) {
@@ -159,8 +160,8 @@ void cli_sweep_table(const cli_sweep_results *s, FILE *out)
     int64_t n;
     group  *all = summarise_all(s, &n);
     for (int i = 0; i < s->sweep->n; i++)
-        if (shown(s, i))
-            fprintf(out, "%-*s  ", width(&s->sweep->axis[i]),
+        if (is_shown(s, i))
+            fprintf(out, "%-*s  ", axis_width(&s->sweep->axis[i]),
                     cli_clean(s->sweep->axis[i].name, room));
     fprintf(out, "%10s  ", are_evaluated(s) ? "evaluation" : "loss");
     if (s->seeds >= 0) fprintf(out, "%10s  %10s  %4s  ", "spread", "lowest", "runs");
@@ -178,7 +179,7 @@ static void write_member(const char *name, double x, FILE *out)
     fprintf(out, ", \"%s\": %s", name, cli_json_number(x, 9, room));
 }
 
-/* Numbers as they are, the rest as text. */
+/* Writes numbers as they are, other values as text. */
 static void write_settings(const cli_sweep_results *s, int64_t run, bool seed, FILE *out)
 {
     const char *between = "";

@@ -55,7 +55,7 @@ dra_status cli_disk_check(const char *run, const dra_model *model, const dra_tra
     if (!sure)
         return cli_error(err, DRA_ERR_FILE,
                          "%.200s: checkpoints need %s, the disk has %s free (--keep 1 or a larger "
-                         "--save-every need less; --yes tries all the same)",
+                         "--save-every need less; --yes tries anyway)",
                          run, bytes_text(all, a), bytes_text(free_bytes, b));
     cli_line(stderr, "warning  %.200s: checkpoints need %s, the disk has %s free", run,
              bytes_text(all, a), bytes_text(free_bytes, b));

@@ -50,8 +50,6 @@ int cli_progress_status(void) { return 128 + (int)stopping; }
 
 /* ---- before ---------------------------------------------------------------------------------- */
 
-enum { LABEL = 9 }; /* columns of what a line is about */
-
 enum { MANY = 100 }; /* times that a run may read its data without a word */
 
 static const char *epochs_text(double epochs, char text[32])
@@ -74,12 +72,13 @@ static void plan_steps(const dra_trainer_plan *p, FILE *out)
             snprintf(rows + k, sizeof rows - k, " (from step %lld on)",
                      (long long)c->stage[i].from + 1);
     }
-    cli_fold(LABEL, out, "run      %lld steps of %lld x %s tokens: %s%s tokens, %s epochs",
-             (long long)c->steps, (long long)c->batch, rows, p->data_examples ? "at most " : "",
+    cli_fold(CLI_TRAIN_LABEL, out,
+             "run      %lld steps of %lld x %s tokens: %s%s tokens, %s epochs", (long long)c->steps,
+             (long long)c->batch, rows, p->data_examples ? "at most " : "",
              cli_count_text((double)p->run_tokens, tokens), epochs_text(p->epochs, epochs));
     if (p->epochs >= MANY)
-        cli_fold(LABEL, out,
-                 "warning  the data is read %s times over: expect the model to learn it by heart",
+        cli_fold(CLI_TRAIN_LABEL, out,
+                 "warning  the data is read %s times over: expect the model to memorise it",
                  epochs_text(p->epochs, epochs));
 }
 
@@ -90,10 +89,35 @@ static void plan_objective(const dra_train_config *c, FILE *out)
     const long long             mask = o->mask_token < 0 ? 0 : o->mask_token;
     if (o->kind != DRA_OBJECTIVE_MASKED) return;
     if (o->mask_schedule)
-        cli_fold(LABEL, out, "learn    a random share of each row, masked by token %lld", mask);
+        cli_fold(CLI_TRAIN_LABEL, out, "learn    a random share of each row, masked by token %lld",
+                 mask);
     else
-        cli_fold(LABEL, out, "learn    %g %% of the tokens, masked by token %lld",
+        cli_fold(CLI_TRAIN_LABEL, out, "learn    %g %% of the tokens, masked by token %lld",
                  100 * o->mask_share, mask);
+}
+
+/* Groups that learn alike, a line for each kind. */
+static void plan_groups(const dra_trainer_plan *p, FILE *out)
+{
+    bool told[DRA_PARAM_GROUPS] = {false};
+    for (int first = 1, lines = 0; first < DRA_PARAM_GROUPS; first++) {
+        const dra_group_config *rule = &p->rule[first];
+        char                    names[700] = "", rate[40] = "", decay[40] = "no decay", count[24];
+        for (int k = first; k < DRA_PARAM_GROUPS; k++) {
+            const size_t n = strlen(names);
+            if (told[k] || !p->group[k]) continue;
+            if (p->rule[k].lr != rule->lr || p->rule[k].wd != rule->wd) continue;
+            snprintf(names + n, sizeof names - n, "%s%s %s", n ? ", " : "",
+                     dra_param_group_name((dra_param_group)k),
+                     cli_count_text((double)p->group[k], count));
+            told[k] = true;
+        }
+        if (!names[0]) continue;
+        if (rule->lr != 1) snprintf(rate, sizeof rate, "lr x %g, ", rule->lr);
+        if (rule->wd > 0) snprintf(decay, sizeof decay, "decay %g", rule->wd);
+        cli_fold(CLI_TRAIN_LABEL, out, "%s%s: %s%s", lines++ ? "         " : "groups   ", names,
+                 rate, decay);
+    }
 }
 
 static void plan_data(const dra_trainer_plan *p, FILE *out)
@@ -102,7 +126,7 @@ static void plan_data(const dra_trainer_plan *p, FILE *out)
     const bool examples = p->data_examples > 0;
     cli_count_text((double)(examples ? p->data_examples : p->data_tokens), a);
     cli_count_text((double)(examples ? p->eval_examples : p->eval_tokens), b);
-    cli_fold(LABEL, out, "data     %s %s%s%s%s", a, examples ? "examples" : "tokens",
+    cli_fold(CLI_TRAIN_LABEL, out, "data     %s %s%s%s%s", a, examples ? "examples" : "tokens",
              p->eval_tokens ? ", " : "", p->eval_tokens ? b : "",
              p->eval_tokens ? " for evaluation" : "");
 }
@@ -111,18 +135,21 @@ void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
 {
     char         a[24], b[24], c[24], d[24], e[24];
     const size_t all = p->weights + p->gradients + p->moments + p->activations;
-    cli_fold(LABEL, out, "model    %s parameters", cli_count_text((double)p->parameters, a));
+    cli_fold(CLI_TRAIN_LABEL, out, "model    %s parameters",
+             cli_count_text((double)p->parameters, a));
+    plan_groups(p, out);
     plan_data(p, out);
     plan_steps(p, out);
     plan_objective(&p->train, out);
-    cli_fold(LABEL, out, "memory   %s: weights %s, gradients %s, moments %s, activations %s",
+    cli_fold(CLI_TRAIN_LABEL, out,
+             "memory   %s: weights %s, gradients %s, moments %s, activations %s",
              cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
              cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
 }
 
 void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out)
 {
-    cli_fold(LABEL, out,
+    cli_fold(CLI_TRAIN_LABEL, out,
              "note     %.40s is made for a vocabulary of %lld tokens; without --tokenizer it "
              "learns bytes ('dra tokenizer train' makes a tokenizer)",
              preset, (long long)vocab);
@@ -146,15 +173,28 @@ void cli_curve_add(cli_curve *c, double y)
     c->each = c->each ? 2 * c->each : 2;
 }
 
-/* What is done so far, once there is something to see; the terminal keeps rows for other lines. */
+/* What is done so far and, of a run with fewer steps than dots, what is to come. */
+static cli_plot plot_of(const cli_train_progress *w)
+{
+    enum { WIDE = 132 }; /* dots */
+    const cli_curve *c = &w->curve;
+    const int64_t    steps = w->last.steps - w->first + 1 + w->past, from = w->last.steps - steps;
+    const size_t     all = steps < WIDE ? (size_t)steps : WIDE, n = c->n < all ? all : c->n;
+    return (cli_plot){.title = "loss",
+                      .y = c->y,
+                      .n = c->n,
+                      .all = n,
+                      .unit = "step",
+                      .from = from,
+                      .to = from + (int64_t)n * (c->each ? c->each : 1)};
+}
+
+/* Once there is something to see; the terminal keeps rows for other lines. */
 static void draw_curve(cli_train_progress *w)
 {
-    enum { LEAST = 3, OTHERS = 6, WIDE = 132 }; /* numbers, rows, dots */
-    const cli_curve *c = &w->curve;
-    const int64_t    steps = w->last.steps - w->first + 1 + w->past;
-    const size_t     all = steps < WIDE ? (size_t)steps : WIDE;
-    const cli_plot   plot = {"loss", c->y, c->n, c->n < all ? all : c->n};
-    if (!w->status.terminal || c->n < LEAST) return;
+    enum { LEAST = 3, OTHERS = 6 }; /* numbers, rows */
+    const cli_plot plot = plot_of(w);
+    if (!w->status.terminal || plot.n < LEAST) return;
     if (cli_height(w->status.out) < CLI_PLOT_ROWS + OTHERS) return;
     cli_plots(&w->status, 1, &plot, false);
 }
@@ -239,6 +279,7 @@ static void on_eval(cli_train_progress *w, const dra_event *e)
 {
     char   measures[256] = "";
     size_t n = 0;
+    w->eval_ruined = !isfinite(e->eval_loss);
     for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k] && n < sizeof measures; k++)
         n += (size_t)snprintf(measures + n, sizeof measures - n, "  %s %.4g", e->measure_name[k],
                               e->eval_measure[k]);
@@ -283,11 +324,11 @@ void cli_progress_totals(const cli_train_progress *w, FILE *out)
     char             tokens[24], took[24], best[64];
     snprintf(best, sizeof best, evaluated ? "best evaluation loss %.4f" : "lowest of a step %.4f",
              evaluated ? e->best_loss : w->lowest);
-    cli_fold(LABEL, out, "total    %s tokens in %s, loss %.4f, %s",
+    cli_fold(CLI_TRAIN_LABEL, out, "total    %s tokens in %s, loss %.4f, %s",
              cli_count_text((double)e->tokens, tokens), cli_time_text(e->seconds, took), e->loss,
              best);
     if (cli_progress_diverged(w))
-        cli_fold(LABEL, out,
+        cli_fold(CLI_TRAIN_LABEL, out,
                  "warning  the loss rose from %.4g to %.4g: the run diverged (a smaller --lr or "
                  "--clip may help)",
                  w->first_loss, e->loss);

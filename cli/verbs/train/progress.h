@@ -6,6 +6,8 @@
 
 #include "dra/train.h"
 
+enum { CLI_TRAIN_LABEL = 9 }; /* columns of what a line is about */
+
 typedef struct cli_curve { /* losses of all steps, as means of `each` of them */
     size_t  n;
     int64_t each, in; /* `in` of the next one are added up in `sum` */
@@ -23,11 +25,12 @@ typedef struct cli_train_progress {
     int64_t    first;  /* step of the first event */
     int64_t    past;   /* steps before it that the curve has */
     double     first_loss;
-    double     began;    /* seconds of work then */
-    bool       told;     /* how long it will take */
-    bool       asks;     /* whether to go on, where that is long */
-    bool       declined; /* no */
-    bool       stopped;  /* by a signal, and its answer is on the screen */
+    double     began;       /* seconds of work then */
+    bool       told;        /* how long it will take */
+    bool       asks;        /* whether to go on, where that is long */
+    bool       declined;    /* no */
+    bool       stopped;     /* by a signal, and its answer is on the screen */
+    bool       eval_ruined; /* the last evaluation had no finite loss */
     /* Writes a sample; may be NULL. */
     void (*sample)(void *user, const dra_event *e);
     void *user;

@@ -24,7 +24,7 @@ bool cli_read_stages(const char *text, dra_train_config *c)
     return c->stages > 0 && !*at && at[-1] != ',';
 }
 
-int cli_read_aux_loss(const char *text, dra_train_config *c)
+int cli_read_aux_loss(const char *verb, const char *text, dra_train_config *c)
 {
     char         quoted[80], name[32];
     const size_t n = strcspn(text, "=");
@@ -36,6 +36,58 @@ int cli_read_aux_loss(const char *text, dra_train_config *c)
             return CLI_OK;
         dra_guess_try(&guess, known);
     }
-    return cli_misused("train", "--aux-loss: expected %s=X with a number X, found %s",
+    return cli_misused(verb, "--aux-loss: expected %s=X with a number X, found %s",
+                       guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
+}
+
+/* What is kept of a number that a user gives: 0 stands for a default. */
+static bool keep_number(const char *text, double most, double *out)
+{
+    double x;
+    if (*out != 0 || !cli_read_real(text, &x) || x < 0 || x > most) return false;
+    *out = x == 0 ? -1 : x;
+    return true;
+}
+
+/* "lr=2x" or "wd=0.1". */
+static bool read_setting(const char *text, dra_group_config *g)
+{
+    char         times[32];
+    const size_t n = strlen(text);
+    if (strncmp(text, "wd=", 3) == 0) return keep_number(text + 3, 100, &g->wd);
+    if (strncmp(text, "lr=", 3) != 0 || text[n - 1] != 'x' || n - 3 > sizeof times) return false;
+    snprintf(times, sizeof times, "%.*s", (int)(n - 4), text + 3);
+    return keep_number(times, 1e6, &g->lr);
+}
+
+static bool read_settings(const char *text, dra_group_config *g)
+{
+    char   part[40];
+    size_t n;
+    for (; *text; text += n + 1) {
+        n = strcspn(text, ",");
+        if (n >= sizeof part) return false;
+        snprintf(part, sizeof part, "%.*s", (int)n, text);
+        if (!read_setting(part, g)) return false;
+        if (!text[n]) return true;
+    }
+    return false;
+}
+
+int cli_read_group(const char *verb, const char *text, dra_train_config *c)
+{
+    char         quoted[80], name[32];
+    const size_t n = strcspn(text, ":");
+    dra_guess    guess = {.typed = name};
+    snprintf(name, sizeof name, "%.*s", (int)n, text);
+    for (int k = 1; k < DRA_PARAM_GROUPS; k++) {
+        const char *known = dra_param_group_name((dra_param_group)k);
+        if (strcmp(name, known) == 0 && text[n] && read_settings(text + n + 1, &c->group[k]))
+            return CLI_OK;
+        dra_guess_try(&guess, known);
+    }
+    return cli_misused(verb,
+                       "--group: expected %s:lr=Nx,wd=X or one of the two, N from 0 to 1e6, X from "
+                       "0 to 100, once, found %s",
                        guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
 }

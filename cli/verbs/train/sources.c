@@ -1,4 +1,4 @@
-/* What a run was trained on, kept in its folder. */
+/* The data that a run was trained on, noted in its folder. */
 #include "sources.h"
 #include "report/jsonl.h"
 
@@ -19,7 +19,7 @@ typedef struct source {
 
 enum { SOURCES = 11 };
 
-static void describe(cli_train_sources *s, source all[SOURCES])
+static void list_sources(cli_train_sources *s, source all[SOURCES])
 {
     const source rows[SOURCES] = {
         {"data", .list = &s->data, .path = true},
@@ -79,7 +79,7 @@ dra_status cli_sources_note(const char *run, const cli_train_sources *s, dra_err
     if (!file_of(run, path, err)) return DRA_ERR_FILE;
     FILE *out = dra_stream_memory(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
-    describe(&copy, all);
+    list_sources(&copy, all);
     bool whole = true;
     for (int i = 0; i < SOURCES; i++) {
         if (all[i].text && *all[i].text) whole = write_source(&all[i], *all[i].text, out) && whole;
@@ -115,22 +115,21 @@ static bool read_line(char *text, line *out)
 
 static bool is_there(const char *path) { return path && access(path, F_OK) == 0; }
 
-/* The path that is there. Words such as "bytes" have none. */
-static dra_status choose(const char *run, const source *s, const line *l, const char **out,
-                         dra_error *err)
+/* Chooses the path that exists. Words such as "bytes" have none. */
+static dra_status choose_path(const char *run, const source *s, const line *l, const char **out,
+                              dra_error *err)
 {
     *out = l->value;
     if (!s->path || !l->path) return DRA_OK;
     if (s->fresh || is_there(l->path) || !is_there(l->value)) *out = l->path;
     if (s->fresh || is_there(*out)) return DRA_OK;
     return cli_error(err, DRA_ERR_FILE,
-                     "%.200s: what it was trained on is not there: %.400s; say where it is now by "
-                     "--%s",
-                     run, l->path, s->option);
+                     "%.200s: its data is not there: %.400s; give the new path by --%s", run,
+                     l->path, s->option);
 }
 
-static dra_status take(const char *run, char *text, const source *all, const bool *given,
-                       cli_recalled *r, dra_error *err)
+static dra_status take_line(const char *run, char *text, const source *all, const bool *given,
+                            cli_recalled *r, dra_error *err)
 {
     line l;
     if (!read_line(text, &l))
@@ -140,7 +139,7 @@ static dra_status take(const char *run, char *text, const source *all, const boo
     for (int i = 0; i < SOURCES; i++) {
         const char *value;
         if (given[i] || strcmp(all[i].option, l.option) != 0) continue;
-        const dra_status st = choose(run, &all[i], &l, &value, err);
+        const dra_status st = choose_path(run, &all[i], &l, &value, err);
         if (st != DRA_OK) return st;
         if (all[i].text) {
             *all[i].text = value;
@@ -156,7 +155,7 @@ static dra_status take(const char *run, char *text, const source *all, const boo
     return DRA_OK;
 }
 
-/* A run that keeps its tokenizer needs no other. */
+/* A run that has its tokenizer in its folder needs no other. */
 static void mark_given(const char *run, const source *all, bool *given)
 {
     for (int i = 0; i < SOURCES; i++) {
@@ -176,15 +175,16 @@ dra_status cli_sources_recall(const char *run, cli_train_sources *s, cli_recalle
     if (!file_of(run, path, err)) return DRA_ERR_FILE;
     if (!is_there(path))
         return cli_error(err, DRA_ERR_FILE,
-                         "%.200s: does not say what it was trained on; name it by --data", run);
+                         "%.200s: does not say what data it was trained on; give it by --data",
+                         run);
     st = dra_file_read(path, SOURCES_MOST, &r->text, &bytes, err);
-    describe(s, all);
+    list_sources(s, all);
     mark_given(run, all, given);
     for (char *at = r->text, *end = at + bytes; st == DRA_OK && at < end;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
-        if (!stop) stop = end; /* there is a 0 */
+        if (!stop) stop = end; /* the final 0 */
         *stop = '\0';
-        st = take(run, at, all, given, r, err);
+        st = take_line(run, at, all, given, r, err);
         at = stop + 1;
     }
     return st;

@@ -9,8 +9,8 @@
 #include "formats/rwkv/rwkv.h"
 
 typedef struct architecture {
-    const char          *name;
-    const dra_name_rule *rules; /* NULL: those of RWKV */
+    const char *name;
+    dra_status (*rules)(const dra_model_config *c, dra_name_rules *out, dra_error *err);
     void (*read)(dra_keys *k, dra_model_config *c);
     void (*write)(dra_keys *k, const dra_model_config *c);
     bool (*is)(const dra_model_config *c); /* this config is one of it */
@@ -42,6 +42,12 @@ static const dra_name_rule gpt2_rules[] = {
     {"norm_b", "output_norm.bias"},
     {"head", "output.weight"},
     {0}};
+
+static dra_status make_gpt2(const dra_model_config *c, dra_name_rules *out, dra_error *err)
+{
+    out->row = gpt2_rules;
+    return DRA_OK;
+}
 
 static void read_gpt2(dra_keys *k, dra_model_config *c)
 {
@@ -79,9 +85,14 @@ static bool is_rwkv7(const dra_model_config *c) { return dra_model_config_rwkv(c
 
 /* The last takes what none before it is. */
 static const architecture architectures[] = {
-    {"rwkv6", NULL, dra_gguf_read_rwkv6, dra_gguf_write_rwkv, is_rwkv6},
-    {"rwkv7", NULL, dra_gguf_read_rwkv7, dra_gguf_write_rwkv, is_rwkv7},
-    {"gpt2", gpt2_rules, read_gpt2, write_gpt2, is_gpt2}};
+    {"rwkv6", dra_rwkv_rules, dra_gguf_read_rwkv6, dra_gguf_write_rwkv, is_rwkv6},
+    {"rwkv7", dra_rwkv_rules, dra_gguf_read_rwkv7, dra_gguf_write_rwkv, is_rwkv7},
+    {"qwen3", dra_gguf_llama_rules, dra_gguf_read_qwen3, dra_gguf_write_llama, dra_gguf_is_qwen3},
+    {"qwen2", dra_gguf_llama_rules, dra_gguf_read_qwen2, dra_gguf_write_llama, dra_gguf_is_qwen2},
+    {"smollm3", dra_gguf_llama_rules, dra_gguf_read_smollm3, dra_gguf_write_llama,
+     dra_gguf_is_smollm3},
+    {"llama", dra_gguf_llama_rules, dra_gguf_read_llama, dra_gguf_write_llama, dra_gguf_is_llama},
+    {"gpt2", make_gpt2, read_gpt2, write_gpt2, is_gpt2}};
 
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -95,7 +106,7 @@ static const architecture *architecture_of(const dra_model_config *c)
     return &architectures[i];
 }
 
-static void read(dra_keys *k, dra_model_config *c)
+static void read_gguf(dra_keys *k, dra_model_config *c)
 {
     const char *name = dra_keys_text(k, ARCHITECTURE_KEY, "");
     for (int i = 0; i < ARCHITECTURES; i++)
@@ -104,7 +115,7 @@ static void read(dra_keys *k, dra_model_config *c)
             c->tied = dra_keys_bool(k, TIED_KEY, true) ? DRA_ON : DRA_OFF;
             return;
         }
-    dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2, rwkv6 or rwkv7");
+    dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2, llama, qwen2, qwen3, smollm3, rwkv6 or rwkv7");
 }
 
 /* What keys of GPT-2 have no words for at all: other versions of RWKV, other memories. Smaller
@@ -117,13 +128,14 @@ static void refuse_others(dra_keys *k, const dra_model_config *c)
     snprintf(name, sizeof name, "rwkv%d", version);
     if (version == 0 && (!memory || strcmp(memory, "append") == 0)) return;
     k->status = dra_fail_at(k->err, DRA_ERR_VALUE, k->place,
-                            "%s%s has no GGUF form, only gpt2, rwkv6 and rwkv7 have one",
+                            "%s%s has no GGUF form, only gpt2, rwkv6 and rwkv7, and "
+                            "those of the Llama family have one",
                             version ? "architecture " : "a model whose memory is ",
                             version ? name : memory);
 }
 
 /* The file has no key for a head of its own: its tensor is there, or not. */
-static void write(dra_keys *k, const dra_model_config *c)
+static void write_gguf(dra_keys *k, const dra_model_config *c)
 {
     const architecture *a = architecture_of(c);
     if (a->is == is_gpt2) refuse_others(k, c);
@@ -136,8 +148,7 @@ static void write(dra_keys *k, const dra_model_config *c)
 
 static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
-    out->row = architecture_of(c)->rules;
-    return out->row ? DRA_OK : dra_rwkv_rules(c, out, err);
+    return architecture_of(c)->rules(c, out, err);
 }
 
 /* Layer 0 of RWKV 7 mixes no values; what is there in their place is not read. */
@@ -148,9 +159,10 @@ const dra_format dra_format_gguf = {.name = "gguf",
                                     .prefix = "",
                                     .head = HEAD,
                                     .make_rules = make_rules,
+                                    .ordered = true,
                                     .ignored = ignored,
-                                    .read = read,
-                                    .write = write};
+                                    .read = read_gguf,
+                                    .write = write_gguf};
 
 dra_status dra_gguf_config(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
@@ -167,5 +179,6 @@ dra_status dra_gguf_config(const dra_tensor_source *s, dra_model_config *c, dra_
                            "expected 1 or more of each",
                            (long long)c->vocab, (long long)c->dim, (long long)c->depth,
                            (long long)c->heads, (long long)c->context);
-    return dra_format_settle(s, c, err);
+    st = dra_gguf_llama_settle(s, c, err);
+    return st == DRA_OK ? dra_format_settle(s, c, err) : st;
 }

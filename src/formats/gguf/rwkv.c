@@ -12,7 +12,7 @@
 enum { KEY = 64, CONTEXT = 1 << 20 };
 
 /* The key of an architecture. */
-static const char *key(char room[KEY], int version, const char *name)
+static const char *rwkv_key(char room[KEY], int version, const char *name)
 {
     snprintf(room, KEY, "rwkv%d.%s", version, name);
     return room;
@@ -26,9 +26,9 @@ typedef struct rank { /* of low-rank factors, a number of the config */
 
 static const rank ranks[] = {
     {6, "time_mix_extra_dim", offsetof(dra_mixer_config, shift_rank)},
-    {6, "time_decay_extra_dim", offsetof(dra_mixer_config, a.decay_rank)},
-    {7, "attention.decay_lora_rank", offsetof(dra_mixer_config, a.decay_rank)},
-    {7, "attention.iclr_lora_rank", offsetof(dra_mixer_config, a.rate_rank)},
+    {6, "time_decay_extra_dim", offsetof(dra_mixer_config, a.lambda.decay_rank)},
+    {7, "attention.decay_lora_rank", offsetof(dra_mixer_config, a.lambda.decay_rank)},
+    {7, "attention.iclr_lora_rank", offsetof(dra_mixer_config, a.delta.rate_rank)},
     {7, "attention.value_residual_mix_lora_rank", offsetof(dra_mixer_config, value_rank)},
     {7, "attention.gate_lora_rank", offsetof(dra_mixer_config, gate_rank)}};
 
@@ -37,42 +37,43 @@ enum { RANKS = sizeof ranks / sizeof *ranks };
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* A number that has to be there. */
-static int64_t some(dra_keys *k, int version, const char *name)
+static int64_t read_needed(dra_keys *k, int version, const char *name)
 {
     char          room[KEY];
-    const int64_t n = dra_keys_int(k, key(room, version, name), NULL, 0);
+    const int64_t n = dra_keys_int(k, rwkv_key(room, version, name), NULL, 0);
     if (n < 1) dra_keys_refuse(k, room, "1 or more");
     return n < 1 ? 1 : n;
 }
 
-static int64_t number(dra_keys *k, int version, const char *name, int64_t fallback)
+static int64_t read_number(dra_keys *k, int version, const char *name, int64_t fallback)
 {
     char room[KEY];
-    return dra_keys_int(k, key(room, version, name), NULL, fallback);
+    return dra_keys_int(k, rwkv_key(room, version, name), NULL, fallback);
 }
 
 static void read_rwkv(dra_keys *k, dra_model_config *c, int version)
 {
     char room[KEY];
     dra_rwkv_layers(c, version);
-    c->vocab = number(k, version, "vocab_size", 0);
-    c->context = number(k, version, "context_length", CONTEXT);
-    c->dim = some(k, version, "embedding_length");
-    c->depth = some(k, version, "block_count");
-    c->ff.dim = some(k, version, "feed_forward_length");
-    c->key_dim = some(k, version, "wkv.head_size");
+    c->vocab = read_number(k, version, "vocab_size", 0);
+    c->context = read_number(k, version, "context_length", CONTEXT);
+    c->dim = read_needed(k, version, "embedding_length");
+    c->depth = read_needed(k, version, "block_count");
+    c->ff.dim = read_needed(k, version, "feed_forward_length");
+    c->key_dim = read_needed(k, version, "wkv.head_size");
     if (c->dim % c->key_dim)
-        dra_keys_refuse(k, key(room, version, "wkv.head_size"), "a divisor of embedding_length");
+        dra_keys_refuse(k, rwkv_key(room, version, "wkv.head_size"),
+                        "a divisor of embedding_length");
     c->heads = c->dim / c->key_dim;
-    key(room, version, "attention.layer_norm_epsilon");
+    rwkv_key(room, version, "attention.layer_norm_epsilon");
     c->norm_eps = c->final_eps = dra_keys_real(k, room, 1e-5);
-    if (number(k, version, "token_shift_count", 2) != 2)
-        dra_keys_refuse(k, key(room, version, "token_shift_count"), "2");
-    const int64_t every = number(k, version, "rescale_every_n_layers", 0);
+    if (read_number(k, version, "token_shift_count", 2) != 2)
+        dra_keys_refuse(k, rwkv_key(room, version, "token_shift_count"), "2");
+    const int64_t every = read_number(k, version, "rescale_every_n_layers", 0);
     c->rescale_every = every > 0 ? every : 0;
     for (int i = 0; i < RANKS; i++) {
         if (ranks[i].version != version) continue;
-        const int64_t n = some(k, version, ranks[i].name);
+        const int64_t n = read_needed(k, version, ranks[i].name);
         memcpy((char *)&c->mixer[0] + ranks[i].mixer, &n, sizeof n);
     }
 }
@@ -82,10 +83,10 @@ void dra_gguf_read_rwkv7(dra_keys *k, dra_model_config *c) { read_rwkv(k, c, 7);
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put(dra_keys *k, int version, const char *name, int64_t n)
+static void put_number(dra_keys *k, int version, const char *name, int64_t n)
 {
     char room[KEY];
-    dra_keys_put(k, key(room, version, name), dra_json_int(&k->json, n));
+    dra_keys_put(k, rwkv_key(room, version, name), dra_json_int(&k->json, n));
 }
 
 /* head_count 0 is what llama.cpp takes for "no attention". */
@@ -96,20 +97,20 @@ void dra_gguf_write_rwkv(dra_keys *k, const dra_model_config *c)
     const int64_t           heads = m->heads ? m->heads : c->heads;
     const int64_t           own = m->key_dim ? m->key_dim : c->key_dim;
     char                    room[KEY];
-    put(k, version, "context_length", c->context);
-    put(k, version, "embedding_length", c->dim);
-    put(k, version, "block_count", c->depth);
-    key(room, version, "attention.layer_norm_epsilon");
+    put_number(k, version, "context_length", c->context);
+    put_number(k, version, "embedding_length", c->dim);
+    put_number(k, version, "block_count", c->depth);
+    rwkv_key(room, version, "attention.layer_norm_epsilon");
     dra_keys_put(k, room, dra_json_real(&k->json, c->norm_eps));
-    put(k, version, "wkv.head_size", own ? own : c->dim / heads);
-    put(k, version, "feed_forward_length", c->ff.dim);
-    put(k, version, "attention.head_count", 0);
-    if (version == 6) put(k, version, "rescale_every_n_layers", c->rescale_every);
-    put(k, version, "vocab_size", c->vocab);
+    put_number(k, version, "wkv.head_size", own ? own : c->dim / heads);
+    put_number(k, version, "feed_forward_length", c->ff.dim);
+    put_number(k, version, "attention.head_count", 0);
+    if (version == 6) put_number(k, version, "rescale_every_n_layers", c->rescale_every);
+    put_number(k, version, "vocab_size", c->vocab);
     for (int i = 0; i < RANKS; i++) {
         int64_t n;
         memcpy(&n, (const char *)m + ranks[i].mixer, sizeof n);
-        if (ranks[i].version == version) put(k, version, ranks[i].name, n);
+        if (ranks[i].version == version) put_number(k, version, ranks[i].name, n);
     }
 }
 

@@ -13,7 +13,7 @@ typedef struct making {
     const dra_file_tensor *t;
 } making;
 
-static const void *make(void *user, dra_error *err)
+static const void *make_tensor(void *user, dra_error *err)
 {
     const making *m = user;
     return dra_conversion_make(m->c, m->t, err);
@@ -24,12 +24,12 @@ static int64_t file_type(dra_dtype dtype)
 {
     switch (dtype) {
     case DRA_F16: return 1;
-    case DRA_Q4_0: return 2;
-    case DRA_Q4_1: return 3;
-    case DRA_Q8_0: return 7;
-    case DRA_Q5_0: return 8;
-    case DRA_Q5_1: return 9;
     case DRA_BF16: return 32;
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    case DRA_##NAME:                                                                               \
+        return most;
+#include "base/quant.def"
+#undef DRA_QUANT
     default: return 0;
     }
 }
@@ -51,18 +51,21 @@ static dra_status make_pairs(const dra_conversion *c, const dra_tokenizer *token
     return st == DRA_OK ? dra_json_check(&j, c->how->to, err) : st;
 }
 
-static dra_status write(dra_conversion *c, const json_t *pairs, const char *path, dra_error *err)
+static dra_status write_tensors(dra_conversion *c, const json_t *pairs, const char *path,
+                                dra_error *err)
 {
-    const size_t     n = (size_t)c->n;
-    dra_tensor_item *items = calloc(n + 1, sizeof *items);
+    const size_t     n = (size_t)c->n, constants = (size_t)c->rules.constants;
+    dra_tensor_item *items = calloc(n + constants + 1, sizeof *items);
     making          *m = calloc(n + 1, sizeof *m);
     for (size_t i = 0; i < n && items && m; i++) {
         const dra_file_tensor *t = &c->list[i];
         m[i] = (making){c, t};
-        items[i] = (dra_tensor_item){t->name, dra_conversion_dtype(c, t), t->shape, .make = make,
-                                     .user = &m[i]};
+        items[i] = (dra_tensor_item){t->name, dra_conversion_dtype(c, t), t->shape,
+                                     .make = make_tensor, .user = &m[i]};
     }
-    const dra_status st = items && m ? dra_gguf_write(path, pairs, items, n, err)
+    for (size_t i = 0; i < constants && items && m; i++)
+        items[n + i] = dra_constant_item(&c->rules.constant[i]);
+    const dra_status st = items && m ? dra_gguf_write(path, pairs, items, n + constants, err)
                                      : dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
     free(items);
     free(m);
@@ -84,7 +87,7 @@ dra_status dra_gguf_save(dra_conversion *c, const char *path, dra_error *err)
     json_t              *pairs = NULL;
     dra_status           st = given ? DRA_OK : open_tokenizer(c, &own, err);
     if (st == DRA_OK) st = make_pairs(c, given ? given : own, &pairs, err);
-    if (st == DRA_OK) st = write(c, pairs, path, err);
+    if (st == DRA_OK) st = write_tensors(c, pairs, path, err);
     json_decref(pairs);
     dra_tokenizer_destroy(own);
     return st;

@@ -9,6 +9,7 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "file/format.h"
+#include "formats/rwkv/rwkv.h"
 #include "formats/tensor_source.h"
 
 enum {
@@ -22,15 +23,22 @@ enum {
     SIZE_MOST = 1 << 20
 };
 
-/* By the numbers of rwkv.cpp, which from 4 on are not those of ggml. */
-static const dra_dtype types[] = {DRA_F32,         DRA_F16,         DRA_Q4_0,        DRA_Q4_1,
-                                  DRA_DTYPE_COUNT, DRA_DTYPE_COUNT, DRA_DTYPE_COUNT, /* removed */
-                                  DRA_Q5_0,        DRA_Q5_1,        DRA_Q8_0};
+/* From 4 on they are not those of ggml; 4 to 6 were removed. */
+const uint32_t dra_rwkv_cpp_numbers[DRA_DTYPE_COUNT] = {
+    [DRA_F16] = 1,
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    [DRA_##NAME] = rwkv,
+#include "base/quant.def"
+#undef DRA_QUANT
+};
 #define TYPES "0 (FP32), 1 (FP16), 2 (Q4_0), 3 (Q4_1), 7 (Q5_0), 8 (Q5_1) or 9 (Q8_0)"
 
 static dra_dtype type_of(uint32_t number)
 {
-    return number < sizeof types / sizeof *types ? types[number] : DRA_DTYPE_COUNT;
+    if (number == 0) return DRA_F32;
+    for (int i = 0; i < DRA_DTYPE_COUNT; i++)
+        if (dra_rwkv_cpp_numbers[i] == number) return (dra_dtype)i;
+    return DRA_DTYPE_COUNT;
 }
 
 typedef struct cutting {
@@ -41,7 +49,7 @@ typedef struct cutting {
     dra_error           *err;
 } cutting;
 
-static uint32_t number(const unsigned char *at, int i)
+static uint32_t read_u32(const unsigned char *at, int i)
 {
     uint32_t n;
     memcpy(&n, at + 4 * i, sizeof n);
@@ -50,11 +58,11 @@ static uint32_t number(const unsigned char *at, int i)
 
 bool dra_rwkv_cpp_is(const unsigned char *file, size_t bytes)
 {
-    return bytes >= 4 && number(file, 0) == MAGIC;
+    return bytes >= 4 && read_u32(file, 0) == MAGIC;
 }
 
-static dra_status fail(const cutting *c, const char *what, unsigned long long found,
-                       const char *expected)
+static dra_status fail_number(const cutting *c, const char *what, unsigned long long found,
+                              const char *expected)
 {
     const size_t place = c->s->map.bytes - c->left;
     return dra_fail_at(c->err, DRA_ERR_FORMAT, c->s->path, "byte %zu: %s is %llu, expected %s",
@@ -64,17 +72,18 @@ static dra_status fail(const cutting *c, const char *what, unsigned long long fo
 static dra_status read_header(cutting *c)
 {
     dra_tensor_source *s = c->s;
-    if (c->left < HEADER) return fail(c, "what is left", c->left, "a header of 24 bytes");
-    const uint32_t version = number(c->at, 1), dtype = number(c->at, 5);
-    if (version != OLD && version != NEW) return fail(c, "the version", version, "100 or 101");
-    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail(c, "the dtype", dtype, TYPES);
+    if (c->left < HEADER) return fail_number(c, "what is left", c->left, "a header of 24 bytes");
+    const uint32_t version = read_u32(c->at, 1), dtype = read_u32(c->at, 5);
+    if (version != OLD && version != NEW)
+        return fail_number(c, "the version", version, "100 or 101");
+    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail_number(c, "the dtype", dtype, TYPES);
     c->old = version == OLD;
     for (int i = 2; i < 5; i++)
-        if (number(c->at, i) < 1 || number(c->at, i) > SIZE_MOST)
-            return fail(c, "a size", number(c->at, i), "1 to 1048576");
-    s->vocab = number(c->at, 2);
-    s->dim = number(c->at, 3);
-    s->depth = number(c->at, 4);
+        if (read_u32(c->at, i) < 1 || read_u32(c->at, i) > SIZE_MOST)
+            return fail_number(c, "a size", read_u32(c->at, i), "1 to 1048576");
+    s->vocab = read_u32(c->at, 2);
+    s->dim = read_u32(c->at, 3);
+    s->depth = read_u32(c->at, 4);
     c->at += HEADER;
     c->left -= HEADER;
     return DRA_OK;
@@ -85,14 +94,14 @@ static dra_status read_shape(cutting *c, uint32_t axes, dra_shape *shape)
 {
     shape->rank = (int32_t)axes;
     for (uint32_t i = 0; i < axes; i++) {
-        const uint32_t n = number(c->at, (int)i);
-        if (n < 1 || n > SIZE_MOST) return fail(c, "a size", n, "1 to 1048576");
+        const uint32_t n = read_u32(c->at, (int)i);
+        if (n < 1 || n > SIZE_MOST) return fail_number(c, "a size", n, "1 to 1048576");
         shape->dim[axes - 1 - i] = n;
     }
     return DRA_OK;
 }
 
-static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_shape *shape)
+static dra_status add_tensor(cutting *c, const char *name, uint32_t dtype, const dra_shape *shape)
 {
     dra_header     *h = &c->s->header;
     size_t          bytes;
@@ -105,10 +114,10 @@ static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_sh
         h->tensor = more;
     }
     if (shape->dim[shape->rank - 1] % (int64_t)dra_dtype_get(type)->block_elements)
-        return fail(c, "the last axis of a quantised tensor",
-                    (unsigned long long)shape->dim[shape->rank - 1], "a multiple of 32");
+        return fail_number(c, "the last axis of a quantised tensor",
+                           (unsigned long long)shape->dim[shape->rank - 1], "a multiple of 32");
     if (!dra_type_bytes(type, shape, &bytes) || bytes > c->left)
-        return fail(c, "what is left", c->left, "the data of a tensor");
+        return fail_number(c, "what is left", c->left, "the data of a tensor");
     h->tensor[h->count++] = (dra_tensor_info){.name = name,
                                               .dtype_name = dra_file_dtype_name(type),
                                               .dtype = type,
@@ -123,16 +132,18 @@ static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_sh
 static dra_status read_record(cutting *c)
 {
     dra_shape shape = {0};
-    if (c->left < RECORD) return fail(c, "what is left", c->left, "a tensor");
-    const uint32_t axes = number(c->at, 0), length = number(c->at, 1), dtype = number(c->at, 2);
-    if (axes < 1 || axes > AXES) return fail(c, "the number of axes", axes, "1 to 3");
+    if (c->left < RECORD) return fail_number(c, "what is left", c->left, "a tensor");
+    const uint32_t axes = read_u32(c->at, 0), length = read_u32(c->at, 1),
+                   dtype = read_u32(c->at, 2);
+    if (axes < 1 || axes > AXES) return fail_number(c, "the number of axes", axes, "1 to 3");
     if (length < 1 || length > NAME_MOST)
-        return fail(c, "the length of a name", length, "1 to 256");
-    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail(c, "the dtype", dtype, TYPES);
+        return fail_number(c, "the length of a name", length, "1 to 256");
+    if (type_of(dtype) == DRA_DTYPE_COUNT) return fail_number(c, "the dtype", dtype, TYPES);
     if (c->old && dra_is_quantised(type_of(dtype)))
-        return fail(c, "the version of quantised numbers", OLD, "101: convert the file again");
+        return fail_number(c, "the version of quantised numbers", OLD,
+                           "101: convert the file again");
     if (c->left - RECORD < 4 * (size_t)axes + length)
-        return fail(c, "what is left", c->left, "sizes and a name");
+        return fail_number(c, "what is left", c->left, "sizes and a name");
     c->at += RECORD;
     c->left -= RECORD;
     const dra_status st = read_shape(c, axes, &shape);
@@ -143,10 +154,10 @@ static dra_status read_record(cutting *c)
     if (!name) return dra_fail_at(c->err, DRA_ERR_MEMORY, c->s->path, "out of memory");
     memcpy(name, c->at, length);
     if (!dra_name_fits(name, length))
-        return fail(c, "a letter of a name", 0, "UTF-8 without control characters");
+        return fail_number(c, "a letter of a name", 0, "UTF-8 without control characters");
     c->at += length;
     c->left -= length;
-    return add(c, name, dtype, &shape);
+    return add_tensor(c, name, dtype, &shape);
 }
 
 dra_status dra_rwkv_cpp_read(dra_tensor_source *s, dra_error *err)

@@ -9,15 +9,7 @@
 
 enum { MAGIC = 0x67676d66, VERSION = 101 };
 
-static uint32_t number_of(dra_dtype dtype)
-{
-    static const uint32_t numbers[DRA_DTYPE_COUNT] = {
-        [DRA_F32] = 0,  [DRA_F16] = 1,  [DRA_Q4_0] = 2, [DRA_Q4_1] = 3,
-        [DRA_Q5_0] = 7, [DRA_Q5_1] = 8, [DRA_Q8_0] = 9};
-    return numbers[dtype];
-}
-
-static dra_status put(dra_file_writer *w, int n, const uint32_t *numbers, dra_error *err)
+static dra_status put_numbers(dra_file_writer *w, int n, const uint32_t *numbers, dra_error *err)
 {
     return dra_file_writer_write(w, numbers, (size_t)n * sizeof *numbers, err);
 }
@@ -53,12 +45,12 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
     int             n = 0;
     record[n++] = (uint32_t)t->shape.rank;
     record[n++] = (uint32_t)strlen(name);
-    record[n++] = number_of(dtype);
+    record[n++] = dra_rwkv_cpp_numbers[dtype];
     for (int32_t k = t->shape.rank; k > 0; k--) record[n++] = (uint32_t)t->shape.dim[k - 1];
     dra_error   why = {0};
     const void *data = dra_conversion_make(c, t, &why);
     if (!data) return dra_fail(err, why.code, "%s", why.text);
-    put(w, n, record, err);
+    put_numbers(w, n, record, err);
     dra_file_writer_write(w, name, strlen(name), err);
     return dra_file_writer_write(
         w, data, (size_t)dra_elements_bytes(dtype, dra_shape_count(&t->shape)), err);
@@ -80,15 +72,15 @@ static dra_model_config as_read(const dra_model_config *m)
     y->shift_rank = x->shift_rank;
     y->gate_rank = x->gate_rank;
     y->value_rank = x->value_rank;
-    y->a.decay_rank = x->a.decay_rank;
-    y->a.rate_rank = x->a.rate_rank;
+    y->a.lambda.decay_rank = x->a.lambda.decay_rank;
+    y->a.delta.rate_rank = x->a.delta.rate_rank;
     if (version != 5) return c;
     y->a.head_norm_eps = 1e-5;
     if (x->gate_values != DRA_GATE_NONE) return c;
     y->gate_values = DRA_GATE_NONE;
     y->a.gamma.per = DRA_PER_HEAD;
-    y->a.bonus = DRA_BONUS_HEAD;
-    y->a.bonus_exp = true;
+    y->a.lambda.bonus = DRA_BONUS_HEAD;
+    y->a.lambda.bonus_exp = true;
     return c;
 }
 
@@ -163,10 +155,10 @@ dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *er
                                         (uint32_t)m->vocab,
                                         (uint32_t)m->dim,
                                         (uint32_t)m->depth,
-                                        number_of(c->how->dtype)};
+                                        dra_rwkv_cpp_numbers[c->how->dtype]};
     dra_file_writer        *w = NULL;
     dra_status              st = dra_file_writer_begin(path, &w, err);
-    if (st == DRA_OK) st = put(w, 6, header, err);
+    if (st == DRA_OK) st = put_numbers(w, 6, header, err);
     if (st == DRA_OK) st = write_all(c, w, err);
     if (st == DRA_OK) return dra_file_writer_commit(w, err);
     dra_file_writer_abort(w);

@@ -69,7 +69,8 @@ static void write_common(dra_keys *k, const dra_model_config *c)
 /* ---- version 6 ------------------------------------------------------------------------------- */
 
 /* Channels of all heads together, of expand times dim. */
-static int64_t expanded(dra_keys *k, const char *key, double fallback, const dra_model_config *c)
+static int64_t read_expanded(dra_keys *k, const char *key, double fallback,
+                             const dra_model_config *c)
 {
     const double n = dra_keys_number(k, key, 1000, fallback) * (double)c->dim;
     if (n != floor(n) || n < 1 || n > 1 << 20 || (int64_t)n % c->heads)
@@ -83,10 +84,10 @@ static void read_6(dra_keys *k, dra_model_config *c)
     c->heads = dra_keys_int(k, "num_heads", NULL, 4);
     if (c->heads < 1) dra_keys_refuse(k, "num_heads", "1 or more");
     if (c->heads < 1) c->heads = 1;
-    c->key_dim = expanded(k, "expand_k", 0.5, c) / c->heads;
-    c->value_dim = expanded(k, "expand_v", 1, c) / c->heads;
+    c->key_dim = read_expanded(k, "expand_k", 0.5, c) / c->heads;
+    c->value_dim = read_expanded(k, "expand_v", 1, c) / c->heads;
     c->mixer[0].shift_rank = dra_keys_int(k, "proj_low_rank_dim", NULL, 32);
-    c->mixer[0].a.decay_rank = dra_keys_int(k, "gate_low_rank_dim", NULL, 64);
+    c->mixer[0].a.lambda.decay_rank = dra_keys_int(k, "gate_low_rank_dim", NULL, 64);
     c->mixer[0].a.head_norm_eps = c->norm_eps;
 }
 
@@ -99,7 +100,7 @@ static void write_6(dra_keys *k, const dra_model_config *c)
     dra_keys_put(k, "expand_v",
                  dra_json_real(&k->json, (double)(s.heads * s.value) / (double)c->dim));
     put_int(k, "proj_low_rank_dim", c->mixer[0].shift_rank);
-    put_int(k, "gate_low_rank_dim", c->mixer[0].a.decay_rank);
+    put_int(k, "gate_low_rank_dim", c->mixer[0].a.lambda.decay_rank);
 }
 
 /* Two classes share the name rwkv6; without one of these keys it is the other. */
@@ -140,8 +141,8 @@ static void read_7(dra_keys *k, dra_model_config *c)
     c->heads = dra_keys_int(k, "num_heads", NULL, c->dim / c->key_dim);
     check_value_dim(k, c);
     dra_mixer_config *m = &c->mixer[0];
-    m->a.decay_rank = dra_keys_int(k, "decay_low_rank_dim", NULL, 64);
-    m->a.rate_rank = dra_keys_int(k, "a_low_rank_dim", NULL, 64);
+    m->a.lambda.decay_rank = dra_keys_int(k, "decay_low_rank_dim", NULL, 64);
+    m->a.delta.rate_rank = dra_keys_int(k, "a_low_rank_dim", NULL, 64);
     m->value_rank = dra_keys_int(k, "v_low_rank_dim", NULL, 16);
     m->gate_rank = dra_keys_int(k, "gate_low_rank_dim", NULL, 128);
     m->a.head_norm_eps = (double)c->key_dim * c->norm_eps;
@@ -152,8 +153,8 @@ static void write_7(dra_keys *k, const dra_model_config *c)
     const dra_mixer_config *m = &c->mixer[0];
     write_common(k, c);
     put_int(k, "head_dim", sizes_of(c).key);
-    put_int(k, "decay_low_rank_dim", m->a.decay_rank);
-    put_int(k, "a_low_rank_dim", m->a.rate_rank);
+    put_int(k, "decay_low_rank_dim", m->a.lambda.decay_rank);
+    put_int(k, "a_low_rank_dim", m->a.delta.rate_rank);
     put_int(k, "v_low_rank_dim", m->value_rank);
     put_int(k, "gate_low_rank_dim", m->gate_rank);
 }

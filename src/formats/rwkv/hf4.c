@@ -5,7 +5,7 @@
 /* ln_out has an eps of its own, which no key changes. */
 static const double final_eps = 1e-5;
 
-static void read(dra_keys *k, dra_model_config *c)
+static void read_rwkv4(dra_keys *k, dra_model_config *c)
 {
     const int64_t every = dra_keys_int(k, "rescale_every", NULL, 6);
     c->vocab = dra_keys_int(k, "vocab_size", NULL, 50277);
@@ -22,7 +22,7 @@ static void read(dra_keys *k, dra_model_config *c)
     dra_rwkv_layers(c, 4);
 }
 
-static void write(dra_keys *k, const dra_model_config *c)
+static void write_rwkv4(dra_keys *k, const dra_model_config *c)
 {
     const dra_mixer_config *m = &c->mixer[0];
     const int64_t           heads = m->heads ? m->heads : c->heads;
@@ -45,5 +45,5 @@ const dra_format dra_format_rwkv = {.name = "rwkv",
                                     .make_rules = dra_rwkv_rules,
                                     .ignored = dra_rwkv_ignored,
                                     .class_name = "RwkvForCausalLM",
-                                    .read = read,
-                                    .write = write};
+                                    .read = read_rwkv4,
+                                    .write = write_rwkv4};

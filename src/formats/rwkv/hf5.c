@@ -7,7 +7,7 @@
 
 #include "formats/rwkv/rwkv.h"
 
-static void read(dra_keys *k, dra_model_config *c, int version)
+static void read_rwkv5(dra_keys *k, dra_model_config *c, int version)
 {
     const int64_t every = dra_keys_int(k, "rescale_every", NULL, 6);
     dra_rwkv_layers(c, version);
@@ -29,10 +29,10 @@ static void read(dra_keys *k, dra_model_config *c, int version)
     c->mixer[0].a.head_norm_eps = 1e-5 * divisor * divisor;
     if (version != 6) return;
     c->mixer[0].shift_rank = c->dim == 4096 ? 64 : 32;
-    c->mixer[0].a.decay_rank = c->dim == 4096 ? 128 : 64;
+    c->mixer[0].a.lambda.decay_rank = c->dim == 4096 ? 128 : 64;
 }
 
-static void write(dra_keys *k, const dra_model_config *c)
+static void write_rwkv5(dra_keys *k, const dra_model_config *c)
 {
     const dra_mixer_config *m = &c->mixer[0];
     const int64_t           heads = m->heads ? m->heads : c->heads;
@@ -55,8 +55,8 @@ static void write(dra_keys *k, const dra_model_config *c)
 
 static bool fits_6(const json_t *object) { return !dra_format_fla6.fits(object); }
 
-static void read_5(dra_keys *k, dra_model_config *c) { read(k, c, 5); }
-static void read_6(dra_keys *k, dra_model_config *c) { read(k, c, 6); }
+static void read_5(dra_keys *k, dra_model_config *c) { read_rwkv5(k, c, 5); }
+static void read_6(dra_keys *k, dra_model_config *c) { read_rwkv5(k, c, 6); }
 
 const dra_format dra_format_rwkv5 = {.name = "rwkv5",
                                      .rwkv = 5,
@@ -66,7 +66,7 @@ const dra_format dra_format_rwkv5 = {.name = "rwkv5",
                                      .ignored = dra_rwkv_ignored,
                                      .class_name = "Rwkv5ForCausalLM",
                                      .read = read_5,
-                                     .write = write};
+                                     .write = write_rwkv5};
 
 const dra_format dra_format_rwkv6 = {.name = "rwkv6",
                                      .fits = fits_6,
@@ -77,4 +77,4 @@ const dra_format dra_format_rwkv6 = {.name = "rwkv6",
                                      .ignored = dra_rwkv_ignored,
                                      .class_name = "Rwkv6ForCausalLM",
                                      .read = read_6,
-                                     .write = write};
+                                     .write = write_rwkv5};

@@ -23,7 +23,7 @@ static const char *part_of(const dra_model *m, int which) { return parts[is_late
 int dra_rwkv_state_count(const dra_model *m) { return is_later(m) ? LATER : DRA_RWKV_STATES; }
 
 /* Where part `which` of layer l is among the states; -1: the model is none of these. */
-static int place(const dra_model *m, int which, int64_t l)
+static int place_of(const dra_model *m, int which, int64_t l)
 {
     char name[64];
     snprintf(name, sizeof name, "layers.%lld.%s", (long long)l, part_of(m, which));
@@ -33,7 +33,7 @@ static int place(const dra_model *m, int which, int64_t l)
 dra_shape dra_rwkv_state_shape(const dra_model *m, int64_t B, int which)
 {
     dra_shape s = {.rank = 1, .dim = {B}};
-    const int at = which < 0 || which >= dra_rwkv_state_count(m) ? -1 : place(m, which, 0);
+    const int at = which < 0 || which >= dra_rwkv_state_count(m) ? -1 : place_of(m, which, 0);
     if (at < 0) return (dra_shape){0};
     const dra_shape *each = &dra_specs_at(dra_model_state(m), at)->shape;
     for (int32_t k = 0; k < each->rank; k++) s.dim[s.rank++] = each->dim[k];
@@ -42,8 +42,8 @@ dra_shape dra_rwkv_state_shape(const dra_model *m, int64_t B, int which)
 }
 
 /* Numbers of a part; -1 with an error. */
-static int64_t check(const dra_model *m, const dra_states *s, int which, size_t count,
-                     dra_error *err)
+static int64_t check_part(const dra_model *m, const dra_states *s, int which, size_t count,
+                          dra_error *err)
 {
     const int64_t L = dra_model_config_of(m)->depth, B = dra_states_batch(s);
     char          text[80];
@@ -53,7 +53,7 @@ static int64_t check(const dra_model *m, const dra_states *s, int which, size_t 
         return -1;
     }
     for (int64_t l = 0; l < L; l++)
-        if (place(m, which, l) < 0) {
+        if (place_of(m, which, l) < 0) {
             dra_fail(err, DRA_ERR_VALUE, "rwkv state: layer %lld has no %s", (long long)l,
                      part_of(m, which));
             return -1;
@@ -72,15 +72,16 @@ typedef struct moving {
     const dra_real   *in;
 } moving;
 
-static dra_status move(const dra_model *m, const moving *v, int which, size_t count, dra_error *err)
+static dra_status move_part(const dra_model *m, const moving *v, int which, size_t count,
+                            dra_error *err)
 {
-    const int64_t C = check(m, v->from, which, count, err), L = dra_model_config_of(m)->depth;
+    const int64_t C = check_part(m, v->from, which, count, err), L = dra_model_config_of(m)->depth;
     if (C < 0) return which < 0 || which >= dra_rwkv_state_count(m) ? DRA_ERR_INDEX : DRA_ERR_SHAPE;
     dra_real  *row = malloc((size_t)C * sizeof *row);
     dra_status st = row ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "rwkv state: out of memory");
     for (int64_t b = 0; b < dra_states_batch(v->from); b++)
         for (int64_t l = 0; l < L && st == DRA_OK; l++) {
-            const int i = place(m, which, l);
+            const int i = place_of(m, which, l);
             if (!v->to) st = dra_states_read(v->from, i, b, row, (size_t)C, err);
             for (int64_t c = 0; c < C && st == DRA_OK; c++)
                 if (v->to)
@@ -96,7 +97,7 @@ static dra_status move(const dra_model *m, const moving *v, int which, size_t co
 dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, int which, dra_real *to,
                               size_t count, dra_error *err)
 {
-    return move(m, &(moving){.from = s, .out = to}, which, count, err);
+    return move_part(m, &(moving){.from = s, .out = to}, which, count, err);
 }
 
 dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int which, const dra_real *from,
@@ -105,6 +106,6 @@ dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int which, cons
     dra_status st = DRA_OK;
     for (int64_t b = 0; b < dra_states_batch(s) && st == DRA_OK; b++)
         if (dra_states_tokens(s, b) == 0) st = dra_states_place(s, b, 1, 1, err);
-    return st == DRA_OK ? move(m, &(moving){.from = s, .to = s, .in = from}, which, count, err)
+    return st == DRA_OK ? move_part(m, &(moving){.from = s, .to = s, .in = from}, which, count, err)
                         : st;
 }

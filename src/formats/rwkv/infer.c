@@ -11,7 +11,7 @@
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* A tensor by its original name, with the prefix of some trainers or without; NULL: missing. */
-static const dra_tensor_info *look(const dra_tensor_source *s, const char *name)
+static const dra_tensor_info *look_up(const dra_tensor_source *s, const char *name)
 {
     char                           text[DRA_TENSOR_NAME];
     const dra_tensor_source_entry *e = dra_tensor_source_find(s, name);
@@ -20,18 +20,21 @@ static const dra_tensor_info *look(const dra_tensor_source *s, const char *name)
     return e ? e->info : NULL;
 }
 
-static bool has(const dra_tensor_source *s, const char *name) { return look(s, name) != NULL; }
+static bool has_tensor(const dra_tensor_source *s, const char *name)
+{
+    return look_up(s, name) != NULL;
+}
 
 /* Rows, or columns, of a matrix; 0: there is none. */
-static int64_t side(const dra_tensor_source *s, const char *name, int axis)
+static int64_t matrix_side(const dra_tensor_source *s, const char *name, int axis)
 {
-    const dra_tensor_info *t = look(s, name);
+    const dra_tensor_info *t = look_up(s, name);
     return t && t->shape.rank == 2 ? t->shape.dim[axis] : 0;
 }
 
-static int64_t numbers(const dra_tensor_source *s, const char *name)
+static int64_t count_numbers(const dra_tensor_source *s, const char *name)
 {
-    const dra_tensor_info *t = look(s, name);
+    const dra_tensor_info *t = look_up(s, name);
     return t ? dra_shape_count(&t->shape) : 0;
 }
 
@@ -39,7 +42,7 @@ static int64_t numbers(const dra_tensor_source *s, const char *name)
  * which has all numbers; elsewhere as many heads as channels are heads of one channel. */
 static int64_t heads_of(const dra_tensor_source *s, const char *name, int64_t all)
 {
-    const dra_tensor_info *t = look(s, name);
+    const dra_tensor_info *t = look_up(s, name);
     if (!t || t->shape.rank < 1 || t->shape.dim[0] < 1) return 1;
     const int64_t H = t->shape.dim[0];
     return s->dim && H == all && dra_shape_count(&t->shape) == all && t->shape.rank < 2 ? 1 : H;
@@ -48,13 +51,13 @@ static int64_t heads_of(const dra_tensor_source *s, const char *name, int64_t al
 /* The rank of a low-rank factor W_1, which the originals store (in, rank). */
 static int64_t rank_of(const dra_tensor_source *s, const char *name)
 {
-    return side(s, name, s->dim ? 0 : 1);
+    return matrix_side(s, name, s->dim ? 0 : 1);
 }
 
 dra_dialect dra_dialect_of(const dra_tensor_source *s)
 {
     if (s->dim) return DRA_DIALECT_CPP;
-    if (has(s, "emb.weight") || dra_gpt2_is_linear(s)) return DRA_DIALECT_ORIGINAL;
+    if (has_tensor(s, "emb.weight") || dra_gpt2_is_linear(s)) return DRA_DIALECT_ORIGINAL;
     const bool old = dra_tensor_source_find(s, "model.layers.0.attn.x_x") ||
                      dra_tensor_source_find(s, "blk.0.time_mix_lerp_w.weight");
     return old ? DRA_DIALECT_OLD : DRA_DIALECT_FOLDER;
@@ -77,9 +80,9 @@ static int64_t count_layers(const dra_tensor_source *s)
 
 static int version_of(const dra_tensor_source *s)
 {
-    if (has(s, "blocks.0.att.r_k")) return 7;
-    if (has(s, "blocks.0.att.time_maa_x")) return 6;
-    return has(s, "blocks.0.att.ln_x.weight") ? 5 : 4;
+    if (has_tensor(s, "blocks.0.att.r_k")) return 7;
+    if (has_tensor(s, "blocks.0.att.time_maa_x")) return 6;
+    return has_tensor(s, "blocks.0.att.ln_x.weight") ? 5 : 4;
 }
 
 /* Experiments of the trainers whose mathematics differ. */
@@ -111,14 +114,15 @@ static dra_status check_variant(const dra_tensor_source *s, dra_error *err)
 static void settle_5(const dra_tensor_source *s, dra_model_config *c, int64_t all)
 {
     dra_memory_config *m = &c->mixer[0].a;
-    const bool         first = has(s, "blocks.0.att.time_first");
+    const bool         first = has_tensor(s, "blocks.0.att.time_first");
     const char        *bonus = first ? "blocks.0.att.time_first" : "blocks.0.att.time_faaaa";
-    const bool         each = numbers(s, "blocks.0.att.time_decay") == all;
+    const bool         each = count_numbers(s, "blocks.0.att.time_decay") == all;
     c->heads = heads_of(s, "blocks.0.att.time_decay", all);
     m->gamma.per = each ? DRA_PER_CHANNEL : DRA_PER_HEAD;
-    m->bonus = numbers(s, bonus) == all ? DRA_BONUS_CHANNEL : DRA_BONUS_HEAD;
-    m->bonus_exp = first;
-    c->mixer[0].gate_values = has(s, "blocks.0.att.gate.weight") ? DRA_GATE_SILU : DRA_GATE_NONE;
+    m->lambda.bonus = count_numbers(s, bonus) == all ? DRA_BONUS_CHANNEL : DRA_BONUS_HEAD;
+    m->lambda.bonus_exp = first;
+    c->mixer[0].gate_values = has_tensor(s, "blocks.0.att.gate.weight") ? DRA_GATE_SILU
+                                                                        : DRA_GATE_NONE;
     if (s->dim) m->head_norm_eps = 1e-5; /* of rwkv.cpp */
 }
 
@@ -133,7 +137,7 @@ static int64_t rank_in(const dra_tensor_source *s, const char *original, const c
     return e && e->info->shape.rank == 2 ? e->info->shape.dim[0] : rank;
 }
 
-static void put(int64_t rank, int64_t *to)
+static void put_rank(int64_t rank, int64_t *to)
 {
     if (rank > 0) *to = rank;
 }
@@ -142,32 +146,32 @@ void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c)
 {
     dra_mixer_config *m = &c->mixer[0];
     if (dra_format_of(c)->rwkv == 6) {
-        put(rank_in(s, "blocks.0.att.time_maa_w1", "rwkv.blocks.0.attention.time_maa_w1",
-                    "model.layers.0.attn.x_proj.0.linear.weight") /
-                5,
-            &m->shift_rank);
-        put(rank_in(s, "blocks.0.att.time_decay_w1", "rwkv.blocks.0.attention.time_decay_w1",
-                    "model.layers.0.attn.w_proj.linear.lora.0.weight"),
-            &m->a.decay_rank);
+        put_rank(rank_in(s, "blocks.0.att.time_maa_w1", "rwkv.blocks.0.attention.time_maa_w1",
+                         "model.layers.0.attn.x_proj.0.linear.weight") /
+                     5,
+                 &m->shift_rank);
+        put_rank(rank_in(s, "blocks.0.att.time_decay_w1", "rwkv.blocks.0.attention.time_decay_w1",
+                         "model.layers.0.attn.w_proj.linear.lora.0.weight"),
+                 &m->a.lambda.decay_rank);
     }
     if (dra_format_of(c)->rwkv != 7) return;
-    put(rank_in(s, "blocks.0.att.w1", NULL, "model.layers.0.attn.w_lora.lora.0.weight"),
-        &m->a.decay_rank);
-    put(rank_in(s, "blocks.0.att.a1", NULL, "model.layers.0.attn.a_lora.lora.0.weight"),
-        &m->a.rate_rank);
-    put(rank_in(s, "blocks.0.att.g1", NULL, "model.layers.0.attn.g_lora.lora.0.weight"),
-        &m->gate_rank);
-    put(rank_in(s, "blocks.1.att.v1", NULL, "model.layers.1.attn.v_lora.lora.0.weight"),
-        &m->value_rank);
+    put_rank(rank_in(s, "blocks.0.att.w1", NULL, "model.layers.0.attn.w_lora.lora.0.weight"),
+             &m->a.lambda.decay_rank);
+    put_rank(rank_in(s, "blocks.0.att.a1", NULL, "model.layers.0.attn.a_lora.lora.0.weight"),
+             &m->a.delta.rate_rank);
+    put_rank(rank_in(s, "blocks.0.att.g1", NULL, "model.layers.0.attn.g_lora.lora.0.weight"),
+             &m->gate_rank);
+    put_rank(rank_in(s, "blocks.1.att.v1", NULL, "model.layers.1.attn.v_lora.lora.0.weight"),
+             &m->value_rank);
 }
 
 static void settle_sizes(const dra_tensor_source *s, int version, dra_model_config *c)
 {
-    const int64_t all = side(s, "blocks.0.att.key.weight", 0);
-    c->vocab = s->dim ? s->vocab : side(s, "emb.weight", 0);
-    c->dim = s->dim ? s->dim : side(s, "emb.weight", 1);
+    const int64_t all = matrix_side(s, "blocks.0.att.key.weight", 0);
+    c->vocab = s->dim ? s->vocab : matrix_side(s, "emb.weight", 0);
+    c->dim = s->dim ? s->dim : matrix_side(s, "emb.weight", 1);
     c->depth = s->dim ? s->depth : count_layers(s);
-    c->ff.dim = side(s, "blocks.0.ffn.key.weight", 0);
+    c->ff.dim = matrix_side(s, "blocks.0.ffn.key.weight", 0);
     c->heads = 1;
     c->rescale_every = 0;
     if (version == 5) settle_5(s, c, all);
@@ -182,7 +186,7 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
         [4] = &dra_format_rwkv, [5] = &dra_format_rwkv5, &dra_format_rwkv6, &dra_format_rwkv7};
     if (s->gguf.pairs) return dra_gguf_config(s, c, err);
     if (dra_gpt2_is_nano(s)) return dra_gpt2_infer(s, c, err);
-    if (!has(s, "emb.weight") && !s->dim)
+    if (!has_tensor(s, "emb.weight") && !s->dim)
         return dra_fail_at(
             err, DRA_ERR_FORMAT, s->path,
             "expected a model's folder, GGUF, a file of rwkv.cpp, or a checkpoint of RWKV or "

@@ -10,30 +10,30 @@ static const dra_mixer_config mixers[] = {[4] = {.shift = DRA_SHIFT_MIX, .a.memo
                                           [5] = {.shift = DRA_SHIFT_MIX,
                                                  .gate_values = DRA_GATE_SILU,
                                                  .a = {.memory = "moment",
-                                                       .phi = DRA_PHI_IDENTITY,
-                                                       .decay = DRA_DECAY_FIXED,
-                                                       .decay_form = DRA_FORM_EXP,
+                                                       .moment.phi = DRA_PHI_IDENTITY,
+                                                       .lambda.decay = DRA_DECAY_FIXED,
+                                                       .lambda.decay_form = DRA_FORM_EXP,
                                                        .gamma.per = DRA_PER_CHANNEL,
-                                                       .bonus = DRA_BONUS_CHANNEL,
+                                                       .lambda.bonus = DRA_BONUS_CHANNEL,
                                                        .head_norm_eps = head_eps}},
                                           [6] = {.shift = DRA_SHIFT_DATA,
                                                  .gate_values = DRA_GATE_SILU,
                                                  .a = {.memory = "moment",
-                                                       .phi = DRA_PHI_IDENTITY,
-                                                       .decay = DRA_DECAY_DATA,
-                                                       .decay_form = DRA_FORM_EXP,
+                                                       .moment.phi = DRA_PHI_IDENTITY,
+                                                       .lambda.decay = DRA_DECAY_DATA,
+                                                       .lambda.decay_form = DRA_FORM_EXP,
                                                        .gamma.per = DRA_PER_CHANNEL,
-                                                       .bonus = DRA_BONUS_CHANNEL,
+                                                       .lambda.bonus = DRA_BONUS_CHANNEL,
                                                        .head_norm_eps = head_eps}},
                                           [7] = {.shift = DRA_SHIFT_LERP,
                                                  .gate_values = DRA_GATE_RANK,
                                                  .value_residual = DRA_VALUES_CHANNEL,
                                                  .a = {.memory = "delta",
-                                                       .transition = DRA_TRANSITION_DIAGONAL,
-                                                       .decay = DRA_DECAY_DATA,
-                                                       .decay_form = DRA_FORM_BOUNDED,
+                                                       .delta.transition = DRA_TRANSITION_DIAGONAL,
+                                                       .lambda.decay = DRA_DECAY_DATA,
+                                                       .lambda.decay_form = DRA_FORM_BOUNDED,
                                                        .gamma.per = DRA_PER_CHANNEL,
-                                                       .bonus = DRA_BONUS_CHANNEL,
+                                                       .lambda.bonus = DRA_BONUS_CHANNEL,
                                                        .head_norm = DRA_ON,
                                                        .head_norm_eps = head_eps}}};
 
@@ -58,7 +58,7 @@ int dra_model_config_rwkv(const dra_model_config *c)
     const dra_memory_config *m = &c->mixer[0].a;
     if (!m->memory || c->ff.kind != DRA_FF_MIX) return 0;
     if (strcmp(m->memory, "wkv") == 0) return 4;
-    if (strcmp(m->memory, "delta") == 0) return m->transition ? 7 : 0;
-    if (strcmp(m->memory, "moment") != 0 || !m->bonus) return 0;
-    return m->decay == DRA_DECAY_DATA ? 6 : 5;
+    if (strcmp(m->memory, "delta") == 0) return m->delta.transition ? 7 : 0;
+    if (strcmp(m->memory, "moment") != 0 || !m->lambda.bonus) return 0;
+    return m->lambda.decay == DRA_DECAY_DATA ? 6 : 5;
 }

@@ -241,7 +241,7 @@ typedef struct group {
 } group;
 
 /* A text in which a letter stands for "?". NULL: no memory. */
-static char *spell(dra_arena *a, const char *text, char letter)
+static char *spell_letter(dra_arena *a, const char *text, char letter)
 {
     char *is = dra_arena_text(a, text), *at = is ? strchr(is, '?') : NULL;
     if (at) *at = letter;
@@ -253,8 +253,8 @@ static bool add_group(speech *s, const group *m)
     const int n = (int)strlen(m->order);
     for (int i = 0; i < n; i++) {
         const char letter = m->order[i];
-        char      *ours = spell(s->arena, m->ours, letter == 'r' ? 'q' : letter);
-        char      *theirs = spell(s->arena, m->theirs, letter);
+        char      *ours = spell_letter(s->arena, m->ours, letter == 'r' ? 'q' : letter);
+        char      *theirs = spell_letter(s->arena, m->theirs, letter);
         if (!ours || !theirs) return false;
         s->rule[s->n++] = (dra_name_rule){.ours = ours,
                                           .theirs = theirs,

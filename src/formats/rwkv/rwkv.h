@@ -14,6 +14,9 @@ dra_status dra_rwkv_rules(const dra_model_config *c, dra_name_rules *out, dra_er
 /* Ranks that only the tensors tell. */
 void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c);
 
+/* rwkv.cpp's numbers of dtypes; 0: f32, or one that it does not have. */
+extern const uint32_t dra_rwkv_cpp_numbers[DRA_DTYPE_COUNT];
+
 /* Tensors that files of some trainers have and no model uses. */
 extern const char *const dra_rwkv_ignored[];
 

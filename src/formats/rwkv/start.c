@@ -17,7 +17,7 @@
 /* ---- orthogonal ------------------------------------------------------------------------------ */
 
 /* n vectors of length k, one after the other, made orthonormal (Gram-Schmidt). */
-static void straighten(int64_t n, int64_t k, double *v)
+static void orthonormalise_vectors(int64_t n, int64_t k, double *v)
 {
     for (int64_t i = 0; i < n; i++) {
         double *a = v + i * k, square = 0;
@@ -41,7 +41,7 @@ static dra_status make_orthogonal(int64_t m, int64_t n, double gain, dra_real *w
     if (!v) return dra_fail(err, DRA_ERR_MEMORY, "rwkv start: out of memory");
     for (int64_t r = 0; r < m; r++)
         for (int64_t c = 0; c < n; c++) v[wide ? r * n + c : c * m + r] = (double)w[r * n + c];
-    straighten(wide ? m : n, wide ? n : m, v);
+    orthonormalise_vectors(wide ? m : n, wide ? n : m, v);
     for (int64_t r = 0; r < m; r++)
         for (int64_t c = 0; c < n; c++)
             w[r * n + c] = (dra_real)(gain * v[wide ? r * n + c : c * m + r]);
@@ -56,30 +56,36 @@ typedef struct place { /* of a number: channel or head n of N, in heads of S; of
     double  r, s; /* 1 - l/L, l/(L-1) */
 } place;
 
-static double share(const place *p) { return p->N > 1 ? (double)p->n / (double)(p->N - 1) : 0; }
+static double layer_share(const place *p)
+{
+    return p->N > 1 ? (double)p->n / (double)(p->N - 1) : 0;
+}
 
 /* q |q|, q from -1 to 1 over the channels of a head. */
-static double zigzag(const place *p)
+static double zigzag_value(const place *p)
 {
     const double half = (double)(p->S - 1) / 2;
     const double q = half > 0 ? ((double)(p->n % p->S) - half) / half : 0;
     return q * fabs(q);
 }
 
-static double decay(const place *p) { return -6 + 5 * pow(share(p), 0.7 + 1.3 * p->s); }
+static double decay_start(const place *p) { return -6 + 5 * pow(layer_share(p), 0.7 + 1.3 * p->s); }
 static double decay_7(const place *p)
 {
-    return -6 + 6 * pow(share(p), 1 + pow(p->s, 0.3)) + 0.5 + 2.5 * zigzag(p);
+    return -6 + 6 * pow(layer_share(p), 1 + pow(p->s, 0.3)) + 0.5 + 2.5 * zigzag_value(p);
 }
-static double bonus_head(const place *p) { return p->s * (1 - share(p)); }
-static double bonus(const place *p)
+static double bonus_head(const place *p) { return p->s * (1 - layer_share(p)); }
+static double bonus_start(const place *p)
 {
-    return p->s * (1 - share(p)) + 0.1 * (double)((p->n + 1) % 3 - 1);
+    return p->s * (1 - layer_share(p)) + 0.1 * (double)((p->n + 1) % 3 - 1);
 }
-static double first(const place *p) { return -3; }
-static double rate_7(const place *p) { return -0.19 + 0.3 * zigzag(p) + 0.4 * (share(p) - 0.5); }
-static double mix_7(const place *p) { return 0.73 - 0.4 * (share(p) - 0.5); }
-static double k_k(const place *p) { return 0.71 - 0.1 * (share(p) - 0.5); }
+static double first_start(const place *p) { return -3; }
+static double rate_7(const place *p)
+{
+    return -0.19 + 0.3 * zigzag_value(p) + 0.4 * (layer_share(p) - 0.5);
+}
+static double mix_7(const place *p) { return 0.73 - 0.4 * (layer_share(p) - 0.5); }
+static double k_k(const place *p) { return 0.71 - 0.1 * (layer_share(p) - 0.5); }
 static double k_a(const place *p) { return 1.02; }
 static double r_k(const place *p) { return -0.04; }
 
@@ -146,11 +152,11 @@ static const start starts[] = {{OLD, "embedding", SMALL, 6e-4},
                                {V6, "layers.*.ff.mu_r", RAMP, 1, 3},
                                {V7, "layers.*.ff.mu_k", RAMP, 1, 4},
                                {V5 | V6 | V7, "layers.*.mixer.hn_g", GAIN},
-                               {V5 | V6, "layers.*.mixer.time_decay", EACH, .each = decay},
+                               {V5 | V6, "layers.*.mixer.time_decay", EACH, .each = decay_start},
                                {V7, "layers.*.mixer.time_decay", EACH, .each = decay_7},
-                               {V50, "layers.*.mixer.time_first", EACH, .each = first},
+                               {V50, "layers.*.mixer.time_first", EACH, .each = first_start},
                                {V50, "layers.*.mixer.bonus", EACH, .each = bonus_head},
-                               {V52 | V6, "layers.*.mixer.bonus", EACH, .each = bonus},
+                               {V52 | V6, "layers.*.mixer.bonus", EACH, .each = bonus_start},
                                {V7, "layers.*.mixer.b_rate", EACH, .each = rate_7},
                                {V7, "layers.*.mixer.b_mix", EACH, .each = mix_7},
                                {V7, "layers.*.mixer.k_k", EACH, .each = k_k},
@@ -189,8 +195,8 @@ static double gain_of(unsigned version, const start *s, int64_t out, int64_t in)
     return s->gain * (grows && rows > columns ? sqrt(rows / columns) : 1);
 }
 
-static dra_status fill(const dra_model *m, unsigned version, const start *s, int64_t l,
-                       const dra_spec *p, dra_real *w, dra_error *err)
+static dra_status fill_param(const dra_model *m, unsigned version, const start *s, int64_t l,
+                             const dra_spec *p, dra_real *w, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(m);
     const int64_t           n = dra_shape_count(&p->shape), L = c->depth;
@@ -233,7 +239,7 @@ dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights 
         int64_t         l = 0;
         const start    *s = starts;
         while (s->param && !(s->versions & version && dra_pattern_fits(s->param, p->name, &l))) s++;
-        if (s->param) st = fill(m, version, s, l, p, dra_weights_edit(*out, i), err);
+        if (s->param) st = fill_param(m, version, s, l, p, dra_weights_edit(*out, i), err);
     }
     if (st != DRA_OK) dra_weights_destroy(*out);
     if (st != DRA_OK) *out = NULL;

@@ -124,9 +124,9 @@ static bool is_said(const checking *k, const need *n)
 
 /* ---- by number ------------------------------------------------------------------------------- */
 
-static dra_status refuse(const checking *k, const char *format, ...) DRA_PRINTF(2, 3);
+static dra_status refuse_option(const checking *k, const char *format, ...) DRA_PRINTF(2, 3);
 
-static dra_status refuse(const checking *k, const char *format, ...)
+static dra_status refuse_option(const checking *k, const char *format, ...)
 {
     char    text[300];
     va_list args;
@@ -146,58 +146,65 @@ static dra_status check_heads(const checking *k)
     const int64_t   R = x->c.position.heads, r = x->rotary_emb_dim;
     const long long h = H, w = d;
     if (K > H || H % K)
-        return refuse(k, "heads is %lld, expected a multiple of attn_kv_heads, %lld", h,
-                      (long long)K);
+        return refuse_option(k, "heads is %lld, expected a multiple of attn_kv_heads, %lld", h,
+                             (long long)K);
     if (g > 1 && (d % g || d / g <= 2))
-        return refuse(k,
-                      "attn_dim_head is %lld, expected attn_qk_norm_groups, %lld, parts of more "
-                      "than 2",
-                      w, (long long)g);
+        return refuse_option(
+            k,
+            "attn_dim_head is %lld, expected attn_qk_norm_groups, %lld, parts of more "
+            "than 2",
+            w, (long long)g);
     if (r > d)
-        return refuse(k, "rotary_emb_dim is %lld, expected at most attn_dim_head, %lld",
-                      (long long)r, w);
+        return refuse_option(k, "rotary_emb_dim is %lld, expected at most attn_dim_head, %lld",
+                             (long long)r, w);
     if (R > H)
-        return refuse(k, "rotate_num_heads is %lld, expected at most heads, %lld", (long long)R, h);
+        return refuse_option(k, "rotate_num_heads is %lld, expected at most heads, %lld",
+                             (long long)R, h);
     if (R && R < H && K < H)
-        return refuse(k, "rotate_num_heads is %lld of %lld heads, which excludes %s", (long long)R,
-                      h, x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
-    if (x->c.mixer[0].latent_rope >= H)
-        return refuse(k, "attn_latent_rope_subheads is %lld, expected fewer than heads, %lld",
-                      (long long)x->c.mixer[0].latent_rope, h);
-    if (x->attn_use_latent_kv && !x->c.mixer[0].latent_rope &&
+        return refuse_option(k, "rotate_num_heads is %lld of %lld heads, which excludes %s",
+                             (long long)R, h,
+                             x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
+    if (x->c.mixer[0].latent.rope >= H)
+        return refuse_option(k,
+                             "attn_latent_rope_subheads is %lld, expected fewer than heads, %lld",
+                             (long long)x->c.mixer[0].latent.rope, h);
+    if (x->attn_use_latent_kv && !x->c.mixer[0].latent.rope &&
         (x->rotary_pos_emb || x->rotary_xpos))
-        return refuse(k, "attn_use_latent_kv with %s needs attn_latent_rope_subheads",
-                      x->rotary_xpos ? "rotary_xpos" : "rotary_pos_emb");
+        return refuse_option(k, "attn_use_latent_kv with %s needs attn_latent_rope_subheads",
+                             x->rotary_xpos ? "rotary_xpos" : "rotary_pos_emb");
     if (x->add_value_residual && x->learned_value_residual_mix != DRA_OFF && K < H)
-        return refuse(k, "add_value_residual with a learned mix excludes %s",
-                      x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
-    if (x->c.position.slopes > H)
-        return refuse(k, "alibi_num_heads is %lld, expected at most heads, %lld",
-                      (long long)x->c.position.slopes, h);
+        return refuse_option(k, "add_value_residual with a learned mix excludes %s",
+                             x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
+    if (x->c.position.alibi.slopes > H)
+        return refuse_option(k, "alibi_num_heads is %lld, expected at most heads, %lld",
+                             (long long)x->c.position.alibi.slopes, h);
     return DRA_OK;
 }
 
 static dra_status check_positions(const checking *k)
 {
     const dra_xt *x = k->x;
-    const int64_t buckets = x->c.position.buckets ? x->c.position.buckets : 32;
-    const int64_t far = x->c.position.max_distance ? x->c.position.max_distance : 128;
+    const int64_t buckets = x->c.position.t5.buckets ? x->c.position.t5.buckets : 32;
+    const int64_t far = x->c.position.t5.max_distance ? x->c.position.t5.max_distance : 128;
     const int64_t r = x->rotary_emb_dim ? x->rotary_emb_dim : x->attn_dim_head / 2;
     const bool    rotates = x->rotary_pos_emb || x->rotary_xpos;
     if (x->rel_pos_bias && buckets > far)
-        return refuse(k, "rel_pos_num_buckets is %lld, expected at most rel_pos_max_distance, %lld",
-                      (long long)buckets, (long long)far);
+        return refuse_option(
+            k, "rel_pos_num_buckets is %lld, expected at most rel_pos_max_distance, %lld",
+            (long long)buckets, (long long)far);
     if (x->rotary_xpos && x->c.visible != DRA_VISIBLE_CAUSAL)
-        return refuse(k, "rotary_xpos excludes type %s", dra_xt_types[x->c.visible]);
+        return refuse_option(k, "rotary_xpos excludes type %s", dra_xt_types[x->c.visible]);
     if (rotates && (r < 1 || (r % 2 && r == x->attn_dim_head)))
-        return refuse(k,
-                      "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
-                      "%lld",
-                      (long long)r, (long long)x->attn_dim_head);
-    if (x->c.mixer[0].forget && x->c.visible != DRA_VISIBLE_CAUSAL)
-        return refuse(k, "attn_data_dependent_alibi excludes type %s", dra_xt_types[x->c.visible]);
+        return refuse_option(k,
+                             "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
+                             "%lld",
+                             (long long)r, (long long)x->attn_dim_head);
+    if (x->c.mixer[0].attention.forget && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse_option(k, "attn_data_dependent_alibi excludes type %s",
+                             dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
-        return refuse(k, "dynamic_pos_bias with dim %lld, expected 4 or more", (long long)x->c.dim);
+        return refuse_option(k, "dynamic_pos_bias with dim %lld, expected 4 or more",
+                             (long long)x->c.dim);
     return DRA_OK;
 }
 
@@ -215,30 +222,32 @@ static dra_status check_layout(const checking *k)
     const char   *what = x->custom_layers[0] ? "custom_layers" : "depth";
     const bool    cross = strchr(x->custom_layers, 'c');
     if (x->custom_layers[0] && cross != x->cross_attend)
-        return refuse(k, cross ? "custom_layers has c, which needs cross_attend"
-                               : "cross_attend needs c in custom_layers");
+        return refuse_option(k, cross ? "custom_layers has c, which needs cross_attend"
+                                      : "cross_attend needs c in custom_layers");
     if (x->c.sandwich > x->c.depth)
-        return refuse(k, "sandwich_coef is %lld, expected at most depth, %lld",
-                      (long long)x->c.sandwich, (long long)x->c.depth);
+        return refuse_option(k, "sandwich_coef is %lld, expected at most depth, %lld",
+                             (long long)x->c.sandwich, (long long)x->c.depth);
     const long long n = count_sublayers(x);
     if (x->n_shifts > 1 && x->n_shifts != n)
-        return refuse(k,
-                      "shift_tokens has %d numbers, expected one for each of the %lld sublayers "
-                      "of %s",
-                      x->n_shifts, n, what);
+        return refuse_option(
+            k,
+            "shift_tokens has %d numbers, expected one for each of the %lld sublayers "
+            "of %s",
+            x->n_shifts, n, what);
     if (x->n_drops > 1 && x->n_drops != n)
-        return refuse(k,
-                      "layer_dropout has %d numbers, expected one for each of the %lld "
-                      "sublayers of %s",
-                      x->n_drops, n, what);
+        return refuse_option(k,
+                             "layer_dropout has %d numbers, expected one for each of the %lld "
+                             "sublayers of %s",
+                             x->n_drops, n, what);
     for (int i = 0; i < x->c.n_order; i++)
         if (x->c.order[i] >= n)
-            return refuse(k,
-                          "layers_execute_order has %lld, expected one of the %lld sublayers of "
-                          "%s",
-                          (long long)x->c.order[i], n, what);
+            return refuse_option(
+                k,
+                "layers_execute_order has %lld, expected one of the %lld sublayers of "
+                "%s",
+                (long long)x->c.order[i], n, what);
     if (x->pre_norm == DRA_OFF && x->c.block.branch_norm)
-        return refuse(k, "sandwich_norm needs pre_norm");
+        return refuse_option(k, "sandwich_norm needs pre_norm");
     return DRA_OK;
 }
 
@@ -247,15 +256,16 @@ static dra_status check_condition(const checking *k)
 {
     const dra_xt *x = k->x;
     if ((x->use_adaptive_layernorm || x->use_adaptive_rmsnorm) && x->pre_norm == DRA_OFF)
-        return refuse(k, "%s needs pre_norm",
-                      x->use_adaptive_rmsnorm ? "use_adaptive_rmsnorm" : "use_adaptive_layernorm");
+        return refuse_option(k, "%s needs pre_norm",
+                             x->use_adaptive_rmsnorm ? "use_adaptive_rmsnorm"
+                                                     : "use_adaptive_layernorm");
     const bool used = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm ||
                       x->c.block.branch_gate;
     if (!used && (x->adaptive_condition_mlp || x->c.condition.dim))
-        return refuse(k,
-                      "%s needs use_adaptive_layernorm, use_adaptive_rmsnorm or "
-                      "use_adaptive_layerscale",
-                      x->c.condition.dim ? "dim_condition" : "adaptive_condition_mlp");
+        return refuse_option(k,
+                             "%s needs use_adaptive_layernorm, use_adaptive_rmsnorm or "
+                             "use_adaptive_layerscale",
+                             x->c.condition.dim ? "dim_condition" : "adaptive_condition_mlp");
     return DRA_OK;
 }
 
@@ -268,8 +278,8 @@ static dra_status check_streams(const checking *k)
                           : x->resi_dual              ? "resi_dual"
                                                       : NULL;
     if (x->c.block.streams > 1 && other)
-        return refuse(k, "num_residual_streams is %lld, which excludes %s",
-                      (long long)x->c.block.streams, other);
+        return refuse_option(k, "num_residual_streams is %lld, which excludes %s",
+                             (long long)x->c.block.streams, other);
     return DRA_OK;
 }
 
@@ -279,13 +289,15 @@ static dra_status check_image(const checking *k)
     const bool    ordered = x->rel_pos_bias || x->dynamic_pos_bias || x->alibi_pos_bias ||
                          x->rotary_pos_emb || x->rotary_xpos || x->n_shifts;
     if (x->c.source.size % x->c.source.patch)
-        return refuse(k, "image_size is %lld, expected a multiple of patch_size, %lld",
-                      (long long)x->c.source.size, (long long)x->c.source.patch);
+        return refuse_option(k, "image_size is %lld, expected a multiple of patch_size, %lld",
+                             (long long)x->c.source.size, (long long)x->c.source.patch);
     if (x->c.visible != DRA_VISIBLE_BIDIRECTIONAL)
-        return refuse(k, "attn_layers.type is %s, expected Encoder", dra_xt_types[x->c.visible]);
+        return refuse_option(k, "attn_layers.type is %s, expected Encoder",
+                             dra_xt_types[x->c.visible]);
     if (x->c.memory_tokens && ordered)
-        return refuse(k, "num_register_tokens with positions of attention or shift_tokens: they "
-                         "come after the patches there, before them in dra");
+        return refuse_option(
+            k, "num_register_tokens with positions of attention or shift_tokens: they "
+               "come after the patches there, before them in dra");
     return DRA_OK;
 }
 
@@ -296,8 +308,9 @@ static dra_status check_prefix(const checking *k)
     const dra_xt *x = k->x;
     if (x->c.visible != DRA_VISIBLE_PREFIX) return DRA_OK;
     if (x->n_shifts && !(x->n_shifts == 1 && !x->shift_tokens[0]))
-        return refuse(k, "shift_tokens excludes type PrefixDecoder");
-    if (x->c.memory_tokens) return refuse(k, "num_memory_tokens excludes type PrefixDecoder");
+        return refuse_option(k, "shift_tokens excludes type PrefixDecoder");
+    if (x->c.memory_tokens)
+        return refuse_option(k, "num_memory_tokens excludes type PrefixDecoder");
     return DRA_OK;
 }
 
@@ -306,9 +319,9 @@ static dra_status check_prefix(const checking *k)
 static dra_status check_release(const checking *k)
 {
     if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
-        return refuse(k, "num_residual_streams needs release E");
-    if (k->x->c.mixer[0].sink && k->x->c.xt.release != DRA_XT_N)
-        return refuse(k, "attn_head_learned_sink needs release N");
+        return refuse_option(k, "num_residual_streams needs release E");
+    if (k->x->c.mixer[0].attention.sink && k->x->c.xt.release != DRA_XT_N)
+        return refuse_option(k, "attn_head_learned_sink needs release N");
     return DRA_OK;
 }
 
@@ -317,23 +330,24 @@ static dra_status check_pool(const checking *k)
     const dra_xt *x = k->x;
     const char   *pool = x->use_cls_token ? "use_cls_token" : "average_pool_embed";
     if (x->average_pool_embed && x->use_cls_token)
-        return refuse(k, "average_pool_embed excludes use_cls_token");
+        return refuse_option(k, "average_pool_embed excludes use_cls_token");
     if (x->num_cls_tokens > 1 && !x->use_cls_token)
-        return refuse(k, "num_cls_tokens needs use_cls_token");
+        return refuse_option(k, "num_cls_tokens needs use_cls_token");
     if (!x->average_pool_embed && !x->use_cls_token)
         return x->logits_dim && x->logits_dim != x->c.vocab
-                   ? refuse(k,
-                            "logits_dim is %lld, expected num_tokens, %lld, unless with "
-                            "average_pool_embed or use_cls_token",
-                            (long long)x->logits_dim, (long long)x->c.vocab)
+                   ? refuse_option(k,
+                                   "logits_dim is %lld, expected num_tokens, %lld, unless with "
+                                   "average_pool_embed or use_cls_token",
+                                   (long long)x->logits_dim, (long long)x->c.vocab)
                    : DRA_OK;
     if (x->num_cls_tokens > 1)
-        return refuse(k, "num_cls_tokens is %lld, expected 1", (long long)x->num_cls_tokens);
-    if (x->tie_embedding) return refuse(k, "%s excludes tie_embedding", pool);
-    if (x->c.xl.memory) return refuse(k, "%s excludes max_mem_len", pool);
+        return refuse_option(k, "num_cls_tokens is %lld, expected 1", (long long)x->num_cls_tokens);
+    if (x->tie_embedding) return refuse_option(k, "%s excludes tie_embedding", pool);
+    if (x->c.xl.memory) return refuse_option(k, "%s excludes max_mem_len", pool);
     if (x->use_cls_token && x->c.visible != DRA_VISIBLE_BIDIRECTIONAL)
-        return refuse(k, "use_cls_token excludes type %s: its first token sees none after it",
-                      dra_xt_types[x->c.visible]);
+        return refuse_option(k,
+                             "use_cls_token excludes type %s: its first token sees none after it",
+                             dra_xt_types[x->c.visible]);
     return DRA_OK;
 }
 
@@ -344,17 +358,19 @@ static dra_status check_wrapper(const checking *k)
     if (st != DRA_OK) return st;
     if (x->wrapper == DRA_XT_IMAGE) return check_image(k);
     if (x->wrapper == DRA_XT_XVAL && x->c.source.number_token >= x->c.vocab)
-        return refuse(k, "numerical_token_id is %lld, expected less than num_tokens, %lld",
-                      (long long)x->c.source.number_token, (long long)x->c.vocab);
+        return refuse_option(k, "numerical_token_id is %lld, expected less than num_tokens, %lld",
+                             (long long)x->c.source.number_token, (long long)x->c.vocab);
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
-        return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
-                      (long long)x->emb_dim, (long long)x->c.dim);
-    if (x->c.xl.down && !x->c.xl.memory) return refuse(k, "shift_mem_down needs max_mem_len");
-    if (x->c.xl.memory && x->cross_attend) return refuse(k, "max_mem_len excludes cross_attend");
+        return refuse_option(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
+                             (long long)x->emb_dim, (long long)x->c.dim);
+    if (x->c.xl.down && !x->c.xl.memory)
+        return refuse_option(k, "shift_mem_down needs max_mem_len");
+    if (x->c.xl.memory && x->cross_attend)
+        return refuse_option(k, "max_mem_len excludes cross_attend");
     if (x->c.xl.memory && x->c.memory_tokens)
-        return refuse(k, "max_mem_len excludes num_memory_tokens");
+        return refuse_option(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)
-        return refuse(k, "max_mem_len excludes type %s", dra_xt_types[x->c.visible]);
+        return refuse_option(k, "max_mem_len excludes type %s", dra_xt_types[x->c.visible]);
     return DRA_OK;
 }
 
@@ -363,10 +379,10 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     const checking k = {x, place, options, json_object_get(options, "attn_layers"), err};
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
         if (is_on(&k, apart[i].a) && is_on(&k, apart[i].b))
-            return refuse(&k, "%s excludes %s", apart[i].a, apart[i].b);
+            return refuse_option(&k, "%s excludes %s", apart[i].a, apart[i].b);
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (is_said(&k, &needs[i]) && !is_on(&k, needs[i].b))
-            return refuse(&k, "%s needs %s", needs[i].a, needs[i].b);
+            return refuse_option(&k, "%s needs %s", needs[i].a, needs[i].b);
     dra_status st = check_heads(&k);
     if (st == DRA_OK) st = check_positions(&k);
     if (st == DRA_OK) st = check_layout(&k);

@@ -17,7 +17,7 @@ enum {
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
 
-static double given(double said, double otherwise) { return said > 0 ? said : otherwise; }
+static double value_or(double said, double otherwise) { return said > 0 ? said : otherwise; }
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
@@ -37,7 +37,7 @@ int64_t dra_xt_rotary(const dra_model_config *c)
 {
     const dra_position_config *p = &c->position;
     if (p->rotate == DRA_ROTATE_NONE) return 0;
-    return p->width ? p->width : dra_xt_sizes_of(c).d;
+    return p->turn.width ? p->turn.width : dra_xt_sizes_of(c).d;
 }
 
 /* ---- the wrapper (F16 to F20) ---------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static void settle_ff(dra_xt *x)
 }
 
 /* The multiple with the fewest digits of which that many whole channels are left. */
-static double multiple(int64_t inner, int64_t dim)
+static double width_multiple(int64_t inner, int64_t dim)
 {
     const double exact = (double)inner / (double)dim;
     for (double unit = 1; unit < 1e15; unit *= 10) {
@@ -186,7 +186,8 @@ static void tell_ff(dra_xt *x)
     x->ff_relu_squared = f->kind == DRA_FF_RELU2;
     x->ff_swish = f->kind == DRA_FF_SILU;
     x->ff_no_bias = f->bias == DRA_FF_BIAS_IN || f->bias == DRA_FF_BIAS_NO;
-    if (f->dim && x->c.dim > 0 && f->dim != 4 * x->c.dim) x->ff_mult = multiple(f->dim, x->c.dim);
+    if (f->dim && x->c.dim > 0 && f->dim != 4 * x->c.dim)
+        x->ff_mult = width_multiple(f->dim, x->c.dim);
 }
 
 /* ---- attention (F33 to F47) ------------------------------------------------------------------ */
@@ -201,8 +202,8 @@ static void settle_qk_norm(dra_xt *x, dra_mixer_config *m)
     if (newer) /* the product of both gains starts at sqrt(d), which 1 / sqrt(d) undoes */
         m->qk_gain_start = pow((double)x->attn_dim_head, 0.25);
     else
-        m->score_scale = given(x->attn_qk_norm_scale, qk_scale);
-    m->mem_whole = x->c.xt.release == DRA_XT_E && m->mem_kv && m->qk_groups;
+        m->score_scale = value_or(x->attn_qk_norm_scale, qk_scale);
+    m->attention.mem_whole = x->c.xt.release == DRA_XT_E && m->attention.mem_kv && m->qk_groups;
 }
 
 void dra_xt_settle_attention(dra_xt *x)
@@ -215,8 +216,9 @@ void dra_xt_settle_attention(dra_xt *x)
     if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
     if (x->attn_gate_values)
         m->gate_values = x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED : DRA_GATE_PLAIN;
-    m->softcap_late = x->attn_softclamp_logits;
-    if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
+    m->attention.softcap_late = x->attn_softclamp_logits;
+    if (x->attn_softclamp_logits)
+        m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
     settle_qk_norm(x, m);
 }
 
@@ -224,9 +226,9 @@ void dra_xt_settle_attention(dra_xt *x)
 static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
 {
     const bool gains = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
-    const bool groups = m->qk_norm && m->mem_kv && m->qk_groups > 1;
-    if (m->sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
-        (groups && !m->mem_whole))
+    const bool groups = m->qk_norm && m->attention.mem_kv && m->qk_groups > 1;
+    if (m->attention.sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
+        (groups && !m->attention.mem_whole))
         return DRA_XT_N;
     return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
 }
@@ -244,10 +246,11 @@ void dra_xt_tell_attention(dra_xt *x)
     if (m->qk_groups == 1) m->qk_groups = 0;
     x->attn_qk_norm_dim_scale = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
     if (m->qk_norm && m->score_scale != qk_scale) x->attn_qk_norm_scale = m->score_scale;
-    x->attn_softclamp_logits = m->softcap > 0;
-    if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
-    x->attn_use_latent_kv = m->latent_kv > 0;
-    x->attn_use_latent_q = m->latent_q > 0;
+    x->attn_softclamp_logits = m->attention.softcap > 0;
+    if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
+        x->attn_logit_softclamp_value = m->attention.softcap;
+    x->attn_use_latent_kv = m->latent.kv > 0;
+    x->attn_use_latent_q = m->latent.q > 0;
 }
 
 /* ---- positions (F49 to F57) ------------------------------------------------------------------ */
@@ -259,10 +262,10 @@ static void settle_rotation(dra_xt *x)
     p->rotate = x->rotary_xpos      ? DRA_ROTATE_XPOS
                 : x->rotary_pos_emb ? DRA_ROTATE_ROTARY
                                     : DRA_ROTATE_NONE;
-    if (p->rotate != DRA_ROTATE_XPOS) p->xpos_base = 0;
+    if (p->rotate != DRA_ROTATE_XPOS) p->turn.xpos_base = 0;
     if (p->rotate == DRA_ROTATE_NONE || p->heads == x->c.heads) p->heads = 0;
     if (p->rotate == DRA_ROTATE_NONE) return;
-    p->width = r;
+    p->turn.width = r;
 }
 
 static void settle_positions(dra_xt *x)
@@ -274,11 +277,11 @@ static void settle_positions(dra_xt *x)
                   : x->alibi_pos_bias   ? DRA_DISTANCE_ALIBI
                                         : DRA_DISTANCE_NONE;
     if (x->rel_pos_bias)
-        p->distance_scale = sqrt((double)x->attn_dim_head);
+        p->t5.scale = sqrt((double)x->attn_dim_head);
     else
-        p->buckets = p->max_distance = 0; /* defaults that were said */
-    if (!x->dynamic_pos_bias) p->layers = 0;
-    if (!x->alibi_pos_bias || p->slopes == x->c.heads) p->slopes = 0;
+        p->t5.buckets = p->t5.max_distance = 0; /* defaults that were said */
+    if (!x->dynamic_pos_bias) p->dynamic.layers = 0;
+    if (!x->alibi_pos_bias || p->alibi.slopes == x->c.heads) p->alibi.slopes = 0;
 }
 
 static void drop_default(int64_t *field, int64_t value)
@@ -298,11 +301,11 @@ static void tell_positions(dra_xt *x)
     x->rotary_xpos = p->rotate == DRA_ROTATE_XPOS;
     x->rotary_emb_dim = r == s.d / 2 ? 0 : r;
     drop_default(&p->heads, s.H);
-    drop_default(&p->slopes, s.H);
-    drop_default(&p->buckets, BUCKETS);
-    drop_default(&p->max_distance, MAX_DISTANCE);
-    drop_default(&p->layers, POSITION_LAYERS);
-    if (p->xpos_base == XPOS_BASE) p->xpos_base = 0;
+    drop_default(&p->alibi.slopes, s.H);
+    drop_default(&p->t5.buckets, BUCKETS);
+    drop_default(&p->t5.max_distance, MAX_DISTANCE);
+    drop_default(&p->dynamic.layers, POSITION_LAYERS);
+    if (p->turn.xpos_base == XPOS_BASE) p->turn.xpos_base = 0;
 }
 
 /* ---- layout and residuals (F58 to F67, F72) -------------------------------------------------- */
@@ -373,7 +376,7 @@ static void settle_more(dra_xt *x)
     if (x->add_value_residual)
         m->value_residual = x->learned_value_residual_mix == DRA_OFF ? DRA_VALUES_HALF
                                                                      : DRA_VALUES_LEARNED;
-    if (x->softclamp_output) x->c.output_softcap = given(x->softclamp_output_value, output_cap);
+    if (x->softclamp_output) x->c.output_softcap = value_or(x->softclamp_output_value, output_cap);
 }
 
 static void tell_more(dra_xt *x)
@@ -420,7 +423,7 @@ void dra_xt_tell(dra_xt *x)
     tell_more(x);
 }
 
-static void read(dra_keys *k, dra_model_config *c)
+static void read_xt(dra_keys *k, dra_model_config *c)
 {
     const dra_format_kind format = c->format;
     if (k->status == DRA_OK) k->status = dra_xt_read(k->place, k->object, c, k->err);
@@ -440,7 +443,7 @@ static bool is_same(dra_json *j, const dra_model_config *c, const dra_model_conf
 
 /* Whether `options`, together with those of `more` that it does not say, mean this config. Then
  * they become part of it. more: NULL: nothing. */
-static bool means(dra_json *j, json_t *options, json_t *more, const dra_model_config *c)
+static bool means_config(dra_json *j, json_t *options, json_t *more, const dra_model_config *c)
 {
     dra_model_config other;
     json_t          *all = dra_json_share(j, options);
@@ -459,11 +462,12 @@ static bool means(dra_json *j, json_t *options, json_t *more, const dra_model_co
 }
 
 /* A config that says the same already stays as it is: options may be spelled in several ways. */
-static void write(dra_keys *k, const dra_model_config *c)
+static void write_xt(dra_keys *k, const dra_model_config *c)
 {
     json_t *type = json_incref(json_object_get(k->object, "model_type"));
     json_t *options = dra_xt_write(&k->json, c);
-    if (!means(&k->json, k->object, options, c) && !means(&k->json, k->object, NULL, c)) {
+    if (!means_config(&k->json, k->object, options, c) &&
+        !means_config(&k->json, k->object, NULL, c)) {
         json_object_clear(k->object);
         dra_json_set_shared(&k->json, k->object, "model_type", type);
         dra_json_update(&k->json, k->object, options);
@@ -478,5 +482,5 @@ const dra_format dra_format_xt = {.name = "x-transformers",
                                   .head = "to_logits.weight",
                                   .wrapped = "net.",
                                   .make_rules = dra_xt_rules,
-                                  .read = read,
-                                  .write = write};
+                                  .read = read_xt,
+                                  .write = write_xt};

@@ -7,7 +7,7 @@
 
 static const char cross_prefix[] = "cross_", attn_prefix[] = "attn_";
 
-static bool begins(const char *name, const char *start)
+static bool begins_with(const char *name, const char *start)
 {
     return strncmp(name, start, strlen(start)) == 0;
 }
@@ -19,7 +19,8 @@ json_t *dra_xt_cross_split(dra_json *j, json_t *stack)
     void       *next;
     json_object_foreach_safe(stack, next, key, v)
     {
-        if (!begins(key, cross_prefix) || !begins(key + strlen(cross_prefix), attn_prefix))
+        if (!begins_with(key, cross_prefix) ||
+            !begins_with(key + strlen(cross_prefix), attn_prefix))
             continue;
         dra_json_set_shared(j, cross, key + strlen(cross_prefix), v);
         dra_json_delete(stack, key);
@@ -59,13 +60,14 @@ static bool is_idle(const json_t *cross, const char *key)
 
 /* Options of attention with those of `cross` in their place, as those of a stack that has nothing
  * else. */
-static json_t *merge(dra_json *j, const json_t *stack, const json_t *cross)
+static json_t *merge_options(dra_json *j, const json_t *stack, const json_t *cross)
 {
     json_t     *all = dra_json_object(j), *v;
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)stack, key, v)
     {
-        if (begins(key, attn_prefix) && !is_idle(cross, key)) dra_json_set_shared(j, all, key, v);
+        if (begins_with(key, attn_prefix) && !is_idle(cross, key))
+            dra_json_set_shared(j, all, key, v);
     }
     json_object_foreach((json_t *)(uintptr_t)cross, key, v)
     {
@@ -116,7 +118,7 @@ static dra_status take_dim(const char *place, json_t *cross, dra_xt *out, dra_er
 dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_t *cross,
                              dra_xt *out, dra_error *err)
 {
-    const bool  chain = out->c.cross.residual_scores;
+    const bool  chain = out->c.cross.attention.residual_scores;
     const bool  values = out->cross_attend && out->add_value_residual;
     dra_json    j = {0};
     json_t     *own = dra_json_share(&j, cross), *v;
@@ -126,10 +128,10 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
     json_object_foreach(own, key, v) if (st == DRA_OK) st = check_key(place, stack, key, v, err);
     json_object_foreach((json_t *)(uintptr_t)cross, key, v) if (st == DRA_OK && !out->cross_attend)
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: cross_%.60s needs cross_attend", place, key);
-    json_t *all = st == DRA_OK && out->cross_attend ? merge(&j, stack, own) : NULL;
+    json_t *all = st == DRA_OK && out->cross_attend ? merge_options(&j, stack, own) : NULL;
     if (st == DRA_OK) st = dra_json_check(&j, place, err);
     if (st == DRA_OK && all) st = read_attention(place, all, out, &out->c.cross, err);
-    out->c.cross.residual_scores = chain;
+    out->c.cross.attention.residual_scores = chain;
     if (values) out->c.cross.value_residual = DRA_VALUES_HALF; /* a mix is learned for the other */
     json_decref(all);
     json_decref(own);
@@ -149,7 +151,7 @@ static json_t *by_default(dra_json *j, const char *key, const json_t *said, int6
     return json_is_boolean(said) ? dra_json_bool(false) : json_null();
 }
 
-static void put(dra_json *j, json_t *stack, const char *key, json_t *value)
+static void put_option(dra_json *j, json_t *stack, const char *key, json_t *value)
 {
     char name[80];
     snprintf(name, sizeof name, "%s%.60s", cross_prefix, key);
@@ -160,7 +162,7 @@ static json_t *dump_attention(dra_json *j, const dra_xt *x)
 {
     dra_xt cross = {.c = {.dim = x->c.dim, .heads = x->c.heads, .xt = x->c.xt}};
     cross.c.mixer[0] = x->c.cross;
-    cross.c.mixer[0].residual_scores = false;
+    cross.c.mixer[0].attention.residual_scores = false;
     cross.c.attention_dropout = x->c.attention_dropout;
     cross.c.key_dim = x->c.key_dim;
     dra_xt_tell_attention(&cross);
@@ -180,17 +182,17 @@ void dra_xt_cross_dump(dra_json *j, const dra_xt *x, json_t *stack)
     const char *key;
     json_object_foreach(cross, key, v)
     {
-        if (begins(key, attn_prefix) && !is_same(v, json_object_get(own, key)))
-            put(j, stack, key, json_incref(v));
+        if (begins_with(key, attn_prefix) && !is_same(v, json_object_get(own, key)))
+            put_option(j, stack, key, json_incref(v));
     }
     json_object_foreach(own, key, v)
     {
         const char *need = dra_xt_need(key);
         const bool  idle = need && !json_object_get(cross, need);
-        if (begins(key, attn_prefix) && !json_object_get(cross, key) && !idle)
-            put(j, stack, key, by_default(j, key, v, x->c.heads));
+        if (begins_with(key, attn_prefix) && !json_object_get(cross, key) && !idle)
+            put_option(j, stack, key, by_default(j, key, v, x->c.heads));
     }
-    if (x->dim_context) put(j, stack, "attn_dim_context", dra_json_int(j, x->dim_context));
+    if (x->dim_context) put_option(j, stack, "attn_dim_context", dra_json_int(j, x->dim_context));
     json_decref(cross);
     json_decref(own);
 }

@@ -26,7 +26,7 @@ typedef struct pair {
     const char *ours, *theirs;
 } pair;
 
-static char *join(making *m, const char *prefix, const char *name)
+static char *join_names(making *m, const char *prefix, const char *name)
 {
     char text[DRA_TENSOR_NAME];
     snprintf(text, sizeof text, "%s%s", prefix, name);
@@ -34,9 +34,9 @@ static char *join(making *m, const char *prefix, const char *name)
 }
 
 /* The new row, or one that nobody reads when there is no memory. */
-static dra_name_rule *add(making *m, const char *ours, const char *theirs)
+static dra_name_rule *add_rule(making *m, const char *ours, const char *theirs)
 {
-    char *a = join(m, m->ours, ours), *b = join(m, m->theirs, theirs);
+    char *a = join_names(m, m->ours, ours), *b = join_names(m, m->theirs, theirs);
     if (!a || !b || m->n == m->most) {
         m->most = -1;
         return &m->none;
@@ -48,12 +48,12 @@ static dra_name_rule *add(making *m, const char *ours, const char *theirs)
 
 static void add_all(making *m, const pair *p)
 {
-    for (; p->ours; p++) add(m, p->ours, p->theirs);
+    for (; p->ours; p++) add_rule(m, p->ours, p->theirs);
 }
 
 static void add_part(making *m, const char *ours, const char *theirs, int part)
 {
-    dra_name_rule *r = add(m, ours, theirs);
+    dra_name_rule *r = add_rule(m, ours, theirs);
     r->part = part;
     r->parts = 2;
 }
@@ -61,7 +61,7 @@ static void add_part(making *m, const char *ours, const char *theirs, int part)
 /* ---- sublayers ------------------------------------------------------------------------------- */
 
 /* What names begin with from here on. */
-static void begin(making *m, const char *ours, const char *theirs)
+static void begin_names(making *m, const char *ours, const char *theirs)
 {
     snprintf(m->ours, sizeof m->ours, "%s%s", m->from, ours);
     snprintf(m->theirs, sizeof m->theirs, "%s%s", m->to, theirs);
@@ -74,11 +74,11 @@ static void add_norm(making *m, const char *ours, const char *place)
     if (m->c->norm_gain == DRA_GAIN_CONDITION) { /* "norm_g" is "norm_W" */
         snprintf(own, sizeof own, "%.*sW", (int)strlen(ours) - 1, ours);
         snprintf(name, sizeof name, "%sto_gamma.weight", place);
-        add(m, own, name);
+        add_rule(m, own, name);
         return;
     }
     snprintf(name, sizeof name, "%s%s", place, m->c->norm == DRA_NORM_LAYER ? "gamma" : "g");
-    add(m, ours, name);
+    add_rule(m, ours, name);
 }
 
 static void add_around(making *m)
@@ -98,9 +98,9 @@ static void add_around(making *m)
                                     {0}};
     add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
     add_norm(m, "branch_norm_g", "0.1.");
-    add(m, "branch_scale", "1.gamma");
-    add(m, "branch_gate_W", "1.to_gamma.weight");
-    add(m, "branch_gate_b", "1.to_gamma.bias");
+    add_rule(m, "branch_scale", "1.gamma");
+    add_rule(m, "branch_gate_W", "1.to_gamma.weight");
+    add_rule(m, "branch_gate_b", "1.to_gamma.bias");
     add_all(m, residual);
 }
 
@@ -124,14 +124,14 @@ static void add_attention(making *m, const dra_mixer_config *mixer)
                                   {0}};
     const dra_xt_sizes s = dra_xt_mixer_sizes(m->c, mixer);
     add_all(m, plain);
-    add(m, "W_o", mixer->out_glu ? "to_out.0.weight" : "to_out.weight");
-    add(m, "gain_q", "qk_norm_q_scale")->shape = DRA_SHAPE(s.H, 1, s.d);
-    add(m, "gain_k", "qk_norm_k_scale")->shape = DRA_SHAPE(s.K, 1, s.d);
-    add(m, "head_scale", "head_scale_params")->shape = DRA_SHAPE(1, s.H, 1, 1);
-    add(m, "talk_before", "attend.pre_softmax_talking_heads.weight")->shape = DRA_SHAPE(s.H, s.H, 1,
-                                                                                        1);
-    add(m, "talk_after", "attend.post_softmax_talking_heads.weight")->shape = DRA_SHAPE(s.H, s.H, 1,
-                                                                                        1);
+    add_rule(m, "W_o", mixer->out_glu ? "to_out.0.weight" : "to_out.weight");
+    add_rule(m, "gain_q", "qk_norm_q_scale")->shape = DRA_SHAPE(s.H, 1, s.d);
+    add_rule(m, "gain_k", "qk_norm_k_scale")->shape = DRA_SHAPE(s.K, 1, s.d);
+    add_rule(m, "head_scale", "head_scale_params")->shape = DRA_SHAPE(1, s.H, 1, 1);
+    add_rule(m, "talk_before", "attend.pre_softmax_talking_heads.weight")->shape = DRA_SHAPE(
+        s.H, s.H, 1, 1);
+    add_rule(m, "talk_after", "attend.post_softmax_talking_heads.weight")->shape = DRA_SHAPE(
+        s.H, s.H, 1, 1);
 }
 
 /* Of a gated one the first half of the projection is the value, the second the gate. */
@@ -164,11 +164,11 @@ static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
     char                    ours[40], theirs[60];
     snprintf(ours, sizeof ours, "layers.%lld.%s.", (long long)N, kind);
     snprintf(theirs, sizeof theirs, "%slayers.%lld.", m->layers, (long long)i);
-    begin(m, ours, theirs);
+    begin_names(m, ours, theirs);
     add_around(m);
     snprintf(theirs, sizeof theirs, "%slayers.%lld.1.%s%s%s", m->layers, (long long)i, scale, fn,
              half);
-    begin(m, ours, theirs);
+    begin_names(m, ours, theirs);
     if (letter == 'f')
         add_ff(m);
     else
@@ -176,7 +176,7 @@ static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
 }
 
 /* Letter i of the sublayers, `n` in all: attention `k` times, blocks, feed-forward `k` times. */
-static char letter(const char *block, int64_t i, int64_t n, int64_t k)
+static char sublayer_letter(const char *block, int64_t i, int64_t n, int64_t k)
 {
     if (i < k) return 'a';
     return i >= n - k ? 'f' : block[(i - k) % (int64_t)strlen(block)];
@@ -202,7 +202,7 @@ static void add_sublayers(making *m)
     int64_t       N = 0;
     bool          taken[128] = {0}; /* by letter: layer N has one */
     for (int64_t i = 0; i < n; i++) {
-        const char kind = letter(block_of(m->c), i, n, m->c->sandwich);
+        const char kind = sublayer_letter(block_of(m->c), i, n, m->c->sandwich);
         if (taken[(int)kind]) {
             N++;
             memset(taken, 0, sizeof taken);
@@ -226,7 +226,7 @@ static void add_image(making *m)
                                  {"head_b", "mlp_head.bias"},
                                  {0}};
     if (m->c->source.kind != DRA_SOURCE_IMAGE) return;
-    add(m, "positions", "pos_embedding")->ones = 1;
+    add_rule(m, "positions", "pos_embedding")->ones = 1;
     add_all(m, names);
 }
 
@@ -252,29 +252,29 @@ static void add_wrapper(making *m)
                                  {"numbers_w", "to_numerical_output.0.weight"},
                                  {"numbers_b", "to_numerical_output.0.bias"},
                                  {0}};
-    begin(m, "", "");
+    begin_names(m, "", "");
     add_image(m);
     add_vectors(m);
     add_all(m, names);
-    begin(m, "", m->layers);
-    add(m, "position.table", "rel_pos.relative_attention_bias.weight");
-    add(m, "streams", "stream_emb");
-    add(m, "condition_w", "adaptive_mlp.0.weight");
+    begin_names(m, "", m->layers);
+    add_rule(m, "position.table", "rel_pos.relative_attention_bias.weight");
+    add_rule(m, "streams", "stream_emb");
+    add_rule(m, "condition_w", "adaptive_mlp.0.weight");
     add_norm(m, "norm_g", "final_norm.");
 }
 
 /* The network of the dynamic bias: the last of its layers has no activation after it. */
 static void add_distance(making *m)
 {
-    const int64_t L = m->c->position.layers ? m->c->position.layers : 2;
+    const int64_t L = m->c->position.dynamic.layers ? m->c->position.dynamic.layers : 2;
     char          ours[40], theirs[60];
     for (int64_t k = 0; k <= L && m->c->position.distance == DRA_DISTANCE_DYNAMIC; k++) {
         snprintf(ours, sizeof ours, "position.%lld.", (long long)k);
         snprintf(theirs, sizeof theirs, "%srel_pos.mlp.%lld.%s", m->layers, (long long)k,
                  k < L ? "0." : "");
-        begin(m, ours, theirs);
-        add(m, "W", "weight");
-        add(m, "b", "bias");
+        begin_names(m, ours, theirs);
+        add_rule(m, "W", "weight");
+        add_rule(m, "b", "bias");
     }
 }
 
@@ -285,10 +285,10 @@ static void add_constants(making *m)
     const double             r = (double)dra_xt_rotary(m->c);
     const int64_t            n = (dra_xt_rotary(m->c) + 1) / 2;
     const int                count = !n ? 0 : m->c->position.rotate == DRA_ROTATE_XPOS ? 2 : 1;
-    begin(m, "", m->layers);
+    begin_names(m, "", m->layers);
     for (int i = 0; i < count && m->out->constants < DRA_CONSTANTS_MOST; i++) {
         dra_real *data = dra_arena_alloc(&m->out->arena, (size_t)n * sizeof *data);
-        char     *name = join(m, m->theirs, names[i]);
+        char     *name = join_names(m, m->theirs, names[i]);
         if (!data || !name) m->most = -1;
         for (int64_t c = 0; c < n && data; c++) {
             const double at = 2 * (double)c;
@@ -321,7 +321,8 @@ static void share_table(making *m, const char *ours)
     snprintf(name, sizeof name, "%sembedding", ours);
     for (int64_t i = 0; i < m->n; i++)
         if (strcmp(m->row[i].ours, name) == 0)
-            m->row[i].also = m->row[i].instead = join(m, "decoder.net.", "token_emb.emb.weight");
+            m->row[i].also = m->row[i].instead = join_names(m, "decoder.net.",
+                                                            "token_emb.emb.weight");
 }
 
 /* Names of a model begin with those of its place among others, and in a loss. */

@@ -42,8 +42,8 @@ static dra_status check_key(const char *place, bool stack, const dra_field *tabl
     return DRA_OK; /* unknown: whoever reads the table says so */
 }
 
-static dra_status sweep(const char *place, bool stack, dra_xt_wrapper wrapper, json_t *object,
-                        dra_error *err)
+static dra_status sweep_options(const char *place, bool stack, dra_xt_wrapper wrapper,
+                                json_t *object, dra_error *err)
 {
     const dra_field *outer = dra_xt_fields(wrapper), *inner = dra_xt_stack_fields();
     const char      *key;
@@ -107,12 +107,13 @@ static dra_status check_missing(const char *place, dra_xt_wrapper wrapper, const
 }
 
 /* A copy in which only options of the tables are left. */
-static dra_status clean(const char *place, dra_xt_wrapper wrapper, json_t *object, dra_error *err)
+static dra_status clean_options(const char *place, dra_xt_wrapper wrapper, json_t *object,
+                                dra_error *err)
 {
     dra_json   j = {0};
-    dra_status st = sweep(place, false, wrapper, object, err);
+    dra_status st = sweep_options(place, false, wrapper, object, err);
     json_t    *stack = json_object_get(object, "attn_layers");
-    if (st == DRA_OK && json_is_object(stack)) st = sweep(place, true, wrapper, stack, err);
+    if (st == DRA_OK && json_is_object(stack)) st = sweep_options(place, true, wrapper, stack, err);
     if (st == DRA_OK) st = check_type(place, stack, err);
     make_list(&j, stack, "shift_tokens");
     make_list(&j, stack, "layer_dropout");
@@ -128,7 +129,7 @@ static dra_status read_options(const char *place, json_t *options, dra_xt *out, 
     json_t              *cross = dra_xt_cross_split(&j, json_object_get(options, "attn_layers"));
     const json_t        *stack = json_object_get(options, "attn_layers");
     dra_status           st = dra_json_check(&j, place, err);
-    if (st == DRA_OK) st = clean(place, wrapper, options, err);
+    if (st == DRA_OK) st = clean_options(place, wrapper, options, err);
     if (st == DRA_OK) st = dra_fields_read(dra_xt_fields(wrapper), place, options, out, err);
     if (!out->c.heads) out->c.heads = 8;
     if (!out->attn_dim_head) out->attn_dim_head = 64;
@@ -151,19 +152,19 @@ dra_status dra_xt_parse(const char *place, const json_t *object, dra_xt *out, dr
 /* ---- to JSON --------------------------------------------------------------------------------- */
 
 /* Whole numbers are written without a point. */
-static json_t *number(dra_json *j, json_t *v)
+static json_t *plain_number(dra_json *j, json_t *v)
 {
     const double x = json_number_value(v);
     return json_is_real(v) && x == floor(x) ? dra_json_int(j, (int64_t)x) : json_incref(v);
 }
 
 /* A list of one number is that number, for all. */
-static json_t *plain(dra_json *j, json_t *v)
+static json_t *plain_list(dra_json *j, json_t *v)
 {
     const size_t n = json_array_size(v);
-    if (n <= 1) return number(j, n ? json_array_get(v, 0) : v);
+    if (n <= 1) return plain_number(j, n ? json_array_get(v, 0) : v);
     json_t *list = dra_json_array(j);
-    for (size_t i = 0; i < n; i++) dra_json_append(j, list, number(j, json_array_get(v, i)));
+    for (size_t i = 0; i < n; i++) dra_json_append(j, list, plain_number(j, json_array_get(v, i)));
     return list;
 }
 
@@ -175,18 +176,18 @@ static json_t *split_letters(dra_json *j, const char *text)
 }
 
 /* As the library has them: lists of letters, one number for all. */
-static json_t *spell(dra_json *j, const char *name, json_t *v)
+static json_t *spell_option(dra_json *j, const char *name, json_t *v)
 {
     if (strcmp(name, "custom_layers") == 0) return split_letters(j, json_string_value(v));
-    return strcmp(name, "layers_execute_order") == 0 ? json_incref(v) : plain(j, v);
+    return strcmp(name, "layers_execute_order") == 0 ? json_incref(v) : plain_list(j, v);
 }
 
 /* The fields of a table, after those that `object` has. */
-static void append(dra_json *j, json_t *object, json_t *fields)
+static void append_fields(dra_json *j, json_t *object, json_t *fields)
 {
     const char *name;
     json_t     *v;
-    json_object_foreach(fields, name, v) dra_json_set(j, object, name, spell(j, name, v));
+    json_object_foreach(fields, name, v) dra_json_set(j, object, name, spell_option(j, name, v));
     json_decref(fields);
 }
 
@@ -195,9 +196,9 @@ json_t *dra_xt_dump(dra_json *j, const dra_xt *x)
     const char *type = dra_xt_types[x->c.visible];
     json_t     *stack = dra_json_object(j), *object = dra_json_object(j);
     dra_json_set(j, stack, "type", dra_json_text(j, type));
-    append(j, stack, dra_fields_write(j, dra_xt_stack_fields(), x));
+    append_fields(j, stack, dra_fields_write(j, dra_xt_stack_fields(), x));
     if (x->cross_attend) dra_xt_cross_dump(j, x, stack);
-    append(j, object, dra_fields_write(j, dra_xt_fields((dra_xt_wrapper)x->wrapper), x));
+    append_fields(j, object, dra_fields_write(j, dra_xt_fields((dra_xt_wrapper)x->wrapper), x));
     if (x->wrapper == DRA_XT_XVAL) /* 0 is a token, too */
         dra_json_set(j, object, "numerical_token_id", dra_json_int(j, x->c.source.number_token));
     dra_json_set(j, object, "attn_layers", stack);

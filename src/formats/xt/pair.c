@@ -40,8 +40,8 @@ static bool is_foreign(const char *key)
 }
 
 /* Takes the options of one side out, without their prefix. */
-static dra_status split(dra_json *j, const char *place, json_t *body, bool encoder, json_t *to,
-                        json_t *stack, dra_error *err)
+static dra_status split_side(dra_json *j, const char *place, json_t *body, bool encoder, json_t *to,
+                             json_t *stack, dra_error *err)
 {
     const char *prefix = encoder ? "enc_" : "dec_", *key;
     json_t     *v;
@@ -64,7 +64,7 @@ static dra_status read_side(const char *place, json_t *body, bool encoder, int64
 {
     dra_json   j = {0};
     json_t    *to = dra_json_object(&j), *stack = dra_json_object(&j);
-    dra_status st = split(&j, place, body, encoder, to, stack, err);
+    dra_status st = split_side(&j, place, body, encoder, to, stack, err);
     *x = (dra_xt){.wrapper = DRA_XT_TOKENS, .c = {.xt = top->c.xt}};
     dra_json_set(&j, stack, "type", dra_json_text(&j, encoder ? "Encoder" : "Decoder"));
     dra_json_set(&j, stack, "dim", dra_json_int(&j, dim));
@@ -109,8 +109,9 @@ static dra_status read_prepend(const char *place, const json_t *v, dra_model_con
     return dra_xt_keep_vectors(place, encoder->dim, n, "prepend", &encoder->prepend_stack, err);
 }
 
-static dra_status join(const char *place, const pair_options *o, const json_t *prepend,
-                       dra_xt *encoder, dra_xt *decoder, dra_model_config *out, dra_error *err)
+static dra_status join_sides(const char *place, const pair_options *o, const json_t *prepend,
+                             dra_xt *encoder, dra_xt *decoder, dra_model_config *out,
+                             dra_error *err)
 {
     if (o->tie_token_emb && encoder->c.vocab != decoder->c.vocab)
         return dra_fail(err, DRA_ERR_VALUE,
@@ -143,7 +144,7 @@ dra_status dra_xt_read_pair(const char *place, json_t *body, const dra_xt *top,
     if (st == DRA_OK) st = read_side(place, body, true, o.dim, top, &encoder, err);
     if (st == DRA_OK) st = read_side(place, body, false, o.dim, top, &decoder, err);
     if (st == DRA_OK) st = dra_fields_read(pair_fields, place, body, &o, err);
-    if (st == DRA_OK) st = join(place, &o, prepend, &encoder, &decoder, out, err);
+    if (st == DRA_OK) st = join_sides(place, &o, prepend, &encoder, &decoder, out, err);
     json_decref(rest);
     json_decref(prepend);
     return st;

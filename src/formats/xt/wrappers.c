@@ -128,7 +128,7 @@ static dra_status read_context(const char *place, const json_t *context, const d
 /* ---- one stack */
 
 /* Options of a stack by itself as those of a wrapper that has nothing else. */
-static json_t *wrap(dra_json *j, const json_t *options, dra_xt_wrapper wrapper)
+static json_t *wrap_stack(dra_json *j, const json_t *options, dra_xt_wrapper wrapper)
 {
     json_t     *stack = dra_json_share(j, options), *object = dra_json_object(j);
     const char *type = wrapper == DRA_XT_DECODER ? "Decoder" : "Encoder";
@@ -148,7 +148,7 @@ static dra_status read_single(const char *place, json_t *body, const dra_xt *top
     dra_xt     x = {.wrapper = top->wrapper, .c = {.xt = top->c.xt}};
     dra_json   j = {0};
     json_t    *context = dra_xt_take(body, "context");
-    json_t    *options = bare ? wrap(&j, body, (dra_xt_wrapper)top->wrapper) : json_incref(body);
+    json_t *options = bare ? wrap_stack(&j, body, (dra_xt_wrapper)top->wrapper) : json_incref(body);
     dra_status st = dra_json_check(&j, place, err);
     if (st == DRA_OK) st = dra_xt_parse(place, options, &x, err);
     if (bare) st = dra_xt_inside(st, place, "", true, err);

@@ -29,7 +29,7 @@ static json_t *write_options(writing *w, const dra_model_config *c, dra_xt_wrapp
 }
 
 /* Puts the options of a side next to each other, with a prefix. */
-static void flatten(dra_json *j, json_t *to, const char *prefix, json_t *options)
+static void flatten_side(dra_json *j, json_t *to, const char *prefix, json_t *options)
 {
     char        name[100];
     const char *key;
@@ -60,9 +60,9 @@ static void write_pair(writing *w, const dra_model_config *c, json_t *to)
         dra_json_set(w->json, to, "src_prepend",
                      prepend->depth ? write_part(w, prepend)
                                     : dra_json_int(w->json, prepend->source.length));
-    flatten(w->json, to, "enc_", write_options(w, &encoder, DRA_XT_TOKENS));
+    flatten_side(w->json, to, "enc_", write_options(w, &encoder, DRA_XT_TOKENS));
     dra_json_delete(json_object_get(own, "attn_layers"), "cross_attend");
-    flatten(w->json, to, "dec_", own);
+    flatten_side(w->json, to, "dec_", own);
 }
 
 static void write_single(writing *w, const dra_model_config *c, dra_xt_wrapper wrapper, json_t *to)
@@ -73,7 +73,7 @@ static void write_single(writing *w, const dra_model_config *c, dra_xt_wrapper w
             dra_json_delete(json_object_get(options, "attn_layers"), "cross_attend");
             dra_json_delete(json_object_get(options, "attn_layers"), "only_cross");
         }
-        flatten(w->json, to, "", options);
+        flatten_side(w->json, to, "", options);
     } else {
         dra_json_update(w->json, to, options);
         json_decref(options);

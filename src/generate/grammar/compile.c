@@ -245,7 +245,7 @@ static int32_t compile_class(compiler *c, const dra_phrase *p, int32_t next)
 
 /* ---- phrases --------------------------------------------------------------------------------- */
 
-static int32_t compile(compiler *c, const dra_phrase *p, int32_t next);
+static int32_t compile_phrase(compiler *c, const dra_phrase *p, int32_t next);
 
 /* The last part comes first, so the list becomes an array. */
 static int32_t compile_sequence(compiler *c, const dra_phrase *p, int32_t next)
@@ -255,7 +255,7 @@ static int32_t compile_sequence(compiler *c, const dra_phrase *p, int32_t next)
     const dra_phrase **parts = malloc((n + 1) * sizeof *parts);
     if (!parts) return no_memory(c);
     for (const dra_phrase *part = p->first; part; part = part->next) parts[i++] = part;
-    while (i > 0 && !c->failed) next = compile(c, parts[--i], next);
+    while (i > 0 && !c->failed) next = compile_phrase(c, parts[--i], next);
     free(parts);
     return next;
 }
@@ -264,7 +264,7 @@ static int32_t compile_choice(compiler *c, const dra_phrase *p, int32_t next)
 {
     int32_t start = NOWHERE;
     for (const dra_phrase *part = p->first; part && !c->failed; part = part->next) {
-        const int32_t to = compile(c, part, next);
+        const int32_t to = compile_phrase(c, part, next);
         start = start < 0 ? to : add_place(c, DRA_AT_FORK, start, to);
     }
     return start;
@@ -280,19 +280,19 @@ static int32_t compile_repeat(compiler *c, const dra_phrase *p, int32_t next)
     int32_t       start = next;
     if (p->most < 0) {
         start = add_place(c, DRA_AT_FORK, next, next);
-        const int32_t body = compile(c, p->first, start);
+        const int32_t body = compile_phrase(c, p->first, start);
         if (body >= 0) c->g->place[start].other = body;
     }
     for (int64_t i = least; i < p->most && !c->failed; i++) {
-        const int32_t body = compile(c, p->first, start);
+        const int32_t body = compile_phrase(c, p->first, start);
         start = add_place(c, DRA_AT_FORK, body, next);
         if (start >= 0) c->g->place[start].loop = loop;
     }
-    for (int64_t i = 0; i < least && !c->failed; i++) start = compile(c, p->first, start);
+    for (int64_t i = 0; i < least && !c->failed; i++) start = compile_phrase(c, p->first, start);
     return start;
 }
 
-static int32_t compile(compiler *c, const dra_phrase *p, int32_t next)
+static int32_t compile_phrase(compiler *c, const dra_phrase *p, int32_t next)
 {
     if (++c->work > WORK) return too_large(c);
     switch (p->kind) {
@@ -355,7 +355,7 @@ typedef struct order {
 } order;
 
 /* Walks what a rule reaches before its first byte: calls gets the rules that it calls there. */
-static void reach(order *o, int32_t rule, int32_t *calls, int32_t *n_calls)
+static void reach_rules(order *o, int32_t rule, int32_t *calls, int32_t *n_calls)
 {
     const dra_grammar *g = o->c->g;
     int32_t            n = 0;
@@ -377,7 +377,7 @@ static void reach(order *o, int32_t rule, int32_t *calls, int32_t *n_calls)
 }
 
 /* Looks at what a rule calls first, and so on. Rules are few enough for recursion. */
-static void visit(order *o, int32_t rule)
+static void visit_rule(order *o, int32_t rule)
 {
     int32_t n = 0;
     o->mark[rule] = 1;
@@ -386,12 +386,12 @@ static void visit(order *o, int32_t rule)
         no_memory(o->c);
         return;
     }
-    reach(o, rule, calls, &n);
+    reach_rules(o, rule, calls, &n);
     int32_t *fewer = realloc(calls, (size_t)(n + 1) * sizeof *calls); /* many may be open at once */
     if (fewer) calls = fewer;
     for (int32_t i = 0; i < n && o->culprit < 0 && !o->c->failed; i++) {
         if (o->mark[calls[i]] == 1) o->culprit = calls[i];
-        if (o->mark[calls[i]] == 0) visit(o, calls[i]);
+        if (o->mark[calls[i]] == 0) visit_rule(o, calls[i]);
     }
     free(calls);
     o->mark[rule] = 2;
@@ -407,7 +407,7 @@ static void check_recursion(compiler *c)
                       .culprit = -1};
     if (o.mark && o.seen && o.todo) {
         for (int32_t r = 0; r < c->g->rules && o.culprit < 0 && !c->failed; r++)
-            if (o.mark[r] == 0) visit(&o, r);
+            if (o.mark[r] == 0) visit_rule(&o, r);
     } else {
         no_memory(c);
     }
@@ -427,7 +427,7 @@ static void check_recursion(compiler *c)
 /* ---- classes of bytes ------------------------------------------------------------------------ */
 
 /* Divides each class of which a set holds a part. */
-static void divide(dra_grammar *g, const dra_byte_set *s)
+static void divide_classes(dra_grammar *g, const dra_byte_set *s)
 {
     int     all[256] = {0}, in[256] = {0};
     int32_t part[256];
@@ -444,13 +444,13 @@ static void divide(dra_grammar *g, const dra_byte_set *s)
 static void find_classes(dra_grammar *g)
 {
     g->classes = 1;
-    for (int32_t i = 0; i < g->sets && g->classes < 256; i++) divide(g, &g->set[i]);
+    for (int32_t i = 0; i < g->sets && g->classes < 256; i++) divide_classes(g, &g->set[i]);
     for (int b = 0; b < 256; b++) g->sample[g->class_of[b]] = (unsigned char)b;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static uint64_t fingerprint(const dra_grammar *g)
+static uint64_t grammar_fingerprint(const dra_grammar *g)
 {
     const unsigned char *parts[] = {(void *)g->place, (void *)g->set, (void *)g->start};
     const size_t sizes[] = {(size_t)g->places * sizeof *g->place, (size_t)g->sets * sizeof *g->set,
@@ -478,7 +478,7 @@ dra_status dra_grammar_compile(const dra_grammar_text *t, dra_grammar **out, dra
         find_empty(&c);
     const int32_t end = add_place(&c, DRA_AT_END, 0, 0);
     for (int32_t r = 0; r < t->rules && !c.failed; r++)
-        c.g->start[r] = compile(&c, t->rule[r].body, end);
+        c.g->start[r] = compile_phrase(&c, t->rule[r].body, end);
     if (!c.failed) check_recursion(&c);
     free(c.slot);
     free(c.empty);
@@ -487,7 +487,7 @@ dra_status dra_grammar_compile(const dra_grammar_text *t, dra_grammar **out, dra
         return c.err->code;
     }
     find_classes(c.g);
-    c.g->fingerprint = fingerprint(c.g);
+    c.g->fingerprint = grammar_fingerprint(c.g);
     *out = c.g;
     return DRA_OK;
 }

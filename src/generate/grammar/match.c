@@ -54,7 +54,7 @@ int64_t dra_matcher_step_most(const dra_matcher *m)
 }
 
 /* Counts moves; too many are a failure. */
-static bool spend(dra_matcher *m, int64_t moves)
+static bool spend_moves(dra_matcher *m, int64_t moves)
 {
     m->moves += moves;
     const bool step = m->moves > m->step_end;
@@ -119,9 +119,9 @@ static bool is_behind(dra_matcher *m, int32_t place, int32_t in)
 }
 
 /* A place that is reached; nothing, if it was before. */
-static void push(dra_matcher *m, int32_t place, int32_t in)
+static void push_place(dra_matcher *m, int32_t place, int32_t in)
 {
-    if (!spend(m, 1)) return;
+    if (!spend_moves(m, 1)) return;
     if (place == DRA_GRAMMAR_ACCEPT)
         m->accept = true;
     else if (!is_behind(m, place, in))
@@ -131,7 +131,8 @@ static void push(dra_matcher *m, int32_t place, int32_t in)
 static void add_return(dra_matcher *m, int32_t i, dra_grammar_item to)
 {
     dra_frame *f = &m->fresh[i];
-    if (spend(m, 1) && dra_items_add(m, &f->to, to) && f->ended) push(m, to.place, to.frame);
+    if (spend_moves(m, 1) && dra_items_add(m, &f->to, to) && f->ended)
+        push_place(m, to.place, to.frame);
 }
 
 /* The frame of a rule at this step; -1: failed. */
@@ -148,7 +149,7 @@ static int32_t frame_of(dra_matcher *m, int32_t rule)
     f->number = -1;
     m->called_at[rule] = m->step;
     m->called[rule] = m->n_fresh;
-    push(m, m->g->start[rule], ~m->n_fresh);
+    push_place(m, m->g->start[rule], ~m->n_fresh);
     return m->n_fresh++;
 }
 
@@ -172,13 +173,13 @@ static void end_rule(dra_matcher *m, int32_t in)
     if (in >= 0) {
         const dra_item_span s = m->frames.at[in];
         for (int32_t k = s.n - 1; k >= 0 && !m->failed; k--)
-            push(m, m->content[s.first + k].place, m->content[s.first + k].frame);
+            push_place(m, m->content[s.first + k].place, m->content[s.first + k].frame);
         return;
     }
     dra_frame *f = &m->fresh[~in];
     f->ended = true;
     for (int32_t k = 0; k < f->to.n && !m->failed; k++)
-        push(m, f->to.at[k].place, f->to.at[k].frame);
+        push_place(m, f->to.at[k].place, f->to.at[k].frame);
 }
 
 /* Whether all returns of a frame are in a list that is arranged; m->heads gets them. One that ends
@@ -192,7 +193,7 @@ static bool has_returns(dra_matcher *m, const dra_item_set *list, int32_t of)
         for (int32_t k = 0; k < s.n; k++) {
             const dra_grammar_item x = m->content[s.first + k];
             const bool             there = dra_items_arranged_has(list->at, list->n, x);
-            if (!spend(m, 1)) return false;
+            if (!spend_moves(m, 1)) return false;
             if (there)
                 dra_items_add(m, &m->heads, x);
             else if (x.place == 0 && of < 0)
@@ -207,7 +208,7 @@ static bool has_returns(dra_matcher *m, const dra_item_set *list, int32_t of)
 /* Of a rule that calls itself near its end, a frame has all returns of the one before it and a few
  * more. It then returns to the end of that one: frames stay small, and a step, which ends all of
  * them, does not try the same returns for each. */
-static void fold(dra_matcher *m, dra_item_set *to)
+static void fold_returns(dra_matcher *m, dra_item_set *to)
 {
     int32_t last = 0, n = 0;
     for (int32_t k = 0; k < to->n; k++)
@@ -221,14 +222,14 @@ static void fold(dra_matcher *m, dra_item_set *to)
 
 /* The number of a frame of this step, after those it returns to. A rule that calls itself before
  * any byte is refused by the compiler, so there is no circle, and no more depth than rules. */
-static int32_t settle(dra_matcher *m, int32_t i)
+static int32_t settle_frame(dra_matcher *m, int32_t i)
 {
     dra_frame *f = &m->fresh[i];
     if (f->number >= 0 || m->failed) return f->number;
     for (int32_t k = 0; k < f->to.n && !m->failed; k++)
-        if (f->to.at[k].frame < 0) f->to.at[k].frame = settle(m, ~f->to.at[k].frame);
+        if (f->to.at[k].frame < 0) f->to.at[k].frame = settle_frame(m, ~f->to.at[k].frame);
     f->to.n = dra_items_arrange(f->to.at, f->to.n);
-    fold(m, &f->to);
+    fold_returns(m, &f->to);
     if (!m->failed) f->number = dra_items_number(m, &m->frames, f->to.at, f->to.n, false);
     return f->number;
 }
@@ -256,25 +257,25 @@ static int32_t end_step(dra_matcher *m)
         case DRA_AT_BYTE: break;
         case DRA_AT_CALL: enter_rule(m, p->other, p->next, at.frame); break;
         case DRA_AT_FORK:
-            push(m, p->next, at.frame);
-            push(m, p->other, at.frame);
+            push_place(m, p->next, at.frame);
+            push_place(m, p->other, at.frame);
             break;
         }
     }
     for (int32_t i = 0; i < m->work.n && !m->failed; i++) {
         dra_grammar_item at = m->work.at[i];
         if (m->g->place[at.place].kind != DRA_AT_BYTE) continue;
-        if (at.frame < 0) at.frame = settle(m, ~at.frame);
+        if (at.frame < 0) at.frame = settle_frame(m, ~at.frame);
         m->work.at[n++] = at;
     }
-    if (!spend(m, n)) return DRA_MATCH_FAILED;
+    if (!spend_moves(m, n)) return DRA_MATCH_FAILED;
     return dra_matcher_add_state(m, m->work.at, n, m->accept);
 }
 
 int32_t dra_matcher_start(dra_matcher *m)
 {
     begin_step(m);
-    push(m, m->g->start[m->g->root], 0);
+    push_place(m, m->g->start[m->g->root], 0);
     return end_step(m);
 }
 
@@ -285,11 +286,11 @@ int32_t dra_matcher_step(dra_matcher *m, int32_t state, unsigned char byte)
     if (m->failed) return DRA_MATCH_FAILED;
     const dra_item_span s = m->states.at[state];
     begin_step(m);
-    spend(m, s.n + m->g->classes); /* the state and its entries */
+    spend_moves(m, s.n + m->g->classes); /* the state and its entries */
     for (int32_t i = s.n - 1; i >= 0; i--) {
         const dra_grammar_item   from = m->content[s.first + i];
         const dra_grammar_place *p = &m->g->place[from.place];
-        if (dra_byte_in(&m->g->set[p->other], byte)) push(m, p->next, from.frame);
+        if (dra_byte_in(&m->g->set[p->other], byte)) push_place(m, p->next, from.frame);
     }
     const int32_t next = end_step(m);
     if (next != DRA_MATCH_FAILED) m->next[at] = next;
@@ -305,7 +306,7 @@ bool dra_matcher_must_end(const dra_matcher *m, int32_t state)
 /* ---- making one ------------------------------------------------------------------------------ */
 
 /* The frame of the whole text has the number 0. */
-static void forget(dra_matcher *m)
+static void forget_frames(dra_matcher *m)
 {
     const dra_grammar_item whole = {DRA_GRAMMAR_ACCEPT, 0};
     m->contents = m->frames.n = m->states.n = 0;
@@ -316,7 +317,7 @@ static void forget(dra_matcher *m)
 
 void dra_matcher_ask(dra_matcher *m, int64_t moves)
 {
-    if (m->states.n > STATES || m->contents > CONTENTS) forget(m);
+    if (m->states.n > STATES || m->contents > CONTENTS) forget_frames(m);
     m->question_most = moves;
     m->question_end = m->moves + moves;
 }
@@ -330,7 +331,7 @@ dra_status dra_matcher_create(const dra_grammar *g, dra_matcher **out, dra_error
         m->question_end = INT64_MAX;
         m->called = calloc((size_t)g->rules, sizeof *m->called);
         m->called_at = calloc((size_t)g->rules, sizeof *m->called_at);
-        if (m->called && m->called_at) forget(m);
+        if (m->called && m->called_at) forget_frames(m);
     }
     if (!m || !m->called || !m->called_at || m->failed) {
         dra_matcher_destroy(m);

@@ -38,9 +38,9 @@ static int line_of(reader *r, size_t at)
     return r->line;
 }
 
-static void refuse(reader *r, size_t at, const char *format, ...) DRA_PRINTF(3, 4);
+static void refuse_grammar(reader *r, size_t at, const char *format, ...) DRA_PRINTF(3, 4);
 
-static void refuse(reader *r, size_t at, const char *format, ...)
+static void refuse_grammar(reader *r, size_t at, const char *format, ...)
 {
     char      room[DRA_BRIEF];
     dra_error why = {0};
@@ -54,7 +54,7 @@ static void refuse(reader *r, size_t at, const char *format, ...)
              why.text);
 }
 
-static void *allocate(reader *r, size_t size)
+static void *allocate_phrase(reader *r, size_t size)
 {
     void *data = dra_arena_alloc(&r->to->arena, size);
     if (!data && !r->failed) dra_fail(r->err, DRA_ERR_MEMORY, "grammar: out of memory");
@@ -63,7 +63,7 @@ static void *allocate(reader *r, size_t size)
 }
 
 /* What stands at the reader, for an error: a character, or the end. */
-static const char *found(const reader *r, char room[16])
+static const char *found_text(const reader *r, char room[16])
 {
     int32_t code;
     if (r->at >= r->n) return "the end";
@@ -75,15 +75,15 @@ static const char *found(const reader *r, char room[16])
     return room;
 }
 
-static void expected(reader *r, const char *what)
+static void refuse_expected(reader *r, const char *what)
 {
     char room[16];
-    refuse(r, r->at, "expected %s, found %s", what, found(r, room));
+    refuse_grammar(r, r->at, "expected %s, found %s", what, found_text(r, room));
 }
 
 /* ---- characters ------------------------------------------------------------------------------ */
 
-static char peek(const reader *r) { return r->at < r->n ? r->text[r->at] : '\0'; }
+static char peek_char(const reader *r) { return r->at < r->n ? r->text[r->at] : '\0'; }
 
 static size_t after_blanks(const reader *r, size_t at)
 {
@@ -121,17 +121,17 @@ static int32_t read_hex(reader *r, int digits)
 {
     int64_t x = 0;
     for (int i = 0; i < digits; i++, r->at++) {
-        const char c = peek(r);
+        const char c = peek_char(r);
         if (c >= '0' && c <= '9')
             x = 16 * x + (c - '0');
         else if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))
             x = 16 * x + ((c | 0x20) - 'a' + 10);
         else
-            expected(r, "a hexadecimal digit");
+            refuse_expected(r, "a hexadecimal digit");
         if (r->failed) return 0;
     }
     if (x > LAST_CODE || (x >= 0xd800 && x < 0xe000)) {
-        refuse(r, r->at, "%llx is no code point", (long long)x);
+        refuse_grammar(r, r->at, "%llx is no code point", (long long)x);
         return 0;
     }
     return (int32_t)x;
@@ -141,10 +141,10 @@ static int32_t read_hex(reader *r, int digits)
 static int32_t read_escape(reader *r)
 {
     static const char from[] = "nrt\\\"[]-^", to[] = "\n\r\t\\\"[]-^";
-    const char        c = peek(r);
+    const char        c = peek_char(r);
     const char       *plain = c ? strchr(from, c) : NULL;
     if (!plain && c != 'x' && c != 'u' && c != 'U') {
-        expected(r, "one of n r t \\ \" [ ] - ^ x u U after a backslash");
+        refuse_expected(r, "one of n r t \\ \" [ ] - ^ x u U after a backslash");
         return 0;
     }
     r->at++;
@@ -155,7 +155,7 @@ static int32_t read_escape(reader *r)
 static int32_t read_code(reader *r)
 {
     int32_t code = 0;
-    if (peek(r) == '\\') {
+    if (peek_char(r) == '\\') {
         r->at++;
         return read_escape(r);
     }
@@ -165,18 +165,18 @@ static int32_t read_code(reader *r)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static dra_phrase *make(reader *r, dra_phrase_kind kind)
+static dra_phrase *make_phrase(reader *r, dra_phrase_kind kind)
 {
-    dra_phrase *p = allocate(r, sizeof *p);
+    dra_phrase *p = allocate_phrase(r, sizeof *p);
     if (p) p->kind = kind;
     return p;
 }
 
-static bool at_end_of_line(const reader *r) { return r->at >= r->n || peek(r) == '\n'; }
+static bool at_end_of_line(const reader *r) { return r->at >= r->n || peek_char(r) == '\n'; }
 
 /* Bytes up to the one that closes a literal or a class. An escape is never shorter than what it
  * stands for, so that is room enough for what is between. */
-static size_t extent(const reader *r, char close)
+static size_t literal_extent(const reader *r, char close)
 {
     size_t at = r->at;
     for (; at < r->n && r->text[at] != '\n' && r->text[at] != close; at++)
@@ -187,11 +187,11 @@ static size_t extent(const reader *r, char close)
 static dra_phrase *read_literal(reader *r)
 {
     const size_t start = r->at++;
-    dra_phrase  *p = make(r, DRA_PHRASE_LITERAL);
-    char        *bytes = allocate(r, extent(r, '"') + 4);
-    while (!r->failed && peek(r) != '"') {
+    dra_phrase  *p = make_phrase(r, DRA_PHRASE_LITERAL);
+    char        *bytes = allocate_phrase(r, literal_extent(r, '"') + 4);
+    while (!r->failed && peek_char(r) != '"') {
         if (at_end_of_line(r)) {
-            refuse(r, start, "a literal has no end: expected \" on its line");
+            refuse_grammar(r, start, "a literal has no end: expected \" on its line");
             break;
         }
         const int32_t code = read_code(r);
@@ -207,28 +207,29 @@ static void read_range(reader *r, dra_code_range *out)
 {
     const size_t start = r->at;
     out->first = out->last = read_code(r);
-    if (r->failed || peek(r) != '-' || r->at + 1 >= r->n || r->text[r->at + 1] == ']') return;
+    if (r->failed || peek_char(r) != '-' || r->at + 1 >= r->n || r->text[r->at + 1] == ']') return;
     r->at++;
     if (at_end_of_line(r)) return; /* refused as a class without an end */
     out->last = read_code(r);
-    if (!r->failed && out->last < out->first) refuse(r, start, "a range ends before it begins");
+    if (!r->failed && out->last < out->first)
+        refuse_grammar(r, start, "a range ends before it begins");
 }
 
 static dra_phrase *read_class(reader *r)
 {
     const size_t    start = r->at++;
-    dra_phrase     *p = make(r, DRA_PHRASE_CLASS);
-    dra_code_range *range = allocate(r, (extent(r, ']') + 1) * sizeof *range);
+    dra_phrase     *p = make_phrase(r, DRA_PHRASE_CLASS);
+    dra_code_range *range = allocate_phrase(r, (literal_extent(r, ']') + 1) * sizeof *range);
     if (r->failed) return NULL;
-    p->negated = peek(r) == '^';
+    p->negated = peek_char(r) == '^';
     r->at += p->negated;
-    while (!r->failed && peek(r) != ']') {
+    while (!r->failed && peek_char(r) != ']') {
         if (at_end_of_line(r))
-            refuse(r, start, "a class has no end: expected ] on its line");
+            refuse_grammar(r, start, "a class has no end: expected ] on its line");
         else
             read_range(r, &range[p->n++]);
     }
-    if (!r->failed && p->n == 0) refuse(r, start, "a class without characters");
+    if (!r->failed && p->n == 0) refuse_grammar(r, start, "a class without characters");
     r->at++;
     p->range = range;
     return p;
@@ -236,8 +237,8 @@ static dra_phrase *read_class(reader *r)
 
 static dra_phrase *read_any(reader *r)
 {
-    dra_phrase     *p = make(r, DRA_PHRASE_CLASS);
-    dra_code_range *all = allocate(r, sizeof *all);
+    dra_phrase     *p = make_phrase(r, DRA_PHRASE_CLASS);
+    dra_code_range *all = allocate_phrase(r, sizeof *all);
     r->at++;
     if (r->failed) return NULL;
     *all = (dra_code_range){0, LAST_CODE};
@@ -254,7 +255,7 @@ static int32_t find_rule(reader *r, size_t n)
     for (int32_t i = 0; i < t->rules; i++)
         if (t->rule[i].n == n && memcmp(t->rule[i].name, name, n) == 0) return i;
     if (t->rules == RULES) {
-        refuse(r, r->at, "more than %d rules", RULES);
+        refuse_grammar(r, r->at, "more than %d rules", RULES);
         return 0;
     }
     if (t->rules == r->room) {
@@ -275,7 +276,7 @@ static int32_t find_rule(reader *r, size_t n)
 static dra_phrase *read_reference(reader *r)
 {
     const size_t n = name_length(r);
-    dra_phrase  *p = make(r, DRA_PHRASE_RULE);
+    dra_phrase  *p = make_phrase(r, DRA_PHRASE_RULE);
     if (!p) return NULL;
     p->rule = find_rule(r, n);
     r->at += n;
@@ -288,25 +289,26 @@ static dra_phrase *read_group(reader *r)
 {
     const size_t start = r->at++;
     if (++r->depth > DEPTH) {
-        refuse(r, start, "groups nest more than %d deep", DEPTH);
+        refuse_grammar(r, start, "groups nest more than %d deep", DEPTH);
         return NULL;
     }
     dra_phrase *p = read_choice(r);
     r->depth--;
-    if (!r->failed && peek(r) != ')') refuse(r, start, "a group has no end: expected )");
+    if (!r->failed && peek_char(r) != ')')
+        refuse_grammar(r, start, "a group has no end: expected )");
     r->at++;
     return p;
 }
 
 static dra_phrase *read_part(reader *r)
 {
-    const char c = peek(r);
+    const char c = peek_char(r);
     if (c == '"') return read_literal(r);
     if (c == '[') return read_class(r);
     if (c == '(') return read_group(r);
     if (c == '.') return read_any(r);
     if (in_name(c)) return read_reference(r);
-    expected(r, "a literal, a class, a group or the name of a rule");
+    refuse_expected(r, "a literal, a class, a group or the name of a rule");
     return NULL;
 }
 
@@ -316,10 +318,10 @@ static int64_t read_number(reader *r)
 {
     int64_t x = 0;
     skip_blanks(r);
-    if (peek(r) < '0' || peek(r) > '9') expected(r, "a number");
-    for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
-        if (x <= TIMES) x = 10 * x + (peek(r) - '0');
-    if (x > TIMES) refuse(r, r->at, "a repetition of more than %d", TIMES);
+    if (peek_char(r) < '0' || peek_char(r) > '9') refuse_expected(r, "a number");
+    for (; peek_char(r) >= '0' && peek_char(r) <= '9'; r->at++)
+        if (x <= TIMES) x = 10 * x + (peek_char(r) - '0');
+    if (x > TIMES) refuse_grammar(r, r->at, "a repetition of more than %d", TIMES);
     skip_blanks(r);
     return x;
 }
@@ -329,14 +331,15 @@ static void read_times(reader *r, dra_phrase *p)
 {
     r->at++;
     p->least = p->most = read_number(r);
-    if (!r->failed && peek(r) == ',') {
+    if (!r->failed && peek_char(r) == ',') {
         r->at++;
         skip_blanks(r);
-        p->most = peek(r) == '}' ? -1 : read_number(r);
+        p->most = peek_char(r) == '}' ? -1 : read_number(r);
     }
-    if (!r->failed && peek(r) != '}') expected(r, "}");
+    if (!r->failed && peek_char(r) != '}') refuse_expected(r, "}");
     if (!r->failed && p->most >= 0 && p->most < p->least)
-        refuse(r, r->at, "a repetition from %lld to %lld", (long long)p->least, (long long)p->most);
+        refuse_grammar(r, r->at, "a repetition from %lld to %lld", (long long)p->least,
+                       (long long)p->most);
     r->at++;
 }
 
@@ -345,13 +348,13 @@ static dra_phrase *read_repeats(reader *r, dra_phrase *part)
 {
     for (int nested = 0; !r->failed; nested++) {
         skip_blanks(r);
-        const char c = peek(r);
+        const char c = peek_char(r);
         if (!c || !strchr("*+?{", c)) return part;
         if (nested == REPEATS) {
-            refuse(r, r->at, "more than %d repetitions of each other", REPEATS);
+            refuse_grammar(r, r->at, "more than %d repetitions of each other", REPEATS);
             break;
         }
-        dra_phrase *p = make(r, DRA_PHRASE_REPEAT);
+        dra_phrase *p = make_phrase(r, DRA_PHRASE_REPEAT);
         if (!p) break;
         p->first = part;
         p->least = c == '+';
@@ -369,10 +372,10 @@ static dra_phrase *read_repeats(reader *r, dra_phrase *part)
 
 static dra_phrase *read_sequence(reader *r)
 {
-    dra_phrase *p = make(r, DRA_PHRASE_SEQUENCE), **end = p ? &p->first : NULL;
+    dra_phrase *p = make_phrase(r, DRA_PHRASE_SEQUENCE), **end = p ? &p->first : NULL;
     while (!r->failed) {
         skip_blanks(r);
-        if (r->at >= r->n || peek(r) == '|' || peek(r) == ')' || at_rule(r)) break;
+        if (r->at >= r->n || peek_char(r) == '|' || peek_char(r) == ')' || at_rule(r)) break;
         dra_phrase *part = read_part(r);
         if (part) part = read_repeats(r, part);
         if (r->failed || !part) break;
@@ -384,13 +387,13 @@ static dra_phrase *read_sequence(reader *r)
 
 static dra_phrase *read_choice(reader *r)
 {
-    dra_phrase *p = make(r, DRA_PHRASE_CHOICE), **end = p ? &p->first : NULL;
+    dra_phrase *p = make_phrase(r, DRA_PHRASE_CHOICE), **end = p ? &p->first : NULL;
     while (!r->failed) {
         dra_phrase *sequence = read_sequence(r);
         if (!sequence) break;
         *end = sequence;
         end = &sequence->next;
-        if (peek(r) != '|') break;
+        if (peek_char(r) != '|') break;
         r->at++;
     }
     return r->failed ? NULL : p;
@@ -400,7 +403,7 @@ static void read_rule(reader *r)
 {
     const size_t start = r->at, n = name_length(r);
     if (!at_rule(r)) {
-        expected(r, "a rule: NAME ::= ...");
+        refuse_expected(r, "a rule: NAME ::= ...");
         return;
     }
     const int32_t rule = find_rule(r, n);
@@ -408,13 +411,13 @@ static void read_rule(reader *r)
     if (r->to->rule[rule].body) {
         char room[DRA_BRIEF], name[DRA_BRIEF];
         snprintf(name, sizeof name, "%.*s", (int)(n < 100 ? n : 100), r->text + r->at);
-        refuse(r, start, "rule '%s' is defined twice, first in line %d", dra_brief(name, room),
-               r->to->rule[rule].line);
+        refuse_grammar(r, start, "rule '%s' is defined twice, first in line %d",
+                       dra_brief(name, room), r->to->rule[rule].line);
         return;
     }
     r->at = after_blanks(r, r->at + n) + 3;
     dra_phrase *body = read_choice(r);
-    if (!r->failed && peek(r) == ')') expected(r, "no ) without a (");
+    if (!r->failed && peek_char(r) == ')') refuse_expected(r, "no ) without a (");
     if (r->failed) return;
     r->to->rule[rule].body = body;
     r->to->rule[rule].line = line_of(r, start);
@@ -425,8 +428,8 @@ static void check_utf8(reader *r)
     for (size_t at = 0; at < r->n && !r->failed;) {
         int32_t      code;
         const size_t bytes = dra_utf8(r->text + at, r->n - at, &code);
-        if (code < 0) refuse(r, at, "is not UTF-8");
-        if (code == 0) refuse(r, at, "has a NUL byte");
+        if (code < 0) refuse_grammar(r, at, "is not UTF-8");
+        if (code == 0) refuse_grammar(r, at, "has a NUL byte");
         at += bytes;
     }
 }

@@ -48,9 +48,9 @@ static const char primitives[] =
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void refuse(writer *w, const char *format, ...) DRA_PRINTF(2, 3);
+static void refuse_schema(writer *w, const char *format, ...) DRA_PRINTF(2, 3);
 
-static void refuse(writer *w, const char *format, ...)
+static void refuse_schema(writer *w, const char *format, ...)
 {
     char      room[2][DRA_BRIEF];
     dra_error why = {0};
@@ -63,7 +63,7 @@ static void refuse(writer *w, const char *format, ...)
                          w->at[0] ? dra_brief(w->at, room[1]) : "schema", why.text);
 }
 
-static void enter(writer *w, const char *part, const char *name, size_t *before)
+static void enter_part(writer *w, const char *part, const char *name, size_t *before)
 {
     *before = strlen(w->at);
     snprintf(w->at + *before, sizeof w->at - *before, "/%s%s%s", part, name ? "/" : "",
@@ -71,7 +71,7 @@ static void enter(writer *w, const char *part, const char *name, size_t *before)
     dra_make_shown(w->at);
 }
 
-static void leave(writer *w, size_t before) { w->at[before] = '\0'; }
+static void leave_part(writer *w, size_t before) { w->at[before] = '\0'; }
 
 /* ---- literals -------------------------------------------------------------------------------- */
 
@@ -126,9 +126,9 @@ static int type_of(writer *w, const json_t *name)
     for (int i = 0; i < TYPES && json_is_string(name); i++)
         if (strcmp(types[i], json_string_value(name)) == 0) return i;
     if (json_is_string(name))
-        refuse(w, "there is no type '%s'", dra_brief(json_string_value(name), room));
+        refuse_schema(w, "there is no type '%s'", dra_brief(json_string_value(name), room));
     else
-        refuse(w, "type: expected a name or a list of names");
+        refuse_schema(w, "type: expected a name or a list of names");
     return 0;
 }
 
@@ -141,7 +141,7 @@ static unsigned types_of(writer *w, const json_t *schema)
     json_t       *each;
     if (json_is_array(type)) {
         json_array_foreach(type, i, each) bits |= 1u << type_of(w, each);
-        if (!bits) refuse(w, "type: expected a name or a list of names");
+        if (!bits) refuse_schema(w, "type: expected a name or a list of names");
         return bits;
     }
     if (type) return 1u << type_of(w, type);
@@ -168,7 +168,7 @@ static bool has_type(const json_t *value, unsigned bits)
 /* ---- names of other properties --------------------------------------------------------------- */
 
 /* Names that begin with the same `n` bytes. */
-static bool begins(const char *name, const char *with, size_t n)
+static bool begins_with(const char *name, const char *with, size_t n)
 {
     return strncmp(name, with, n) == 0;
 }
@@ -190,7 +190,7 @@ static void write_others(writer *w, const json_t *properties, const char *start,
     fputs("[^\"\\\\\\x00-\\x1f\\x7f", w->out);
     json_object_foreach((json_t *)properties, name, unused)
     {
-        const size_t letter = begins(name, start, n) ? dra_utf8_letter(name + n) : 0;
+        const size_t letter = begins_with(name, start, n) ? dra_utf8_letter(name + n) : 0;
         if (letter && (letter > 1 || (name[n] >= 0x20 && !strchr("\"\\", name[n]))))
             write_class(w, name + n, letter);
     }
@@ -203,18 +203,19 @@ static void write_tree(writer *w, json_t *properties, const char *start, size_t 
     const char *name, *other;
     json_t     *unused;
     if (depth > 3 * DEPTH) {
-        refuse(w, "additionalProperties: expected names of at most %d characters", 3 * DEPTH);
+        refuse_schema(w, "additionalProperties: expected names of at most %d characters",
+                      3 * DEPTH);
         return;
     }
     write_others(w, properties, start, n);
     json_object_foreach(properties, name, unused)
     {
-        const size_t letter = begins(name, start, n) ? dra_utf8_letter(name + n) : 0;
+        const size_t letter = begins_with(name, start, n) ? dra_utf8_letter(name + n) : 0;
         bool first = letter && (letter > 1 || (name[n] >= 0x20 && !strchr("\"\\", name[n])));
         json_object_foreach(properties, other, unused)
         {
             if (other == name) break;
-            if (first && begins(other, name, n + letter)) first = false;
+            if (first && begins_with(other, name, n + letter)) first = false;
         }
         if (!first || w->failed) continue;
         fputs(" | \"", w->out);
@@ -255,18 +256,19 @@ static void add_required(writer *w, dra_json *j, members *o, const json_t *requi
     size_t  i;
     json_t *each;
     if (required && !json_is_array(required)) {
-        refuse(w, "required: expected a list of names");
+        refuse_schema(w, "required: expected a list of names");
         return;
     }
     json_array_foreach((json_t *)required, i, each)
     {
         const char *name = json_string_value(each);
         if (!name) {
-            refuse(w, "required: expected a list of names");
+            refuse_schema(w, "required: expected a list of names");
             return;
         }
         if (json_object_get(o->properties, name)) continue;
-        if (closed) refuse(w, "required: '%s' is none of its properties", dra_brief(name, room));
+        if (closed)
+            refuse_schema(w, "required: '%s' is none of its properties", dra_brief(name, room));
         dra_json_set(j, o->properties, name, dra_json_bool(true));
     }
 }
@@ -287,10 +289,10 @@ static void write_members(writer *w, members *o, const json_t *schema, int depth
     json_object_foreach(o->properties, name, each)
     {
         if (w->failed) return;
-        enter(w, "properties", name, &before);
+        enter_part(w, "properties", name, &before);
         o->required[i] = required && is_required(required, name);
         o->rule[i++] = write_schema(w, each, depth + 1);
-        leave(w, before);
+        leave_part(w, before);
     }
 }
 
@@ -349,19 +351,20 @@ static int describe_object(writer *w, const json_t *schema, int depth)
     dra_json  j = {0};
     size_t    before;
     const int object = w->rules++;
-    if (properties && !json_is_object(properties)) refuse(w, "properties: expected an object");
+    if (properties && !json_is_object(properties))
+        refuse_schema(w, "properties: expected an object");
     if (!properties && !others && !json_object_get(schema, "required")) return -1;
     o.properties = properties ? dra_json_share(&j, properties) : dra_json_object(&j);
     if (!w->failed)
         add_required(w, &j, &o, json_object_get(schema, "required"), json_is_false(others));
     if (!w->failed) w->failed = dra_json_check(&j, w->name, w->err);
     if (!w->failed) write_members(w, &o, schema, depth);
-    enter(w, "additionalProperties", NULL, &before);
+    enter_part(w, "additionalProperties", NULL, &before);
     if (!w->failed && (json_is_true(others) || json_is_object(others) || (!properties && !others)))
         o.others = write_schema(w, others ? others : dra_json_bool(true), depth + 1);
     if (!w->failed && others && !json_is_boolean(others) && !json_is_object(others))
-        refuse(w, "expected true, false or a schema");
-    leave(w, before);
+        refuse_schema(w, "expected true, false or a schema");
+    leave_part(w, before);
     if (!w->failed) write_object(w, &o, object);
     json_decref(o.properties);
     free(o.required);
@@ -374,10 +377,11 @@ static int describe_array(writer *w, const json_t *schema, int depth)
     const json_t *items = json_object_get(schema, "items");
     size_t        before;
     if (!items) return -1;
-    enter(w, "items", NULL, &before);
-    if (json_is_array(items)) refuse(w, "a list of schemas is not supported, expected one schema");
+    enter_part(w, "items", NULL, &before);
+    if (json_is_array(items))
+        refuse_schema(w, "a list of schemas is not supported, expected one schema");
     const int rule = w->failed ? 0 : write_schema(w, items, depth + 1);
-    leave(w, before);
+    leave_part(w, before);
     return rule;
 }
 
@@ -402,9 +406,9 @@ static void check_keywords(writer *w, const json_t *schema)
     json_object_foreach((json_t *)schema, name, unused)
     {
         if (!one_of(name, known) && !one_of(name, notes))
-            refuse(w, "keyword '%s' is not supported", dra_brief(name, room));
+            refuse_schema(w, "keyword '%s' is not supported", dra_brief(name, room));
         else if (fixed && one_of(name, known + 1) && strcmp(name, "enum") && strcmp(name, "const"))
-            refuse(w, "keyword '%s' is not supported next to enum or const", name);
+            refuse_schema(w, "keyword '%s' is not supported next to enum or const", name);
     }
 }
 
@@ -414,11 +418,11 @@ static void write_fixed(writer *w, const json_t *schema, unsigned bits)
     const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
     size_t        i, n = 0;
     json_t       *each;
-    if (list && !json_is_array(list)) refuse(w, "enum: expected a list of values");
+    if (list && !json_is_array(list)) refuse_schema(w, "enum: expected a list of values");
     if (only) {
         bool listed = !list;
         json_array_foreach((json_t *)list, i, each) listed = listed || json_equal(each, only);
-        if (!listed || !has_type(only, bits)) refuse(w, "const: no value is left");
+        if (!listed || !has_type(only, bits)) refuse_schema(w, "const: no value is left");
         write_value(w, only);
         return;
     }
@@ -428,7 +432,7 @@ static void write_fixed(writer *w, const json_t *schema, unsigned bits)
         if (n++) fputs("| ", w->out);
         write_value(w, each);
     }
-    if (!w->failed && n == 0) refuse(w, "enum: no value is left");
+    if (!w->failed && n == 0) refuse_schema(w, "enum: no value is left");
 }
 
 static void write_types(writer *w, unsigned bits, int object, int items)
@@ -451,9 +455,9 @@ static void write_types(writer *w, unsigned bits, int object, int items)
 static int write_schema(writer *w, const json_t *schema, int depth)
 {
     const int rule = w->rules++;
-    if (depth > DEPTH) refuse(w, "schemas nest more than %d deep", DEPTH);
+    if (depth > DEPTH) refuse_schema(w, "schemas nest more than %d deep", DEPTH);
     if (!json_is_object(schema) && !json_is_true(schema))
-        refuse(w, "expected a schema: an object, or true");
+        refuse_schema(w, "expected a schema: an object, or true");
     if (w->failed) return rule;
     if (json_is_true(schema)) {
         fprintf(w->out, "v%d ::= value\n", rule);

@@ -36,7 +36,7 @@ static uint32_t hash_list(const dra_grammar_item *at, int32_t n)
     return (uint32_t)dra_hash_of(0, at, (size_t)n * sizeof *at);
 }
 
-static bool rehash(dra_matcher *m, dra_item_table *t)
+static bool rehash_items(dra_matcher *m, dra_item_table *t)
 {
     const int32_t slots = t->slots ? 2 * t->slots : 64;
     int32_t      *slot = calloc((size_t)slots, sizeof *slot);
@@ -58,7 +58,7 @@ static bool rehash(dra_matcher *m, dra_item_table *t)
 int32_t dra_items_number(dra_matcher *m, dra_item_table *t, const dra_grammar_item *at, int32_t n,
                          bool accept)
 {
-    if (2 * t->n >= t->slots && !rehash(m, t)) return -1;
+    if (2 * t->n >= t->slots && !rehash_items(m, t)) return -1;
     uint32_t k = hash_list(at, n) + accept;
     for (int32_t i; (i = t->slot[k & (uint32_t)(t->slots - 1)]) != 0; k++) {
         const dra_item_span *s = &t->at[i - 1];
@@ -106,7 +106,7 @@ static uint32_t hash_item(dra_grammar_item x)
     return (uint32_t)dra_hash_number((uint64_t)(uint32_t)x.place << 32 | (uint32_t)x.frame);
 }
 
-static bool same(dra_grammar_item a, dra_grammar_item b)
+static bool same_item(dra_grammar_item a, dra_grammar_item b)
 {
     return a.place == b.place && a.frame == b.frame;
 }
@@ -138,12 +138,12 @@ int32_t dra_items_find(const dra_item_set *s, dra_grammar_item x)
 {
     if (s->n < FEW) {
         int32_t i = 0;
-        while (i < s->n && !same(s->at[i], x)) i++;
+        while (i < s->n && !same_item(s->at[i], x)) i++;
         return i < s->n ? i : -1;
     }
     uint32_t k = hash_item(x);
     for (int32_t i; (i = s->slot[k & (uint32_t)(s->slots - 1)]) != 0; k++)
-        if (same(s->at[i - 1], x)) return i - 1;
+        if (same_item(s->at[i - 1], x)) return i - 1;
     return -1;
 }
 

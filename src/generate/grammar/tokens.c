@@ -27,7 +27,7 @@ static int by_bytes(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static size_t common(const dra_token_text *a, const dra_token_text *b)
+static size_t common_bytes(const dra_token_text *a, const dra_token_text *b)
 {
     size_t n = 0;
     while (n < a->n && n < b->n && a->bytes[n] == b->bytes[n]) n++;
@@ -47,7 +47,7 @@ static bool take_tokens(dra_constraint *c, size_t n, const dra_token_text *token
         if (tokens[i].n > longest) longest = tokens[i].n;
     }
     qsort(c->token, c->n, sizeof *c->token, by_bytes);
-    for (size_t i = 1; i < c->n; i++) c->shared[i] = common(&c->token[i - 1], &c->token[i]);
+    for (size_t i = 1; i < c->n; i++) c->shared[i] = common_bytes(&c->token[i - 1], &c->token[i]);
     c->state = calloc(longest + 1, sizeof *c->state);
     return c->state;
 }
@@ -78,8 +78,8 @@ void dra_constraint_destroy(dra_constraint *c)
     free(c);
 }
 
-static dra_status enter(dra_constraint *c, const dra_grammar_state *s, int32_t *state,
-                        dra_error *err)
+static dra_status enter_state(dra_constraint *c, const dra_grammar_state *s, int32_t *state,
+                              dra_error *err)
 {
     dra_matcher_ask(c->m, MOVES);
     *state = dra_matcher_enter(c->m, s);
@@ -90,7 +90,7 @@ dra_status dra_constraint_allow(dra_constraint *c, const dra_grammar_state *s, b
                                 size_t *n, dra_error *err)
 {
     size_t     depth = 0; /* bytes of the token at hand that may follow */
-    dra_status st = enter(c, s, &c->state[0], err);
+    dra_status st = enter_state(c, s, &c->state[0], err);
     *n = 0;
     for (size_t i = 0; i < c->n && st == DRA_OK && c->state[0] >= 0; i++) {
         const dra_token_text *t = &c->token[i];
@@ -113,7 +113,7 @@ dra_status dra_constraint_end(dra_constraint *c, const dra_grammar_state *s, boo
                               dra_error *err)
 {
     int32_t          state;
-    const dra_status st = enter(c, s, &state, err);
+    const dra_status st = enter_state(c, s, &state, err);
     *may = *must = false;
     if (st != DRA_OK || state < 0) return st;
     *may = dra_matcher_may_end(c->m, state);
@@ -126,7 +126,7 @@ dra_status dra_constraint_advance(dra_constraint *c, dra_grammar_state **s, cons
 {
     dra_grammar_state *next = NULL;
     int32_t            state;
-    dra_status         st = enter(c, *s, &state, err);
+    dra_status         st = enter_state(c, *s, &state, err);
     for (size_t i = 0; i < n && st == DRA_OK && state >= 0; i++) {
         state = dra_matcher_step(c->m, state, (unsigned char)bytes[i]);
         if (state == DRA_MATCH_FAILED) st = dra_matcher_why(c->m, err);

@@ -11,9 +11,9 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static bool refuse(dra_graph *g, dra_status code, const char *format, ...) DRA_PRINTF(3, 4);
+static bool refuse_attend(dra_graph *g, dra_status code, const char *format, ...) DRA_PRINTF(3, 4);
 
-static bool refuse(dra_graph *g, dra_status code, const char *format, ...)
+static bool refuse_attend(dra_graph *g, dra_status code, const char *format, ...)
 {
     char    text[200];
     va_list args;
@@ -28,9 +28,9 @@ static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *
 {
     const dra_type *t = dra_type_of(g, x);
     if (t->dtype == DRA_REAL && t->shape.rank == 4) return true;
-    return refuse(g, t->dtype == DRA_REAL ? DRA_ERR_SHAPE : DRA_ERR_DTYPE,
-                  "%s is %s, expected %s %s", name, dra_type_text(g, x),
-                  dra_dtype_get(DRA_REAL)->name, shape);
+    return refuse_attend(g, t->dtype == DRA_REAL ? DRA_ERR_SHAPE : DRA_ERR_DTYPE,
+                         "%s is %s, expected %s %s", name, dra_type_text(g, x),
+                         dra_dtype_get(DRA_REAL)->name, shape);
 }
 
 /* What row b sees is in pages: they say how many keys there may be. */
@@ -39,9 +39,9 @@ static bool check_pages(dra_graph *g, dra_attention *x)
     if (!dra_check_values(g, "attend: pages", 1, &x->config->pages)) return false;
     const dra_shape s = dra_shape_of(g, x->config->pages);
     if (s.rank == 2) x->a.J = s.dim[1] * DRA_ATTEND_PAGE;
-    return s.rank == 2 || refuse(g, DRA_ERR_SHAPE, "pages is %s, expected %s (B, J / %d)",
-                                 dra_type_text(g, x->config->pages), dra_dtype_get(DRA_I32)->name,
-                                 DRA_ATTEND_PAGE);
+    return s.rank == 2 || refuse_attend(g, DRA_ERR_SHAPE, "pages is %s, expected %s (B, J / %d)",
+                                        dra_type_text(g, x->config->pages),
+                                        dra_dtype_get(DRA_I32)->name, DRA_ATTEND_PAGE);
 }
 
 static bool check_qkv(dra_graph *g, dra_attention *x)
@@ -55,14 +55,14 @@ static bool check_qkv(dra_graph *g, dra_attention *x)
     x->a.B = q[0], x->a.H = q[1], x->a.T = q[2], x->a.J = k[2], x->K = k[1];
     if (x->config->pages.id && !check_pages(g, x)) return false;
     if ((x->config->pages.id ? 1 : q[0]) != k[0] || q[3] != k[3])
-        return refuse(g, DRA_ERR_SHAPE, "q %s, k %s: B and D must agree", dra_type_text(g, x->q),
-                      dra_type_text(g, x->k));
+        return refuse_attend(g, DRA_ERR_SHAPE, "q %s, k %s: B and D must agree",
+                             dra_type_text(g, x->q), dra_type_text(g, x->k));
     if (k[0] != v[0] || k[1] != v[1] || k[2] != v[2])
-        return refuse(g, DRA_ERR_SHAPE, "k %s, v %s: B, K and J must agree", dra_type_text(g, x->k),
-                      dra_type_text(g, x->v));
+        return refuse_attend(g, DRA_ERR_SHAPE, "k %s, v %s: B, K and J must agree",
+                             dra_type_text(g, x->k), dra_type_text(g, x->v));
     if (q[1] != k[1] && (k[1] == 0 || q[1] % k[1] != 0))
-        return refuse(g, DRA_ERR_SHAPE, "%lld heads of q, %lld of k: not a multiple",
-                      (long long)q[1], (long long)k[1]);
+        return refuse_attend(g, DRA_ERR_SHAPE, "%lld heads of q, %lld of k: not a multiple",
+                             (long long)q[1], (long long)k[1]);
     return true;
 }
 
@@ -79,10 +79,10 @@ static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype 
                                        dra_shape_equal(&both, &shape)
                                       : dra_shape_equal(&t->shape, &shape);
     if (fits && t->dtype == dtype) return true;
-    return refuse(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE, "%s is %s, expected %s %s%s", name,
-                  dra_type_text(g, x), dra_dtype_get(dtype)->name,
-                  broadcasts ? "that broadcasts to " : "",
-                  dra_shape_text(&shape, text, sizeof text));
+    return refuse_attend(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE, "%s is %s, expected %s %s%s",
+                         name, dra_type_text(g, x), dra_dtype_get(dtype)->name,
+                         broadcasts ? "that broadcasts to " : "",
+                         dra_shape_text(&shape, text, sizeof text));
 }
 
 static bool check_plain_options(dra_graph *g, dra_attention *x)
@@ -104,19 +104,20 @@ static bool check_distance(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     if (!f->distance.id)
-        return f->distance_zero == 0 || refuse(g, DRA_ERR_VALUE, "distance_zero without distance");
+        return f->distance_zero == 0 ||
+               refuse_attend(g, DRA_ERR_VALUE, "distance_zero without distance");
     if (!dra_check_values(g, "attend: distance", 1, &f->distance)) return false;
     const dra_type *t = dra_type_of(g, f->distance);
     const int64_t  *dim = t->shape.dim;
     const bool      fits = t->shape.rank == 2 && (dim[0] == 1 || dim[0] == x->a.H) && dim[1] > 0;
     if (!fits || t->dtype != DRA_REAL)
-        return refuse(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
-                      "distance is %s, expected %s (%lld, N) or (1, N), N > 0",
-                      dra_type_text(g, f->distance), dra_dtype_get(DRA_REAL)->name,
-                      (long long)x->a.H);
+        return refuse_attend(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
+                             "distance is %s, expected %s (%lld, N) or (1, N), N > 0",
+                             dra_type_text(g, f->distance), dra_dtype_get(DRA_REAL)->name,
+                             (long long)x->a.H);
     if (f->distance_zero < 0 || f->distance_zero >= dim[1])
-        return refuse(g, DRA_ERR_VALUE, "distance_zero is %lld, expected 0 to %lld",
-                      (long long)f->distance_zero, (long long)dim[1] - 1);
+        return refuse_attend(g, DRA_ERR_VALUE, "distance_zero is %lld, expected 0 to %lld",
+                             (long long)f->distance_zero, (long long)dim[1] - 1);
     return true;
 }
 
@@ -128,7 +129,7 @@ static bool check_levels(dra_graph *g, const dra_attention *x, dra_shape *q, dra
     *q = *k = DRA_SHAPE(0);
     if (!f->q_level.id && !f->k_level.id) return true;
     if (!f->q_level.id || !f->k_level.id)
-        return refuse(g, DRA_ERR_VALUE, "q_level and k_level need each other");
+        return refuse_attend(g, DRA_ERR_VALUE, "q_level and k_level need each other");
     if (!dra_check_values(g, "attend: q_level", 1, &f->q_level)) return false;
     const dra_shape s = dra_shape_of(g, f->q_level);
     const int64_t   P = s.rank == 4 && s.dim[3] > 0 ? s.dim[3] : 1;
@@ -174,7 +175,7 @@ static bool check_options(dra_graph *g, dra_attention *x)
                           table[i].broadcasts))
             return false;
         if (table[i].value.id && f->path == DRA_ATTEND_FEW)
-            return refuse(g, DRA_ERR_VALUE, "the few path has no %s", table[i].name);
+            return refuse_attend(g, DRA_ERR_VALUE, "the few path has no %s", table[i].name);
         x->option[i] = table[i].value;
     }
     if (f->distance.id)
@@ -187,13 +188,14 @@ static bool check_options(dra_graph *g, dra_attention *x)
 static bool check_random(dra_graph *g, const dra_attend_config *f)
 {
     if (!(f->dropout >= 0 && f->dropout < 1))
-        return refuse(g, DRA_ERR_VALUE, "dropout is %g, expected 0 <= p < 1", f->dropout);
+        return refuse_attend(g, DRA_ERR_VALUE, "dropout is %g, expected 0 <= p < 1", f->dropout);
     if (f->dropout == 0) return true;
     if (!f->random || !f->random->name || !*f->random->name || !f->random->key.id)
-        return refuse(g, DRA_ERR_VALUE, "dropout %g needs random with a name and a key",
-                      f->dropout);
+        return refuse_attend(g, DRA_ERR_VALUE, "dropout %g needs random with a name and a key",
+                             f->dropout);
     if (f->random->pos.id && !f->q_pos.id)
-        return refuse(g, DRA_ERR_VALUE, "random.pos without q_pos: queries are placed by q_pos");
+        return refuse_attend(g, DRA_ERR_VALUE,
+                             "random.pos without q_pos: queries are placed by q_pos");
     return true;
 }
 
@@ -213,46 +215,49 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     if (f->heads != DRA_HEADS_DIV && f->heads != DRA_HEADS_MOD)
-        return refuse(g, DRA_ERR_VALUE, "heads is %d, expected DRA_HEADS_DIV or _MOD",
-                      (int)f->heads);
+        return refuse_attend(g, DRA_ERR_VALUE, "heads is %d, expected DRA_HEADS_DIV or _MOD",
+                             (int)f->heads);
     if ((unsigned)f->path > DRA_ATTEND_FEW)
-        return refuse(g, DRA_ERR_VALUE,
-                      "path is %d, expected DRA_ATTEND_AUTO, _PLAIN, _TILED or _FEW", (int)f->path);
+        return refuse_attend(g, DRA_ERR_VALUE,
+                             "path is %d, expected DRA_ATTEND_AUTO, _PLAIN, _TILED or _FEW",
+                             (int)f->path);
     if (!isfinite(f->scale))
-        return refuse(g, DRA_ERR_VALUE, "scale is %g, expected a number", f->scale);
+        return refuse_attend(g, DRA_ERR_VALUE, "scale is %g, expected a number", f->scale);
     if (!(f->softcap >= 0) || isinf(f->softcap))
-        return refuse(g, DRA_ERR_VALUE, "softcap is %g, expected 0 or more", f->softcap);
+        return refuse_attend(g, DRA_ERR_VALUE, "softcap is %g, expected 0 or more", f->softcap);
     if (f->topk < 0)
-        return refuse(g, DRA_ERR_VALUE, "topk is %lld, expected 0 or more", (long long)f->topk);
+        return refuse_attend(g, DRA_ERR_VALUE, "topk is %lld, expected 0 or more",
+                             (long long)f->topk);
     if (f->topk_straight && f->topk == 0)
-        return refuse(g, DRA_ERR_VALUE, "topk_straight without topk");
-    if (f->hard && f->topk > 0) return refuse(g, DRA_ERR_VALUE, "hard and topk exclude each other");
+        return refuse_attend(g, DRA_ERR_VALUE, "topk_straight without topk");
+    if (f->hard && f->topk > 0)
+        return refuse_attend(g, DRA_ERR_VALUE, "hard and topk exclude each other");
     if (f->path >= DRA_ATTEND_TILED && needs_scores(f))
-        return refuse(g, DRA_ERR_VALUE, "the %s path has no %s",
-                      f->path == DRA_ATTEND_FEW ? "few" : "tiled", needs_scores(f));
+        return refuse_attend(g, DRA_ERR_VALUE, "the %s path has no %s",
+                             f->path == DRA_ATTEND_FEW ? "few" : "tiled", needs_scores(f));
     if (f->always < 0 || f->always > x->a.J)
-        return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
-                      (long long)x->a.J);
+        return refuse_attend(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld",
+                             (long long)f->always, (long long)x->a.J);
     if (f->pages.id && (f->always > 0 || f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
-        return refuse(g, DRA_ERR_VALUE, "pages without the tiled path, or with always");
+        return refuse_attend(g, DRA_ERR_VALUE, "pages without the tiled path, or with always");
     if (f->path == DRA_ATTEND_FEW &&
         (f->softcap > 0 || f->dropout > 0 || f->always > 0 || f->sink.id))
-        return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
-                      f->softcap > 0   ? "softcap"
-                      : f->dropout > 0 ? "dropout"
-                      : f->always > 0  ? "always"
-                                       : "sink");
+        return refuse_attend(g, DRA_ERR_VALUE, "the few path has no %s",
+                             f->softcap > 0   ? "softcap"
+                             : f->dropout > 0 ? "dropout"
+                             : f->always > 0  ? "always"
+                                              : "sink");
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
-        return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
-                      (long long)x->a.T, (long long)x->a.J);
+        return refuse_attend(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
+                             (long long)x->a.T, (long long)x->a.J);
     if (f->lse && (f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
-        return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
+        return refuse_attend(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
 }
 
 /* Softmax with one more logit z: y e^l / (e^l + e^z) = y sigmoid(l - z) with l the lse of the rest.
  * A query that sees nothing has y = 0, so that its l does not matter. */
-static dra_value drain(dra_graph *g, const dra_attention *x, dra_value y, dra_value lse)
+static dra_value drain_outputs(dra_graph *g, const dra_attention *x, dra_value y, dra_value lse)
 {
     const dra_attend_attr *a = &x->a;
     const dra_value        sink = dra_reshape(g, x->config->sink, DRA_SHAPE(a->H, 1));
@@ -291,7 +296,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     if (!f->sink.id) return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
     dra_value       lse;
     const dra_value y = dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse ? f->lse : &lse);
-    return dra_graph_failed(g) ? y : drain(g, &x, y, f->lse ? *f->lse : lse);
+    return dra_graph_failed(g) ? y : drain_outputs(g, &x, y, f->lse ? *f->lse : lse);
 }
 
 /* hi = pos + t + 1, lo = max(0, hi - window) */

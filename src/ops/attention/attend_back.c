@@ -36,30 +36,30 @@ typedef struct work {
     double *sum;               /* (N): ddistance of a head, or NULL */
 } work;
 
-static const dra_tensor *upstream(const dra_call *c) { return &c->in[c->n_in - 3]; }
+static const dra_tensor *find_upstream(const dra_call *c) { return &c->in[c->n_in - 3]; }
 
 /* The first query of the block in something (B, H, T, ...). */
-static const real *queries(const dra_attend_block *t, const dra_tensor *x)
+static const real *find_queries(const dra_attend_block *t, const dra_tensor *x)
 {
     return (const real *)x->data + t->b * x->stride[0] + t->h * x->stride[1] + t->t0 * x->stride[2];
 }
 
 static real per_query(const dra_attend_block *t, const dra_tensor *x, int64_t r)
 {
-    return queries(t, x)[r * x->stride[2]];
+    return find_queries(t, x)[r * x->stride[2]];
 }
 
 /* w->ds = dy.v */
 static void weight_gradients(const dra_attend_block *t, int64_t j0, work *w)
 {
-    const dra_tensor     *dy = upstream(t->c), *v = &t->c->in[2];
+    const dra_tensor     *dy = find_upstream(t->c), *v = &t->c->in[2];
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         key = j0 + k.first;
     dra_simd_of(t->c)->gemm(&(dra_gemm){
         .M = t->rows,
         .N = k.n,
         .K = t->size.E,
-        .a = queries(t, dy),
+        .a = find_queries(t, dy),
         .a_row = dy->stride[2],
         .a_col = dy->stride[3],
         .b = (const real *)v->data + t->b * v->stride[0] + t->kv * v->stride[1] +
@@ -74,7 +74,7 @@ static void weight_gradients(const dra_attend_block *t, int64_t j0, work *w)
 /* w->s = f p and w->ds for the keys from j0 on; both 0 where nothing is seen, whatever is there. */
 static void open_block(const dra_attend_block *t, int64_t j0, work *w)
 {
-    const dra_tensor *lse = upstream(t->c) + 1, *delta = upstream(t->c) + 2;
+    const dra_tensor *lse = find_upstream(t->c) + 1, *delta = find_upstream(t->c) + 2;
     const int64_t     n = dra_imin(KEYS, t->size.J - j0);
     int32_t           k_pos[KEYS];
     real              factor[KEYS];
@@ -115,7 +115,7 @@ static int64_t columns_of(const dra_call *c) /* N, 0 without a table by distance
     return table ? table->shape.dim[1] : 0;
 }
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_attend_back(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_attend_attr *a = n->attr;
     const dra_type        *q = dra_type_of(g, n->in[0]), *k = dra_type_of(g, n->in[1]);
@@ -134,7 +134,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 /* How many of the keys from j0 on have no bias of any kind: those that all see. */
-static int64_t unbiased(const dra_attend_block *t, int64_t j0)
+static int64_t count_unbiased(const dra_attend_block *t, int64_t j0)
 {
     return dra_imax(0, dra_imin(t->a->always - j0, KEYS));
 }
@@ -146,7 +146,7 @@ static void add_slopes(const dra_attend_block *t, int64_t j0, const work *w, rea
     int32_t       k_pos[KEYS];
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = unbiased(t, j0); j < n; j++) {
+        for (int64_t j = count_unbiased(t, j0); j < n; j++) {
             const int64_t far = (int64_t)t->q_pos[r] - k_pos[j];
             out[r] -= w->ds[r * KEYS + j] * (real)(far < 0 ? -far : far);
         }
@@ -177,7 +177,7 @@ static void add_distances(const dra_attend_block *t, int32_t q_pos, int64_t n, c
 
 static void add_distance_block(const dra_attend_block *t, int64_t j0, work *w)
 {
-    const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
+    const int64_t from = count_unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
     int32_t       k_pos[KEYS];
     if (n <= 0) return;
     dra_attend_k_pos(t->c, t->b, j0 + from, n, k_pos);
@@ -190,7 +190,7 @@ static void add_levels(const dra_attend_block *t, int64_t j0, const work *w, rea
 {
     const int64_t n = dra_imin(KEYS, t->size.J - j0);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = unbiased(t, j0); j < n; j++) {
+        for (int64_t j = count_unbiased(t, j0); j < n; j++) {
             if (dq) dq[r] += w->ds[r * KEYS + j];
             if (dk) dk[j] -= w->ds[r * KEYS + j];
         }
@@ -198,14 +198,14 @@ static void add_levels(const dra_attend_block *t, int64_t j0, const work *w, rea
 
 static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
 {
-    const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
+    const int64_t from = count_unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
     for (int64_t r = 0; n > 0 && r < t->rows; r++)
         memcpy(out + r * t->size.J + j0 + from, w->ds + r * KEYS + from, (size_t)n * sizeof *out);
 }
 
 /* out (keys, W) += p^T (keys, rows) x (rows, W), x the rows of the queries. */
-static void gather(const dra_attend_block *t, int64_t j0, const real *p, const dra_tensor *x,
-                   real *out)
+static void gather_keys(const dra_attend_block *t, int64_t j0, const real *p, const dra_tensor *x,
+                        real *out)
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         W = x->shape.dim[3];
@@ -216,7 +216,7 @@ static void gather(const dra_attend_block *t, int64_t j0, const real *p, const d
         .a = p + k.first,
         .a_row = 1,
         .a_col = KEYS,
-        .b = queries(t, x),
+        .b = find_queries(t, x),
         .b_row = x->stride[2],
         .b_col = x->stride[3],
         .c = out + k.first * W,
@@ -234,7 +234,7 @@ static real *row_of(const dra_call *c, int output, int64_t row, int64_t width)
     return data ? data + row * width : NULL;
 }
 
-static void clear(real *at, int64_t n)
+static void clear_numbers(real *at, int64_t n)
 {
     if (at) memset(at, 0, (size_t)n * sizeof *at);
 }
@@ -256,11 +256,11 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     if (w->sum) add_distance_block(t, j0, w);
     if (dq_level || dk_level) add_levels(t, j0, w, dq_level, dk_level);
     if (dbias) store_bias(t, j0, w, dbias);
-    if (dv) gather(t, j0, w->s, upstream(c), dv);
+    if (dv) gather_keys(t, j0, w->s, find_upstream(c), dv);
     if (!dq && !dk) return;
     undo_scale(t, w);
     if (dq) dra_attend_times(t, w->ds, &c->in[1], j0, true, dq);
-    if (dk) gather(t, j0, w->ds, &c->in[0], dk);
+    if (dk) gather_keys(t, j0, w->ds, &c->in[0], dk);
 }
 
 /* ---- a key head after the other -------------------------------------------------------------- */
@@ -269,11 +269,11 @@ static void clear_head(const dra_call *c, int64_t b, int64_t h)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          query = (b * n.H + h) * n.T;
-    clear(row_of(c, DQ, query, n.D), n.T * n.D);
-    clear(row_of(c, DSLOPES, query, 1), n.T);
-    clear(row_of(c, DQ_LEVEL, query, 1), n.T);
-    clear(row_of(c, DK_LEVEL, (b * n.H + h) * n.J, 1), n.J);
-    clear(row_of(c, DBIAS, query, n.J), n.T * n.J);
+    clear_numbers(row_of(c, DQ, query, n.D), n.T * n.D);
+    clear_numbers(row_of(c, DSLOPES, query, 1), n.T);
+    clear_numbers(row_of(c, DQ_LEVEL, query, 1), n.T);
+    clear_numbers(row_of(c, DK_LEVEL, (b * n.H + h) * n.J, 1), n.J);
+    clear_numbers(row_of(c, DBIAS, query, n.J), n.T * n.J);
 }
 
 /* Query head number k of those that read a key head. */
@@ -287,8 +287,8 @@ static int64_t head_of(const dra_call *c, int64_t kv, int64_t k)
 static void clear_key_head(const dra_call *c, int64_t i)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    clear(row_of(c, DK, i * n.J, n.D), n.J * n.D);
-    clear(row_of(c, DV, i * n.J, n.E), n.J * n.E);
+    clear_numbers(row_of(c, DK, i * n.J, n.D), n.J * n.D);
+    clear_numbers(row_of(c, DV, i * n.J, n.E), n.J * n.E);
     for (int64_t k = 0; k < n.H / n.K; k++) clear_head(c, i / n.K, head_of(c, i % n.K, k));
 }
 
@@ -316,7 +316,7 @@ static void add_key_head(const dra_call *c, int64_t i)
     for (int64_t k = 0; k < n.H / n.K; k++) add_head(c, i / n.K, head_of(c, i % n.K, k), &w);
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_attend_back_scratch(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     return (size_t)(n.B * n.K * columns_of(c)) * sizeof(double);
@@ -337,7 +337,7 @@ static bool by_diagonals(const dra_call *c)
            n.T > ROWS && n.J > KEYS;
 }
 
-static int64_t diagonals(const dra_attend_sizes *n)
+static int64_t count_diagonals(const dra_attend_sizes *n)
 {
     return dra_div_up(n->T, ROWS) + dra_div_up(n->J, KEYS) - 1;
 }
@@ -345,7 +345,7 @@ static int64_t diagonals(const dra_attend_sizes *n)
 static diagonal diagonal_of(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    const int64_t          each = diagonals(&n), at = c->stage - 1;
+    const int64_t          each = count_diagonals(&n), at = c->stage - 1;
     diagonal               d = {.k = at / each, .number = at % each};
     d.first = dra_imax(0, d.number - dra_div_up(n.T, ROWS) + 1);
     d.n = dra_imin(d.number, dra_div_up(n.J, KEYS) - 1) - d.first + 1;
@@ -364,19 +364,19 @@ static void add_diagonal_block(const dra_call *c, int64_t i)
     if (dra_attend_sees(&t, j * KEYS)) add_block(&t, j * KEYS, &w);
 }
 
-static int64_t stages(const dra_call *c)
+static int64_t count_attend_back_stages(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return by_diagonals(c) ? 1 + n.H / n.K * diagonals(&n) : 1;
+    return by_diagonals(c) ? 1 + n.H / n.K * count_diagonals(&n) : 1;
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_attend_back_tiles(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     return n.B * n.K * (c->stage ? diagonal_of(c).n : 1);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_attend_back_tile(const dra_call *c, int64_t i)
 {
     if (c->stage)
         add_diagonal_block(c, i);
@@ -387,7 +387,7 @@ static void tile(const dra_call *c, int64_t i)
 }
 
 /* Two products to have p and dp again, one for each of dq, dk and dv. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_attend_back(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          d = 1 + (c->out[DQ].data != NULL) + (c->out[DK].data != NULL);
@@ -399,14 +399,14 @@ const dra_op dra_op_attend_back = {.name = "attend_back",
                                    .n_in = DRA_MANY,
                                    .n_out = DRA_ATTEND_BACK_OUTPUTS,
                                    .attr_size = sizeof(dra_attend_attr),
-                                   .infer = infer,
-                                   .cost = cost};
+                                   .infer = infer_attend_back,
+                                   .cost = cost_attend_back};
 
 const dra_cpu_kernel dra_cpu_attend_back = {
     .base = {.op = "attend_back",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = size_attend_back_scratch},
+    .tiles = count_attend_back_tiles,
+    .tile = run_attend_back_tile,
+    .stages = count_attend_back_stages,
 };

@@ -58,20 +58,20 @@ void dra_attend_drop_row(const dra_attend_drop *d, int32_t q_pos, int64_t n, con
 
 enum { CHUNK = 64 };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_attend_drop(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_attend_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, DRA_SHAPE(a->B, a->H, a->T, a->J)};
     return DRA_OK;
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_attend_drop_tiles(const dra_call *c)
 {
     const dra_attend_attr *a = c->attr;
     return a->J ? a->B * a->H * a->T : 0;
 }
 
-static void tile(const dra_call *c, int64_t i) /* one row of keys */
+static void run_attend_drop_tile(const dra_call *c, int64_t i) /* one row of keys */
 {
     const dra_attend_attr *a = c->attr;
     const int64_t          b = i / (a->T * a->H), h = i / a->T % a->H;
@@ -90,12 +90,12 @@ const dra_op dra_op_attend_factors = {.name = "attend_factors",
                                       .n_out = 1,
                                       .flags = DRA_OP_NO_GRAD,
                                       .attr_size = sizeof(dra_attend_attr),
-                                      .infer = infer};
+                                      .infer = infer_attend_drop};
 
 const dra_cpu_kernel dra_cpu_attend_factors = {
     .base = {.op = "attend_factors", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_attend_drop_tiles,
+    .tile = run_attend_drop_tile,
 };
 
 dra_value dra_attend_factors(dra_graph *g, const dra_value *option, const dra_attend_attr *a)

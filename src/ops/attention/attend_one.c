@@ -87,7 +87,7 @@ static void score_block(const dra_call *c, const room *r, int64_t b, int64_t blo
     }
 }
 
-static void weigh(const dra_call *c, const room *r, int64_t row)
+static void weigh_row(const dra_call *c, const room *r, int64_t row)
 {
     const int64_t          H = c->in[0].shape.dim[1];
     const dra_attend_block t = dra_attend_open(c, row / H, row % H, 0);
@@ -133,7 +133,7 @@ void dra_attend_one_tile(const dra_call *c, int64_t i)
     const int64_t blocks = c->stage % 2 ? 1 : walked_blocks(c);
     switch (c->stage) {
     case 0: score_block(c, &r, i / blocks, i % blocks); break;
-    case 1: weigh(c, &r, i); break;
+    case 1: weigh_row(c, &r, i); break;
     case 2: read_block(c, &r, i / blocks, i % blocks); break;
     default: add_up(c, &r, i); break;
     }

@@ -20,18 +20,18 @@ static dra_value split_heads(dra_graph *g, const dra_attention *x, dra_value v)
     return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
 }
 
-static dra_value soften(dra_graph *g, const dra_attend_attr *a, dra_value s, double scale)
+static dra_value soften_scores(dra_graph *g, const dra_attend_attr *a, dra_value s, double scale)
 {
     return dra_affine(g, dra_tanh(g, dra_affine(g, s, scale / a->softcap, 0)), a->softcap, 0);
 }
 
-static dra_value logits(dra_graph *g, const dra_attention *x)
+static dra_value make_logits(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
     const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
     dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
     s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
-    if (a->softcap > 0 && !a->late) return soften(g, a, s, a->scale);
+    if (a->softcap > 0 && !a->late) return soften_scores(g, a, s, a->scale);
     return dra_affine(g, s, a->scale, 0);
 }
 
@@ -46,7 +46,7 @@ static dra_value mix_heads(dra_graph *g, const dra_attend_attr *a, dra_value by,
  * was masked is DRA_MASKED still; a mixture must not see it: `seen` says where it was not. */
 static dra_value mixed_logits(dra_graph *g, const dra_attention *x, dra_value seen)
 {
-    dra_value s = logits(g, x), previous = x->previous;
+    dra_value s = make_logits(g, x), previous = x->previous;
     if (seen.id) previous = dra_select(g, seen, previous, dra_number(g, 0));
     if (previous.id) s = dra_add(g, s, previous);
     if (!x->mix_before.id) return s;
@@ -74,7 +74,7 @@ static dra_value first_logits(dra_graph *g, const dra_attention *x, dra_value se
 }
 
 /* q_pos - k_pos, i32 (B, 1, T, J); (1, 1, T, J) where both are counted. */
-static dra_value distances(dra_graph *g, const dra_attention *x)
+static dra_value make_distances(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
     dra_value              q = x->option[DRA_ATTEND_Q_POS], k = x->option[DRA_ATTEND_K_POS];
@@ -91,7 +91,7 @@ static dra_value distance_bias(dra_graph *g, const dra_attention *x)
     const dra_value table = dra_transpose(g, x->option[DRA_ATTEND_DISTANCE], 0, 1);
     const dra_value last = dra_integer(g, (int32_t)(dra_shape_of(g, table).dim[0] - 1));
     const dra_value zero = dra_integer(g, (int32_t)x->a.distance_zero);
-    dra_value       at = dra_add(g, distances(g, x), zero);
+    dra_value       at = dra_add(g, make_distances(g, x), zero);
     at = dra_maximum(g, dra_minimum(g, at, last), dra_integer(g, 0));
     const dra_shape s = dra_shape_of(g, at);
     at = dra_reshape(g, at, DRA_SHAPE(s.dim[0], s.dim[2], s.dim[3]));
@@ -105,7 +105,7 @@ static dra_value first_keys(dra_graph *g, const dra_attention *x)
 }
 
 /* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
-static dra_value visible(dra_graph *g, const dra_attention *x)
+static dra_value find_visible(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
     const dra_shape        column = DRA_SHAPE(a->B, 1, a->T, 1);
@@ -137,14 +137,14 @@ static dra_value level_bias(dra_graph *g, const dra_attention *x)
 }
 
 /* Logits s with what is added to them by pair and by distance. */
-static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
+static dra_value add_bias(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
     if (bias.id) s = dra_add(g, s, bias);
     if (x->option[DRA_ATTEND_DISTANCE].id) s = dra_add(g, s, distance_bias(g, x));
     if (slopes.id) {
         const dra_value slope = dra_reshape(g, slopes, DRA_SHAPE(x->a.H, 1, 1));
-        const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
+        const dra_value far = dra_cast(g, dra_abs(g, make_distances(g, x)), DRA_REAL);
         s = dra_sub(g, s, dra_mul(g, slope, far));
     }
     if (x->option[DRA_ATTEND_Q_LEVEL].id) s = dra_add(g, s, level_bias(g, x));
@@ -153,14 +153,14 @@ static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
 
 static dra_value masked_logits(dra_graph *g, const dra_attention *x)
 {
-    const dra_value masked = dra_number(g, DRA_MASKED), sees = visible(g, x);
+    const dra_value masked = dra_number(g, DRA_MASKED), sees = find_visible(g, x);
     dra_value       seen = {0}; /* by the layer before, where that must be known */
     if (x->previous.id && (x->mix_before.id || x->a.late))
         seen = dra_greater(g, x->previous, dra_number(g, DRA_MASKED / 2));
     const dra_value s0 = first_logits(g, x, seen);
-    dra_value       s = biased(g, x, s0);
+    dra_value       s = add_bias(g, x, s0);
     if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
-    if (x->a.late) s = soften(g, &x->a, s, 1);
+    if (x->a.late) s = soften_scores(g, &x->a, s, 1);
     if (seen.id) s = dra_select(g, seen, s, masked);
     return sees.id ? dra_select(g, sees, s, masked) : s;
 }
@@ -182,7 +182,7 @@ static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
     return dra_straight_through(g, p, dra_softmax(g, s));
 }
 
-static dra_value weights(dra_graph *g, const dra_attention *x, dra_value s)
+static dra_value make_weights(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_attend_config *f = x->config;
     if (f->topk > 0 && f->topk < x->a.J) return topk_weights(g, f, s);
@@ -195,11 +195,11 @@ static dra_value weights_and_sink(dra_graph *g, const dra_attention *x, dra_valu
 {
     const dra_attend_attr *a = &x->a;
     dra_attention          more = *x;
-    if (!x->config->sink.id || dra_graph_failed(g)) return weights(g, x, s);
+    if (!x->config->sink.id || dra_graph_failed(g)) return make_weights(g, x, s);
     const dra_value sink = dra_reshape(g, x->config->sink, DRA_SHAPE(1, a->H, 1, 1));
     const dra_value both[] = {dra_broadcast(g, sink, DRA_SHAPE(a->B, a->H, a->T, 1)), s};
     more.a.J++;
-    return dra_slice(g, weights(g, &more, dra_concat(g, 2, both, 3)), 3, 1, a->J);
+    return dra_slice(g, make_weights(g, &more, dra_concat(g, 2, both, 3)), 3, 1, a->J);
 }
 
 /* What multiplies the values, but for dropout. */

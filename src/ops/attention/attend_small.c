@@ -23,14 +23,14 @@ static int64_t rows_a_tile(const dra_call *c)
     return dra_imax(1, WORK / dra_imax(1, n.K * n.J * (n.D + n.E)));
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_attend_small_tiles(const dra_call *c)
 {
     return dra_div_up(c->in[0].shape.dim[0], rows_a_tile(c));
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_attend_small_scratch(const dra_call *c)
 {
-    return (size_t)(tiles(c) * 2 * dra_attend_sizes_of(c).J) * sizeof(real);
+    return (size_t)(count_attend_small_tiles(c) * 2 * dra_attend_sizes_of(c).J) * sizeof(real);
 }
 
 typedef struct query {
@@ -71,7 +71,7 @@ static real *row_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
 static real *own_row(const dra_tensor *x, query at) { return row_of(x, at.b, at.h, at.t); }
 
 /* y (W) = a x, or += where it is not the first. */
-static void put(const dra_call *c, bool first, int64_t W, real a, const real *x, real *y)
+static void put_row(const dra_call *c, bool first, int64_t W, real a, const real *x, real *y)
 {
     if (first)
         dra_simd_of(c)->affine(W, a, 0, x, y);
@@ -80,15 +80,15 @@ static void put(const dra_call *c, bool first, int64_t W, real a, const real *x,
 }
 
 /* y (W) = the sum of the query's rows of x (B, K, J, W), p_j of each. */
-static void mix(const dra_call *c, const dra_tensor *x, query at, const real *p, real *y)
+static void mix_rows(const dra_call *c, const dra_tensor *x, query at, const real *p, real *y)
 {
     const real *from = row_of(x, at.b, at.kv, 0);
     for (int64_t j = 0; j < x->shape.dim[2]; j++)
-        put(c, j == 0, x->shape.dim[3], p[j], from + j * x->stride[2], y);
+        put_row(c, j == 0, x->shape.dim[3], p[j], from + j * x->stride[2], y);
 }
 
 /* s_j = scale x.(row j of y), y (B, K, J, W) */
-static void products(const dra_call *c, const real *x, const dra_tensor *y, query at, real scale,
+static void dot_rows(const dra_call *c, const real *x, const dra_tensor *y, query at, real scale,
                      real *s)
 {
     const real *row = row_of(y, at.b, at.kv, 0);
@@ -100,7 +100,7 @@ static void products(const dra_call *c, const real *x, const dra_tensor *y, quer
 
 enum { Q, K, V };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_attend_small(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const int64_t *q = dra_type_of(g, n->in[Q])->shape.dim;
     out[0] = (dra_type){DRA_REAL,
@@ -112,12 +112,12 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 static void read_keys(const dra_call *c, const few *f, query at)
 {
     real *y = own_row(&c->out[0], at), *lse = own_row(&c->out[1], at);
-    products(c, own_row(&c->in[Q], at), &c->in[K], at, f->scale, f->p);
+    dot_rows(c, own_row(&c->in[Q], at), &c->in[K], at, f->scale, f->p);
     dra_simd_of(c)->softmax_rows(1, f->n.J, f->p, f->p, lse);
-    if (y) mix(c, &c->in[V], at, f->p, y);
+    if (y) mix_rows(c, &c->in[V], at, f->p, y);
 }
 
-static void tile(const dra_call *c, int64_t i) { each_query(c, i, read_keys); }
+static void run_attend_small_tile(const dra_call *c, int64_t i) { each_query(c, i, read_keys); }
 
 /* ---- backward: (q, k, v, dy, lse, delta) -> dq, dk, dv --------------------------------------- */
 
@@ -131,11 +131,12 @@ static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 /* out_j = w_j x for all keys of the query, or +=. */
-static void spread(const dra_call *c, const dra_tensor *out, query at, const real *w, const real *x)
+static void spread_row(const dra_call *c, const dra_tensor *out, query at, const real *w,
+                       const real *x)
 {
     real *row = row_of(out, at.b, at.kv, 0);
     for (int64_t j = 0; row && j < out->shape.dim[2]; j++)
-        put(c, at.first, out->shape.dim[3], w[j], x, row + j * out->stride[2]);
+        put_row(c, at.first, out->shape.dim[3], w[j], x, row + j * out->stride[2]);
 }
 
 static void go_back(const dra_call *c, const few *f, query at)
@@ -143,13 +144,13 @@ static void go_back(const dra_call *c, const few *f, query at)
     const real *q = own_row(&c->in[Q], at), *dy = own_row(&c->in[DY], at);
     const real  delta = *own_row(&c->in[DELTA], at);
     real       *dq = own_row(&c->out[DQ], at);
-    products(c, q, &c->in[K], at, f->scale, f->p);
+    dot_rows(c, q, &c->in[K], at, f->scale, f->p);
     dra_simd_of(c)->exp_sum(f->n.J, f->p, *own_row(&c->in[LSE], at), f->p);
-    products(c, dy, &c->in[V], at, 1, f->ds);
+    dot_rows(c, dy, &c->in[V], at, 1, f->ds);
     for (int64_t j = 0; j < f->n.J; j++) f->ds[j] = f->scale * (f->p[j] * (f->ds[j] - delta));
-    if (dq) mix(c, &c->in[K], at, f->ds, dq);
-    spread(c, &c->out[DK], at, f->ds, q);
-    spread(c, &c->out[DV], at, f->p, dy);
+    if (dq) mix_rows(c, &c->in[K], at, f->ds, dq);
+    spread_row(c, &c->out[DK], at, f->ds, q);
+    spread_row(c, &c->out[DV], at, f->p, dy);
 }
 
 static void back_tile(const dra_call *c, int64_t i) { each_query(c, i, go_back); }
@@ -158,7 +159,7 @@ static void back_tile(const dra_call *c, int64_t i) { each_query(c, i, go_back);
 
 extern const dra_op dra_op_attend_small_back;
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_attend_small(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_value in[DELTA + 1];
     if (!dra_attend_upstream(g, n, dy, in)) return;
@@ -166,7 +167,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     for (int i = DQ; back && i <= DV; i++) dx[i] = back->out[i];
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_attend_small(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     return dra_attend_cost(c, (c->n_out == 2 ? 2 : 5) * (double)(n.D + n.E));
@@ -176,17 +177,17 @@ const dra_op dra_op_attend_small = {.name = "attend_small",
                                     .n_in = 3,
                                     .n_out = 2,
                                     .attr_size = sizeof(dra_attend_attr),
-                                    .infer = infer,
-                                    .gradient = gradient,
-                                    .cost = cost};
+                                    .infer = infer_attend_small,
+                                    .gradient = derive_attend_small,
+                                    .cost = cost_attend_small};
 
 const dra_cpu_kernel dra_cpu_attend_small = {
     .base = {.op = "attend_small",
              .dtypes = DRA_REALS,
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
+             .scratch = size_attend_small_scratch},
+    .tiles = count_attend_small_tiles,
+    .tile = run_attend_small_tile,
 };
 
 const dra_op dra_op_attend_small_back = {.name = "attend_small_back",
@@ -194,14 +195,14 @@ const dra_op dra_op_attend_small_back = {.name = "attend_small_back",
                                          .n_out = DV + 1,
                                          .attr_size = sizeof(dra_attend_attr),
                                          .infer = back_infer,
-                                         .cost = cost};
+                                         .cost = cost_attend_small};
 
 const dra_cpu_kernel dra_cpu_attend_small_back = {
     .base = {.op = "attend_small_back",
              .dtypes = DRA_REALS,
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
-    .tiles = tiles,
+             .scratch = size_attend_small_scratch},
+    .tiles = count_attend_small_tiles,
     .tile = back_tile,
 };
 

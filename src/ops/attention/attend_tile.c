@@ -32,7 +32,7 @@ dra_attend_sizes dra_attend_sizes_of(const dra_call *c)
 /* ---- what a block of queries sees ------------------------------------------------------------ */
 
 /* The end of an interval from its (B, T) values, kept inside 0..J. */
-static int64_t bound(const dra_tensor *x, int64_t b, int64_t t, int64_t J, int64_t otherwise)
+static int64_t read_bound(const dra_tensor *x, int64_t b, int64_t t, int64_t J, int64_t otherwise)
 {
     if (!x || !x->data) return otherwise;
     const int64_t at = ((const int32_t *)x->data)[b * x->stride[0] + t * x->stride[1]];
@@ -70,8 +70,8 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
     if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
     for (int64_t r = 0; r < t.rows; r++) {
-        t.lo[r] = bound(lo, b, t0 + r, J, 0);
-        t.hi[r] = bound(hi, b, t0 + r, J, J);
+        t.lo[r] = read_bound(lo, b, t0 + r, J, 0);
+        t.hi[r] = read_bound(hi, b, t0 + r, J, J);
         t.q_pos[r] = dra_attend_q_pos(c, b, t0 + r);
         if (t.lo[r] >= t.hi[r]) continue;
         t.first = dra_imin(t.first, t.lo[r]);
@@ -119,7 +119,7 @@ const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, in
     return (const real *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS);
 }
 
-static void soften(int64_t n, real cap, real *s, real *dcap)
+static void soften_scores(int64_t n, real cap, real *s, real *dcap)
 {
     for (int64_t j = 0; j < n; j++) {
         const real y = tanh(s[j] / cap);
@@ -172,7 +172,7 @@ static void add_levels(const dra_attend_block *t, int64_t query, int64_t key, in
     }
 }
 
-static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
+static void hide_masked(const dra_tensor *mask, int64_t at, int64_t n, real *s)
 {
     const uint8_t *sees = (const uint8_t *)mask->data + at;
     for (int64_t j = 0; j < n; j++)
@@ -183,7 +183,7 @@ static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
 static void finish_products(const dra_attend_block *t, bool all, int64_t n, real *s, real *dcap)
 {
     if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
-    if (t->a->softcap > 0 && (all || !t->a->late)) soften(n, (real)t->a->softcap, s, dcap);
+    if (t->a->softcap > 0 && (all || !t->a->late)) soften_scores(n, (real)t->a->softcap, s, dcap);
 }
 
 /* From q.k to the masked logits of one query, in place. */
@@ -207,8 +207,8 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
         add_slope(t->slope, t->q_pos[r], n, k_pos + from, s);
     if (dra_attend_option(t->c, DRA_ATTEND_Q_LEVEL)) add_levels(t, query, key, n, s);
-    if (t->a->late) soften(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
-    if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
+    if (t->a->late) soften_scores(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
+    if (mask) hide_masked(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 
 void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap)
@@ -270,8 +270,9 @@ static double visible_pairs(const dra_call *c) /* of one head; masks are not cou
     const int64_t          always = ((const dra_attend_attr *)c->attr)->always;
     double                 pairs = (double)(n.B * n.T * always);
     for (int64_t i = 0; i < n.B * n.T; i++)
-        pairs += (double)dra_imax(0, bound(hi, i / n.T, i % n.T, n.J, n.J) -
-                                         dra_imax(always, bound(lo, i / n.T, i % n.T, n.J, 0)));
+        pairs += (double)dra_imax(0,
+                                  read_bound(hi, i / n.T, i % n.T, n.J, n.J) -
+                                      dra_imax(always, read_bound(lo, i / n.T, i % n.T, n.J, 0)));
     return pairs;
 }
 

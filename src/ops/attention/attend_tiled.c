@@ -15,7 +15,7 @@
 
 enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_attend_tiled(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *q = &dra_type_of(g, n->in[0])->shape, *v = &dra_type_of(g, n->in[2])->shape;
     out[0] = (dra_type){DRA_REAL, DRA_SHAPE(q->dim[0], q->dim[1], q->dim[2], v->dim[3])};
@@ -42,7 +42,7 @@ static dra_value all_parts(dra_graph *g, dra_value d, dra_value x)
     return dra_broadcast(g, dra_reshape(g, d, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2], 1)), s);
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_attend_tiled(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_attend_attr *a = n->attr;
     dra_value              in[DRA_ATTEND_INPUTS + 3];
@@ -106,7 +106,7 @@ static void read_values(const dra_attend_block *t, int64_t j0, const real *s, co
     dra_attend_times(t, s, &t->c->in[2], j0, true, y);
 }
 
-static void walk(const dra_call *c, int64_t i)
+static void walk_keys(const dra_call *c, int64_t i)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          blocks = dra_div_up(n.T, ROWS), row = i / blocks, t0 = i % blocks * ROWS;
@@ -128,31 +128,31 @@ static void walk(const dra_call *c, int64_t i)
     }
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_attend_tiled_tiles(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     return dra_attend_is_one(c) ? dra_attend_one_tiles(c) : n.B * n.H * dra_div_up(n.T, ROWS);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_attend_tiled_tile(const dra_call *c, int64_t i)
 {
     if (dra_attend_is_one(c))
         dra_attend_one_tile(c, i);
     else
-        walk(c, i);
+        walk_keys(c, i);
 }
 
-static int64_t stages(const dra_call *c)
+static int64_t count_attend_tiled_stages(const dra_call *c)
 {
     return dra_attend_is_one(c) ? dra_attend_one_stages(c) : 1;
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_attend_tiled_scratch(const dra_call *c)
 {
     return dra_attend_is_one(c) ? dra_attend_one_scratch(c) : 0;
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_attend_tiled(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     return dra_attend_cost(c, 2 * (double)(n.D + n.E));
@@ -162,17 +162,17 @@ const dra_op dra_op_attend = {.name = "attend",
                               .n_in = DRA_MANY,
                               .n_out = 2,
                               .attr_size = sizeof(dra_attend_attr),
-                              .infer = infer,
-                              .gradient = gradient,
-                              .cost = cost};
+                              .infer = infer_attend_tiled,
+                              .gradient = derive_attend_tiled,
+                              .cost = cost_attend_tiled};
 
 const dra_cpu_kernel dra_cpu_attend = {
     .base = {.op = "attend",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = size_attend_tiled_scratch},
+    .tiles = count_attend_tiled_tiles,
+    .tile = run_attend_tiled_tile,
+    .stages = count_attend_tiled_stages,
 };
 
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,

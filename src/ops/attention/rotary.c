@@ -1,4 +1,5 @@
-/* rotary: pair c of x[b, h, t] is rotated by the angle a = pos[b, t] base^(-2c/width) / stretch,
+/* rotary: pair c of x[b, h, t] is rotated by the angle a = pos[b, t] f_c, f_c = base^(-2c/width) /
+ * stretch, or what a scaling makes of it (rotary.h), times gain,
  *   y_i = f (x_i cos a - x_j sin a)     y_j = f (x_i sin a + x_j cos a)
  * (i, j) = (2c, 2c+1), or (c, c + pairs) with `halves`, for the pairs = ceil(width/2) that start
  * within the width: an odd one rotates one channel more. Others pass unchanged.
@@ -9,9 +10,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/attention/rotary.h"
 #include "ops/common.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_rotary(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *x = dra_type_of(g, n->in[0]), *pos = dra_type_of(g, n->in[1]);
     *out = *x;
@@ -36,7 +38,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static int64_t pairs_of(const dra_rotary_attr *a) { return dra_div_up(a->k.width, 2); }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_rotary(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_value in[] = {dy[0], n->in[1]};
     dra_rotary_attr back = *(const dra_rotary_attr *)n->attr;
@@ -62,7 +64,7 @@ static void start_turn(turn *u, const dra_rotary_attr *a, int64_t first)
     u->n = dra_imin(PAIRS, pairs_of(a) - first);
     for (int64_t i = 0; i < u->n; i++) {
         const double c2 = 2 * (double)(first + i), zeta = (c2 + 0.4 * width) / (1.4 * width);
-        u->speed[i] = a->sign * pow(a->k.base, -c2 / width) / a->k.stretch;
+        u->speed[i] = a->sign * dra_rotary_speed(&a->k, first + i);
         u->growth[i] = a->k.xpos_base == 0 ? 0 : log(zeta) / a->k.xpos_base;
         if (a->k.xpos_invert) u->growth[i] = -u->growth[i];
     }
@@ -73,7 +75,7 @@ static void turn_to(turn *u, const dra_rotary_attr *a, int32_t pos)
     const double from_center = (double)pos - a->k.xpos_center;
     for (int64_t i = 0; i < u->n; i++) {
         const double angle = (double)pos * u->speed[i];
-        const double f = u->growth[i] == 0 ? 1 : exp(from_center * u->growth[i]);
+        const double f = a->k.gain * (u->growth[i] == 0 ? 1 : exp(from_center * u->growth[i]));
         u->cosine[i] = (real)(f * cos(angle));
         u->sine[i] = (real)(f * sin(angle));
     }
@@ -102,7 +104,10 @@ static int64_t places_a_tile(const dra_call *c)
     return dra_imax(1, 16384 / dra_imax(1, dim[1] * dim[3])); /* elements, fixed by shape */
 }
 
-static int64_t tiles(const dra_call *c) { return dra_div_up(place_count(c), places_a_tile(c)); }
+static int64_t count_rotary_tiles(const dra_call *c)
+{
+    return dra_div_up(place_count(c), places_a_tile(c));
+}
 
 static real *row_at(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
 {
@@ -123,6 +128,7 @@ static void turn_place(const dra_call *c, int64_t tile, turn *u, int64_t b, int6
     if (too_far(u, a, at))
         DRA_FAULT(c, tile, DRA_FAULT_FAR, at,
                   (int64_t)(a->k.xpos_center + 80 / fabs(u->growth[0])));
+    if (a->k.limit && at >= a->k.limit) DRA_FAULT(c, tile, DRA_FAULT_PAST, at, a->k.limit - 1);
     turn_to(u, a, at);
     for (int64_t h = 0; h < x->shape.dim[1]; h++)
         turn_row(u, a, row_at(x, b, h, t), row_at(&c->out[0], b, h, t));
@@ -137,7 +143,7 @@ static void pass_rest(const dra_call *c, int64_t b, int64_t t)
                 (size_t)rest * sizeof(real)); /* y may be x */
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_rotary_tile(const dra_call *c, int64_t i)
 {
     const dra_rotary_attr *a = c->attr;
     const int64_t          T = c->in[0].shape.dim[2], begin = i * places_a_tile(c);
@@ -150,7 +156,7 @@ static void tile(const dra_call *c, int64_t i)
     for (int64_t p = begin; p < end; p++) pass_rest(c, p / T, p % T);
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_rotary(const dra_call *c)
 {
     dra_cost k = dra_pointwise_cost(c);
     k.flops *= 3; /* two products and a sum an element; the angles are shared by the heads */
@@ -161,17 +167,17 @@ const dra_op dra_op_rotary = {.name = "rotary",
                               .n_in = 2,
                               .n_out = 1,
                               .attr_size = sizeof(dra_rotary_attr),
-                              .infer = infer,
-                              .gradient = gradient,
-                              .cost = cost};
+                              .infer = infer_rotary,
+                              .gradient = derive_rotary,
+                              .cost = cost_rotary};
 
 const dra_cpu_kernel dra_cpu_rotary = {
     .base = {.op = "rotary",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
              .in_place = 1},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_rotary_tiles,
+    .tile = run_rotary_tile,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */
@@ -183,6 +189,21 @@ static bool is_positive(dra_graph *g, const char *what, double x)
     return false;
 }
 
+/* Its defaults; low < high, an original length. */
+static bool fill_scaling(dra_graph *g, dra_rotary_config *k)
+{
+    if (k->factor == 0) k->factor = 1;
+    if (k->low == 0) k->low = 1;
+    if (k->high == 0) k->high = k->scaling == DRA_SCALING_YARN ? 32 : 4;
+    if (!k->scaling) return true;
+    if (!is_positive(g, "factor", k->factor) || !is_positive(g, "low", k->low) ||
+        !is_positive(g, "high - low", k->high - k->low) ||
+        !is_positive(g, "original", (double)k->original) ||
+        !is_positive(g, "base - 1", k->base - 1))
+        return false;
+    return true;
+}
+
 dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos, const dra_rotary_config *config)
 {
     const dra_value in[] = {x, pos};
@@ -191,7 +212,9 @@ dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos, const dra_rotary_
     if (config) a.k = *config;
     if (a.k.base == 0) a.k.base = 10000;
     if (a.k.stretch == 0) a.k.stretch = 1;
+    if (a.k.gain == 0) a.k.gain = 1;
     if (!is_positive(g, "base", a.k.base) || !is_positive(g, "stretch", a.k.stretch) ||
+        !is_positive(g, "gain", a.k.gain) || !fill_scaling(g, &a.k) ||
         (a.k.xpos_base != 0 && !is_positive(g, "xpos_base", a.k.xpos_base)))
         return (dra_value){0};
     const dra_shape *s = &dra_type_of(g, x)->shape;

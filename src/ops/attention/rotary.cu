@@ -2,6 +2,7 @@
  * and options. A thread has a pair of a place (b, t), whose cosine and sine all heads share, and
  * goes through some of the heads. Angles are doubles: near position 100,000 a float is off by
  * 0.004. */
+#include "ops/attention/rotary.h"
 #include "ops/movement/move.cuh"
 
 enum {
@@ -18,6 +19,8 @@ struct turn {
     int64_t         pos_b, pos_t;  /* of pos */
     int64_t         y_h, y_b, y_t; /* of y */
     double          center;        /* of xPos */
+    double          gain;
+    int64_t         limit;         /* 0: none */
     double          speed[PAIRS];  /* radians a position */
     double          growth[PAIRS]; /* ln f a position from the center */
     const int32_t  *pos;
@@ -56,7 +59,9 @@ __global__ static void turn_kernel(const __grid_constant__ turn u, const float *
         if (u.first + pair == 0 && blockIdx.y == 0 && fabs(from_center * growth) > MOST_GROWTH)
             dra_fault_raise(u.fault, place, DRA_FAULT_FAR, pos,
                             (int64_t)(u.center + MOST_GROWTH / fabs(growth)));
-        const double f = growth == 0 ? 1 : exp(from_center * growth);
+        if (u.limit && pair == 0 && blockIdx.y == 0 && pos >= u.limit)
+            dra_fault_raise(u.fault, place, DRA_FAULT_PAST, pos, u.limit - 1);
+        const double f = u.gain * (growth == 0 ? 1 : exp(from_center * growth));
         double       sine, cosine;
         sincos(angle, &sine, &cosine);
         const int64_t at = (u.first + pair) * u.step;
@@ -78,6 +83,8 @@ static turn turn_of(const dra_call *c)
     u.pos_b = pos->stride[0], u.pos_t = pos->stride[1];
     u.y_b = y->stride[0], u.y_h = y->stride[1], u.y_t = y->stride[2];
     u.center = a->k.xpos_center;
+    u.gain = a->k.gain;
+    u.limit = a->k.limit;
     u.pos = static_cast<const int32_t *>(pos->data);
     return u;
 }
@@ -89,7 +96,7 @@ static void set_pairs(turn *u, const dra_rotary_attr *a, int64_t first, int64_t 
     u->n = dra_imin(PAIRS, pairs - first);
     for (int64_t i = 0; i < u->n; i++) {
         const double c2 = 2 * (double)(first + i), zeta = (c2 + 0.4 * width) / (1.4 * width);
-        u->speed[i] = a->sign * pow(a->k.base, -c2 / width) / a->k.stretch;
+        u->speed[i] = a->sign * dra_rotary_speed(&a->k, first + i);
         u->growth[i] = a->k.xpos_base == 0 ? 0 : log(zeta) / a->k.xpos_base;
         if (a->k.xpos_invert) u->growth[i] = -u->growth[i];
     }

@@ -250,7 +250,7 @@ void dra_chunk_decay_back(const dra_chunk *k, const dra_tensor *dl, double throu
     }
 }
 
-/* ---- states and inputs ----------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 void dra_chunk_load(const dra_chunk *k, const dra_tensor *x, int64_t count, real *to)
 {
@@ -279,14 +279,6 @@ dra_matrix_block dra_chunk_matrix(const dra_tensor *x, int64_t b, int64_t h, int
     return (dra_matrix_block){dra_recur_at(x, b, h, several ? i : 0), x->stride[2 + several], 1};
 }
 
-real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_tensor *last,
-                      int64_t count, real *spare)
-{
-    real *state = last->data ? dra_recur_at(last, k->b, k->h, 0) : spare;
-    dra_chunk_load(k, start, count, state);
-    return state;
-}
-
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 enum {
@@ -305,8 +297,8 @@ static double time_of(const dra_chunk_stages *s, int64_t threads, int64_t units,
 }
 
 /* Of how many parts they end soonest. */
-static int64_t cut(const dra_chunk_stages *s, int64_t threads, int64_t units, int64_t work,
-                   int64_t repeated, double *least)
+static int64_t cut_heads(const dra_chunk_stages *s, int64_t threads, int64_t units, int64_t work,
+                         int64_t repeated, double *least)
 {
     const int64_t most = dra_imin(dra_div_up(ENOUGH * threads, s->heads), units);
     int64_t       best = 1;
@@ -324,19 +316,30 @@ dra_chunk_stages dra_chunk_stages_of(const dra_call *c, int64_t heads, int64_t c
                                      int64_t columns, dra_chunk_work work)
 {
     const int64_t    threads = c->threads;
-    dra_chunk_stages s = {.heads = heads, .chunks = chunks, .columns = columns};
-    double           between, inside;
+    dra_chunk_stages s = {
+        .weighs = work.weighs, .heads = heads, .chunks = chunks, .columns = columns};
+    double between, inside;
     if (threads <= FEW_THREADS || chunks < 2 || heads == 0 || heads >= ENOUGH * threads) return s;
-    s.blocks = cut(&s, threads, dra_div_up(columns, DRA_CHUNK_COLUMNS), work.between, work.repeated,
-                   &between);
-    s.runs = cut(&s, threads, chunks, work.inside, 0, &inside);
+    s.blocks = cut_heads(&s, threads, dra_div_up(columns, DRA_CHUNK_COLUMNS), work.between,
+                         work.repeated, &between);
+    s.runs = cut_heads(&s, threads, chunks, work.inside, 0, &inside);
     s.two = 1.1 * (between + inside) < 100 * (double)dra_div_up(heads, threads);
     return s;
 }
 
-int64_t dra_chunk_stage_tiles(const dra_chunk_stages *s, bool by_columns)
+dra_chunk_part dra_chunk_part_of(const dra_call *c, const dra_chunk_stages *s)
 {
-    return s->heads * (!s->two ? 1 : by_columns ? s->blocks : s->runs);
+    if (!s->two) return DRA_CHUNK_WHOLE;
+    return (dra_chunk_part)(c->stage + (s->weighs ? DRA_CHUNK_WEIGH : DRA_CHUNK_PASS));
+}
+
+int64_t dra_chunk_stage_count(dra_chunk_stages s) { return s.two ? 2 + s.weighs : 1; }
+
+int64_t dra_chunk_tile_count(const dra_call *c, dra_chunk_stages s)
+{
+    const dra_chunk_part part = dra_chunk_part_of(c, &s);
+    if (part == DRA_CHUNK_WHOLE) return s.heads;
+    return s.heads * (part == DRA_CHUNK_PASS ? s.blocks : s.runs);
 }
 
 int64_t dra_chunk_most_tiles(const dra_chunk_stages *s)
@@ -357,6 +360,148 @@ dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i)
     const int64_t j = i % s->runs;
     return (dra_chunk_span){i / s->runs, j * s->chunks / s->runs, (j + 1) * s->chunks / s->runs};
 }
+
+/* ---- the walk of matrices -------------------------------------------------------------------- */
+
+size_t dra_chunk_scratch(const dra_chunk_stages *s, int64_t room, int64_t each)
+{
+    const int64_t rest = s->two ? s->heads * each : 0;
+    return (size_t)(dra_chunk_most_tiles(s) * room + rest) * sizeof(real);
+}
+
+real *dra_chunk_open(dra_chunk_walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t room,
+                     int64_t tile)
+{
+    w->c = c;
+    w->part = dra_chunk_part_of(c, s);
+    w->room = (real *)c->scratch + tile * room;
+    return (real *)c->scratch + dra_chunk_most_tiles(s) * room;
+}
+
+dra_tensor dra_chunk_between(const dra_chunk_stages *s, real **rest, dra_shape shape)
+{
+    dra_tensor x = {s->two ? *rest : NULL, DRA_REAL, shape};
+    dra_tensor_make_dense(&x);
+    if (s->two) *rest += dra_shape_count(&shape);
+    return x;
+}
+
+static dra_chunk chunk_at(const dra_chunk_walk *w, const dra_chunk_steps *steps, int64_t head,
+                          int64_t i)
+{
+    const int64_t *dim = w->c->in[0].shape.dim, T = dim[1], H = dim[2];
+    return dra_chunk_cut(w->c, w->mark, head / H, head % H, T, i * steps->tokens, steps->tokens);
+}
+
+/* Before a chunk that starts a sequence there is nothing. */
+static void forget_state(const dra_chunk_walk *w, const dra_chunk *k)
+{
+    const dra_matrix_block nothing = {0};
+    if (!dra_chunk_starts(k)) return;
+    dra_matrix_block_copy(w->F, w->E, nothing, w->S);
+    if (w->z) dra_recur_clear(w->F, w->z);
+}
+
+/* The state that the walk begins with, in its place: that of the last one, or a spare one. */
+static void load_state(dra_chunk_walk *w, const dra_chunk *k)
+{
+    const dra_tensor *last = &w->last, *z_last = &w->z_last;
+    real             *z = w->spare + w->F * w->E;
+    w->S = (dra_matrix_block){last->data ? dra_recur_at(last, k->b, k->h, 0) : w->spare, w->E, 1};
+    dra_chunk_load(k, w->first, w->F * w->E, w->S.at);
+    if (!w->normalised) return;
+    w->z = z_last->data ? dra_recur_at(z_last, k->b, k->h, 0) : z;
+    dra_chunk_load(k, w->z_first, w->F, w->z);
+}
+
+/* A copy of what chunk i is met with. */
+static void keep_state(const dra_chunk_walk *w, const dra_chunk *k, int64_t i)
+{
+    const dra_matrix_block to = dra_chunk_matrix(&w->borders, k->b, k->h, i);
+    if (to.at) dra_recur_copy(w->F * w->E, w->S.at, to.at);
+    if (w->z && w->z_borders.data)
+        dra_recur_copy(w->F, w->z, dra_recur_at(&w->z_borders, k->b, k->h, i));
+}
+
+/* The state goes to where that of chunk i is, or, where there is no such chunk, the last one. */
+static void move_state(dra_chunk_walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
+{
+    const bool        kept = i >= 0 && i < s->chunks;
+    const dra_tensor *z_to = kept ? &w->z_borders : &w->z_last;
+    dra_matrix_block  S = dra_chunk_matrix(kept ? &w->borders : &w->last, k->b, k->h, i);
+    real             *z = w->spare + w->F * w->E;
+    if (!S.at) S = (dra_matrix_block){w->spare, w->E, 1};
+    dra_matrix_block_copy(w->F, w->E, w->S, S);
+    w->S = S;
+    if (!w->z) return;
+    if (z_to->data) z = dra_recur_at(z_to, k->b, k->h, kept ? i : 0);
+    dra_recur_copy(w->F, w->z, z);
+    w->z = z;
+}
+
+/* Some columns; with the first of them z. The state begins in the place of the first chunk's. */
+static void begin_columns(dra_chunk_walk *w, const dra_chunk_steps *steps,
+                          const dra_chunk_stages *s, const dra_chunk *k, int64_t i,
+                          dra_chunk_span at)
+{
+    w->E = at.end - at.first;
+    w->last = dra_chunk_columns(&w->last, at.first, w->E);
+    w->borders = dra_chunk_columns(&w->borders, at.first, w->E);
+    steps->cut_columns(w, at.first);
+    w->S = dra_chunk_matrix(w->first, k->b, k->h, 0);
+    if (w->S.at) w->S.at += at.first;
+    w->z = w->normalised && at.first == 0 ? w->room : NULL;
+    if (w->z) dra_chunk_load(k, w->z_first, w->F, w->z);
+    move_state(w, k, s, i);
+}
+
+/* All chunks of a head, one after the other: all columns and what is read, or some columns of the
+ * states between them. */
+static void walk_chunks(dra_chunk_walk *w, const dra_chunk_steps *steps, const dra_chunk_stages *s,
+                        dra_chunk_span at)
+{
+    const int64_t way = steps->back ? -1 : 1, first = steps->back ? s->chunks - 1 : 0;
+    const bool    last = w->last.data || w->z_last.data;
+    dra_chunk     k = chunk_at(w, steps, at.head, dra_imax(first, 0));
+    if (s->two)
+        begin_columns(w, steps, s, &k, first, at);
+    else
+        load_state(w, &k);
+    for (int64_t j = 0; j < s->chunks; j++) {
+        const int64_t i = first + way * j;
+        k = chunk_at(w, steps, at.head, i);
+        if (!steps->back) forget_state(w, &k);
+        if (!s->two) keep_state(w, &k, i);
+        steps->read(w, &k, i);
+        if (!last && j + 1 == s->chunks) break;
+        if (s->two) move_state(w, &k, s, i + way);
+        steps->write(w, &k);
+    }
+}
+
+/* Some chunks, whose states are known. */
+static void walk_run(dra_chunk_walk *w, const dra_chunk_steps *steps, dra_chunk_span at)
+{
+    for (int64_t i = at.first; i < at.end; i++) {
+        const dra_chunk k = chunk_at(w, steps, at.head, i);
+        w->S = dra_chunk_matrix(&w->borders, k.b, k.h, i);
+        w->z = w->normalised ? dra_recur_at(&w->z_borders, k.b, k.h, i) : NULL;
+        steps->read(w, &k, i);
+    }
+}
+
+void dra_chunk_walk_tile(dra_chunk_walk *w, const dra_chunk_steps *steps, const dra_chunk_stages *s,
+                         int64_t tile)
+{
+    if (w->part == DRA_CHUNK_WHOLE)
+        walk_chunks(w, steps, s, (dra_chunk_span){.head = tile});
+    else if (w->part == DRA_CHUNK_PASS)
+        walk_chunks(w, steps, s, dra_chunk_block_at(s, tile));
+    else
+        walk_run(w, steps, dra_chunk_run_at(s, tile));
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 int dra_chunk_append(dra_value v, dra_value *in, int *n)
 {

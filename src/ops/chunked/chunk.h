@@ -163,23 +163,19 @@ void dra_chunk_store(const dra_chunk *k, const dra_tensor *x, int64_t count, con
  * without data, is at NULL. */
 dra_matrix_block dra_chunk_matrix(const dra_tensor *x, int64_t b, int64_t h, int64_t i);
 
-/* Where the state of (b, h) lives while a tile walks: its place in the output `last`, or `spare`
- * where nobody reads that. It is loaded from `start`. */
-real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_tensor *last,
-                      int64_t count, real *spare);
-
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 /* A pass takes a head through all its chunks: one tile. Where that leaves threads idle there are
  * two stages instead, with the same bits: the states between chunks, one after the other, by blocks
  * of columns, which do not know of each other; then all that happens inside chunks, by runs of
- * them. It depends on shapes and on the number of threads, the same when planning and when
- * running. */
+ * them. What both need may be weighed first, by runs as well. It depends on shapes and on the
+ * number of threads, the same when planning and when running. */
 typedef struct dra_chunk_stages {
     bool    two;
+    bool    weighs; /* a stage comes before those two */
     int64_t heads, chunks, columns;
-    int64_t blocks; /* of columns of a head, tiles of the first stage */
-    int64_t runs;   /* of chunks of a head, tiles of the second */
+    int64_t blocks; /* of columns of a head, tiles of the stage that passes states */
+    int64_t runs;   /* of chunks of a head, tiles of the others */
 } dra_chunk_stages;
 
 enum { DRA_CHUNK_COLUMNS = 16 }; /* blocks of columns are whole vectors of every level */
@@ -188,14 +184,27 @@ typedef struct dra_chunk_work { /* of the stages, in percent of a pass */
     int64_t between;            /* chunks */
     int64_t repeated;           /* more, for every block of columns */
     int64_t inside;             /* chunks */
+    bool    weighs;             /* whether that takes a stage */
 } dra_chunk_work;
 
 /* Two stages where they take clearly less time. */
 dra_chunk_stages dra_chunk_stages_of(const dra_call *c, int64_t heads, int64_t chunks,
                                      int64_t columns, dra_chunk_work work);
 
-/* Tiles of a stage by columns or by runs; of the pass: heads. And tiles of any stage at most. */
-int64_t dra_chunk_stage_tiles(const dra_chunk_stages *s, bool by_columns);
+typedef enum dra_chunk_part {                   /* what a tile does */
+                              DRA_CHUNK_WHOLE,  /* all of a head */
+                              DRA_CHUNK_WEIGH,  /* what comes before the two stages, of a run */
+                              DRA_CHUNK_PASS,   /* the states between chunks, some columns */
+                              DRA_CHUNK_INSIDE, /* the rest of a run */
+                              DRA_CHUNK_PARTS
+} dra_chunk_part;
+
+/* Of the tiles of the call's stage. */
+dra_chunk_part dra_chunk_part_of(const dra_call *c, const dra_chunk_stages *s);
+
+/* The stages of a kernel, the tiles of the call's one, and tiles of any stage at most. */
+int64_t dra_chunk_stage_count(dra_chunk_stages s);
+int64_t dra_chunk_tile_count(const dra_call *c, dra_chunk_stages s);
 int64_t dra_chunk_most_tiles(const dra_chunk_stages *s);
 
 typedef struct dra_chunk_span { /* columns, or chunks, first..end-1 of a head */
@@ -205,6 +214,50 @@ typedef struct dra_chunk_span { /* columns, or chunks, first..end-1 of a head */
 /* Of tile i. */
 dra_chunk_span dra_chunk_block_at(const dra_chunk_stages *s, int64_t i);
 dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i);
+
+/* ---- the walk of matrices -------------------------------------------------------------------- */
+
+/* A tile of a memory whose state is a matrix, or of its gradient, which goes back from the last
+ * chunk to the first with the gradient of the state. An op's own walk begins with this. "First" is
+ * what the walk begins with, "last" what it ends with, whichever way it goes. */
+typedef struct dra_chunk_walk {
+    const dra_call   *c;
+    dra_chunk_part    part;
+    int64_t           F, E;               /* of the state; E: columns of this tile */
+    const dra_tensor *mark;               /* (B, T), or NULL */
+    const dra_tensor *first, *z_first;    /* (B, H, F, E), (B, H, F), or NULL: 0 */
+    dra_tensor        last, z_last;       /* the same; data may be NULL */
+    dra_tensor        borders, z_borders; /* (B, H, chunks, F, E), (B, H, chunks, F): what the
+                                           * walk meets each chunk with; data may be NULL */
+    bool              normalised;         /* is there a z? */
+    dra_matrix_block  S;                  /* the state */
+    real             *z;                  /* NULL: not followed */
+    real             *room;               /* scratch of the tile */
+    real             *spare;              /* the part of it that has room for S and z */
+} dra_chunk_walk;
+
+typedef struct dra_chunk_steps { /* what the op does in chunk number i */
+    bool    back;
+    int64_t tokens;                                                 /* of a chunk */
+    void (*cut_columns)(dra_chunk_walk *w, int64_t first);          /* of its own, w->E columns */
+    void (*read)(dra_chunk_walk *w, const dra_chunk *k, int64_t i); /* the state before it */
+    void (*write)(dra_chunk_walk *w, const dra_chunk *k);           /* the state after it */
+} dra_chunk_steps;
+
+/* Scratch: a room of `room` numbers for each tile, and in two stages behind them `each` numbers for
+ * each head, what is handed from one stage to the next. */
+size_t dra_chunk_scratch(const dra_chunk_stages *s, int64_t room, int64_t each);
+
+/* A walk's part and room; where the numbers behind all rooms begin. */
+real *dra_chunk_open(dra_chunk_walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t room,
+                     int64_t tile);
+
+/* A dense tensor at *rest, which moves on behind it; without data where there are no stages. */
+dra_tensor dra_chunk_between(const dra_chunk_stages *s, real **rest, dra_shape shape);
+
+/* Tile number `tile`: the walk through its chunks. */
+void dra_chunk_walk_tile(dra_chunk_walk *w, const dra_chunk_steps *steps, const dra_chunk_stages *s,
+                         int64_t tile);
 
 typedef struct dra_chunk_inputs { /* those that memories of matrices have in common */
     dra_value q, k;               /* (B, T, H, F) */

@@ -16,7 +16,7 @@
 enum { Q, K, V, B, OPTIONS };
 enum { Y, LAST, MISS, BORDERS, OUTPUTS };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_delta(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const int64_t *q = dra_type_of(g, n->in[Q])->shape.dim;
     const int64_t  E = dra_type_of(g, n->in[V])->shape.dim[3];
@@ -81,95 +81,104 @@ void dra_delta_solve_back(const dra_simd *simd, int64_t n, int64_t E, dra_matrix
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
 typedef struct walk {
-    const dra_call       *c;
+    dra_chunk_walk        base;
     const dra_delta_attr *a;
-    int64_t               F, E;
-    dra_tensor            values, misses, last;  /* v, w and the last state, or columns of them */
-    dra_tensor            borders;               /* states before all chunks; data may be NULL */
-    dra_matrix_block      S;                     /* the state */
-    real                 *room;                  /* scratch: rows of a chunk, see below, a state */
+    dra_tensor            values, misses;        /* v and w, or columns of them */
     dra_matrix_block      q, k, v, miss, writes; /* of the chunk */
     dra_decay             d;
     real                  b[DRA_CHUNK], A[DRA_CHUNK * DRA_CHUNK]; /* A, then G */
 } walk;
 
-/* Rows of a chunk in scratch: two of width F, then three of width E. */
-static real *spare_of(const walk *w) { return w->room + DRA_CHUNK * (2 * w->F + 3 * w->E); }
+/* Rows of a chunk in scratch: two of width F, then three of width E; then a state. */
+static int64_t row_numbers(int64_t F, int64_t E) { return DRA_CHUNK * (2 * F + 3 * E); }
 
 static int64_t room_size(int64_t F, int64_t E)
 {
-    return dra_div_up(F * E + DRA_CHUNK * (2 * F + 3 * E), 16) * 16;
+    return dra_div_up(F * E + row_numbers(F, E), 16) * 16;
 }
 
 static void open_chunk(walk *w, const dra_chunk *k)
 {
-    const dra_call *c = w->c;
-    real           *wide = w->room + DRA_CHUNK * 2 * w->F;
-    w->q = dra_chunk_rows(k, &c->in[Q], w->room);
-    w->k = dra_chunk_rows(k, &c->in[K], w->room + DRA_CHUNK * w->F);
+    const dra_call *c = w->base.c;
+    real           *wide = w->base.room + DRA_CHUNK * 2 * w->base.F;
+    w->q = dra_chunk_rows(k, &c->in[Q], w->base.room);
+    w->k = dra_chunk_rows(k, &c->in[K], w->base.room + DRA_CHUNK * w->base.F);
     w->v = dra_chunk_rows(k, &w->values, wide);
-    w->miss = dra_chunk_out(k, &w->misses, wide + DRA_CHUNK * w->E);
-    w->writes = (dra_matrix_block){wide + DRA_CHUNK * 2 * w->E, w->E, 1};
+    w->miss = dra_chunk_out(k, &w->misses, wide + DRA_CHUNK * w->base.E);
+    w->writes = (dra_matrix_block){wide + DRA_CHUNK * 2 * w->base.E, w->base.E, 1};
     dra_delta_strengths(k, &c->in[B], w->b);
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
 
 /* w */
-static void encode(walk *w, const dra_chunk *k)
+static void find_misses(walk *w, const dra_chunk *k)
 {
     const dra_simd        *simd = k->simd;
     const dra_matrix_block N = {w->A, DRA_CHUNK, 1};
     real                   minus[DRA_CHUNK];
     for (int64_t t = 0; t < k->n; t++) minus[t] = -w->b[t];
-    dra_delta_overlaps(k, &w->d, w->F, w->k, w->k, w->A);
+    dra_delta_overlaps(k, &w->d, w->base.F, w->k, w->k, w->A);
     for (int64_t t = 0; t < k->n; t++)
         simd->mul(t, w->A + t * DRA_CHUNK, minus, w->A + t * DRA_CHUNK);
-    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->k, w->S, w->miss, false);
+    dra_matrix_block_multiply(simd, k->n, w->base.E, w->base.F, w->k, w->base.S, w->miss, false);
     for (int64_t t = 0; t < k->n; t++) {
         real *row = w->miss.at + t * w->miss.row;
-        simd->combine(w->E, 1, w->v.at + t * w->v.row, w->d.p[t], row, 0, row);
+        simd->combine(w->base.E, 1, w->v.at + t * w->v.row, w->d.p[t], row, 0, row);
     }
-    dra_delta_solve(simd, k->n, w->E, N, w->miss);
+    dra_delta_solve(simd, k->n, w->base.E, N, w->miss);
 }
 
 /* u */
-static void weigh(const walk *w, const dra_chunk *k)
+static void weigh_writes(const walk *w, const dra_chunk *k)
 {
-    dra_matrix_block_scaled(k->simd, k->n, w->E, w->b, w->miss, w->writes.at);
+    dra_matrix_block_scaled(k->simd, k->n, w->base.E, w->b, w->miss, w->writes.at);
 }
 
-static void retrieve(walk *w, const dra_chunk *k)
+static void read_outputs(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = &w->c->out[Y];
+    const dra_tensor *y = &w->base.c->out[Y];
     if (!y->data) return;
     const dra_matrix_block to = dra_chunk_out(k, y, NULL);
-    dra_chunk_pairs(k->simd, k->n, w->F, w->q, w->k, w->A);
+    dra_chunk_pairs(k->simd, k->n, w->base.F, w->q, w->k, w->A);
     dra_decay_apply(&w->d, k->simd, NULL, w->A);
-    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, w->q, w->S, to, false);
-    if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->E, w->d.p, to);
-    dra_chunk_below(k->simd, k->n, w->E, w->A, w->writes, to, true);
+    dra_matrix_block_multiply(k->simd, k->n, w->base.E, w->base.F, w->q, w->base.S, to, false);
+    if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->base.E, w->d.p, to);
+    dra_chunk_below(k->simd, k->n, w->base.E, w->A, w->writes, to, true);
 }
 
-static void remember(walk *w, const dra_chunk *k)
+static void write_state(dra_chunk_walk *base, const dra_chunk *k)
 {
+    walk *w = (walk *)base;
     if (!w->d.plain) {
-        dra_decay_state(&w->d, k->simd, w->F, w->E, w->S);
-        dra_matrix_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
+        dra_decay_state(&w->d, k->simd, w->base.F, w->base.E, w->base.S);
+        dra_matrix_block_scale(k->simd, k->n, w->base.E, w->d.last, w->writes);
     }
-    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k),
-                              w->writes, w->S, true);
+    dra_matrix_block_multiply(k->simd, w->base.F, w->base.E, k->n,
+                              dra_matrix_block_transposed(w->k), w->writes, w->base.S, true);
 }
 
-/* Before a chunk that starts a sequence there is nothing. */
-static void forget(const walk *w, const dra_chunk *k)
+static void cut_columns(dra_chunk_walk *base, int64_t first)
 {
-    const dra_matrix_block nothing = {0};
-    if (dra_chunk_starts(k)) dra_matrix_block_copy(w->F, w->E, nothing, w->S);
+    walk *w = (walk *)base;
+    w->values = dra_chunk_columns(&w->values, first, base->E);
+    w->misses = dra_chunk_columns(&w->misses, first, base->E);
 }
+
+static void read_state(dra_chunk_walk *base, const dra_chunk *k, int64_t i)
+{
+    walk *w = (walk *)base;
+    open_chunk(w, k);
+    if (base->part != DRA_CHUNK_INSIDE) find_misses(w, k);
+    weigh_writes(w, k);
+    if (base->part != DRA_CHUNK_PASS) read_outputs(w, k);
+}
+
+static const dra_chunk_steps steps = {
+    .tokens = DRA_CHUNK, .cut_columns = cut_columns, .read = read_state, .write = write_state};
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-static dra_chunk_stages stages_of(const dra_call *c)
+static dra_chunk_stages plan_stages(const dra_call *c)
 {
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work work = {50, 15, 50};
@@ -177,126 +186,47 @@ static dra_chunk_stages stages_of(const dra_call *c)
 }
 
 /* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
-static size_t scratch(const dra_call *c)
+static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
-    const dra_chunk_stages s = stages_of(c);
-    const int64_t          states = s.two ? s.heads * s.chunks * F * E : 0;
-    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + states) * sizeof(real);
+    const dra_chunk_stages s = plan_stages(c);
+    return dra_chunk_scratch(&s, room_size(F, E), s.chunks * F * E);
 }
 
 /* Where nobody reads w, its place between the stages is that of y. */
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
-    w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
-    w->values = c->in[V], w->last = c->out[LAST], w->borders = c->out[BORDERS];
+    const dra_delta_attr *a = c->attr;
+    const int64_t         F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    w->base = (dra_chunk_walk){.F = F,
+                               .E = E,
+                               .mark = dra_chunk_option(c, a->mark),
+                               .first = dra_chunk_option(c, a->S),
+                               .last = c->out[LAST],
+                               .borders = c->out[BORDERS]};
+    real *rest = dra_chunk_open(&w->base, c, s, room_size(F, E), tile);
+    w->base.spare = w->base.room + row_numbers(F, E);
+    if (s->two && !w->base.borders.data) w->base.borders.data = rest;
+    w->a = a, w->values = c->in[V];
     w->misses = c->out[s->two && !c->out[MISS].data ? Y : MISS];
     w->d.n = 0, w->d.jumps = false;
-    const int64_t size = room_size(w->F, w->E);
-    w->room = (real *)c->scratch + tile * size;
-    if (s->two && !w->borders.data)
-        w->borders.data = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
 }
 
-static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
+static int64_t count_stages(const dra_call *c) { return dra_chunk_stage_count(plan_stages(c)); }
+
+static int64_t count_tiles(const dra_call *c) { return dra_chunk_tile_count(c, plan_stages(c)); }
+
+static void walk_tile(const dra_call *c, int64_t tile)
 {
-    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
-}
-
-static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
-{
-    const dra_delta_attr *a = c->attr;
-    const int64_t         H = c->in[Q].shape.dim[2];
-    walk                  w;
-    open_walk(&w, c, s, head);
-    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
-    w.S = (dra_matrix_block){.row = w.E, .col = 1};
-    w.S.at = dra_chunk_state(&k, dra_chunk_option(c, a->S), &w.last, w.F * w.E, spare_of(&w));
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, head, i);
-        forget(&w, &k);
-        if (w.borders.data)
-            dra_recur_copy(w.F * w.E, w.S.at, dra_recur_at(&w.borders, k.b, k.h, i));
-        open_chunk(&w, &k);
-        encode(&w, &k);
-        weigh(&w, &k);
-        retrieve(&w, &k);
-        if (w.last.data || i + 1 < s->chunks) remember(&w, &k);
-    }
-}
-
-/* ---- in two stages --------------------------------------------------------------------------- */
-
-/* The state goes to where that before chunk i is, or the last one. */
-static void move_state(walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
-{
-    const dra_tensor      *to = i < s->chunks ? &w->borders : &w->last;
-    const dra_matrix_block S = dra_chunk_matrix(to, k->b, k->h, i);
-    dra_matrix_block_copy(w->F, w->E, w->S, S);
-    w->S = S;
-}
-
-/* Some columns of w, of the states before all chunks and of the last. */
-static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_delta_attr *a = c->attr;
-    const dra_chunk_span  at = dra_chunk_block_at(s, tile);
-    walk                  w;
-    open_walk(&w, c, s, tile);
-    w.E = at.end - at.first;
-    w.values = dra_chunk_columns(&w.values, at.first, w.E);
-    w.misses = dra_chunk_columns(&w.misses, at.first, w.E);
-    w.last = dra_chunk_columns(&w.last, at.first, w.E);
-    w.borders = dra_chunk_columns(&w.borders, at.first, w.E);
-    dra_chunk k = chunk_at(&w, at.head, 0);
-    w.S = dra_chunk_matrix(dra_chunk_option(c, a->S), k.b, k.h, 0);
-    if (w.S.at) w.S.at += at.first;
-    move_state(&w, &k, s, 0);
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, at.head, i);
-        forget(&w, &k);
-        open_chunk(&w, &k);
-        encode(&w, &k);
-        if (!w.last.data && i + 1 == s->chunks) break;
-        weigh(&w, &k);
-        move_state(&w, &k, s, i + 1);
-        remember(&w, &k);
-    }
-}
-
-/* y of some chunks. */
-static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_chunk_span at = dra_chunk_run_at(s, tile);
-    walk                 w;
-    open_walk(&w, c, s, tile);
-    for (int64_t i = at.first; i < at.end && c->out[Y].data; i++) {
-        const dra_chunk k = chunk_at(&w, at.head, i);
-        w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
-        open_chunk(&w, &k);
-        weigh(&w, &k);
-        retrieve(&w, &k);
-    }
-}
-
-static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
-
-static int64_t tiles(const dra_call *c)
-{
-    const dra_chunk_stages s = stages_of(c);
-    return dra_chunk_stage_tiles(&s, c->stage == 0);
-}
-
-static void tile(const dra_call *c, int64_t i)
-{
-    const dra_chunk_stages s = stages_of(c);
-    (!s.two ? walk_head : c->stage == 0 ? pass_states : retrieve_run)(c, &s, i);
+    const dra_chunk_stages s = plan_stages(c);
+    walk                   w;
+    open_walk(&w, c, &s, tile);
+    dra_chunk_walk_tile(&w.base, &steps, &s, tile);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_delta(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_delta_attr *a = n->attr;
     dra_delta_attr        b;
@@ -320,7 +250,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 /* Pairs of tokens s <= t inside chunks: A and G over F, the solution and G u over E; three products
  * of a token with F E numbers of the state. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_delta(const dra_call *c)
 {
     const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
     const double pairs = dra_chunk_pair_count(c, DRA_CHUNK), tokens = (double)dra_rows(&c->in[Q]);
@@ -328,7 +258,7 @@ static dra_cost cost(const dra_call *c)
 }
 
 /* A tile reads its part of the first state into the last one before all else. */
-static uint32_t takes(const void *attr, int out)
+static uint32_t take_delta_inputs(const void *attr, int out)
 {
     const dra_delta_attr *a = attr;
     return out == LAST && a->S ? 1u << a->S : 0;
@@ -338,24 +268,24 @@ const dra_op dra_op_delta = {.name = "delta",
                              .n_in = DRA_MANY,
                              .n_out = OUTPUTS,
                              .attr_size = sizeof(dra_delta_attr),
-                             .infer = infer,
-                             .gradient = gradient,
-                             .cost = cost};
+                             .infer = infer_delta,
+                             .gradient = derive_delta,
+                             .cost = cost_delta};
 
 const dra_cpu_kernel dra_cpu_delta = {
     .base = {.op = "delta",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch,
-             .takes = takes},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = scratch_size,
+             .takes = take_delta_inputs},
+    .tiles = count_tiles,
+    .tile = walk_tile,
+    .stages = count_stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
-static bool fits(dra_graph *g, const dra_delta_config *m, dra_chunk_inputs *x)
+static bool check_delta(dra_graph *g, const dra_delta_config *m, dra_chunk_inputs *x)
 {
     const bool      free = m->recall.id || m->replace.id;
     const dra_value rest[] = {m->recall, m->replace};
@@ -376,7 +306,7 @@ static bool fits(dra_graph *g, const dra_delta_config *m, dra_chunk_inputs *x)
 }
 
 /* (B, T, H) times x (B, T, H, ..) */
-static dra_value times(dra_graph *g, dra_value b, dra_value x)
+static dra_value scale_rows(dra_graph *g, dra_value b, dra_value x)
 {
     const dra_shape s = dra_shape_of(g, b);
     return dra_mul(g, dra_reshape(g, b, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2], 1)), x);
@@ -398,8 +328,8 @@ static dra_value by_channel(dra_graph *g, const dra_delta_config *m, dra_value l
         const dra_value b = dra_dplr_at_pads(g, m->mark, m->b, 0);
         x.k = dra_dplr_at_pads(g, m->mark, m->k, 0);
         x.a = dra_mul(g, dra_exp(g, dra_dplr_at_pads(g, m->mark, l, 0)), x.k);
-        x.c = dra_neg(g, times(g, b, x.k));
-        x.v = times(g, b, dra_dplr_at_pads(g, m->mark, m->v, 0));
+        x.c = dra_neg(g, scale_rows(g, b, x.k));
+        x.v = scale_rows(g, b, dra_dplr_at_pads(g, m->mark, m->v, 0));
     }
     return dra_dplr(g, &x, S_last);
 }
@@ -410,7 +340,7 @@ dra_value dra_delta(dra_graph *g, const dra_delta_config *m, dra_value *S_last)
     dra_value        in[OPTIONS + 3] = {m->q, m->k, m->v, m->b};
     int              n = OPTIONS;
     if (S_last) *S_last = (dra_value){0};
-    if (!fits(g, m, &x)) return (dra_value){0};
+    if (!check_delta(g, m, &x)) return (dra_value){0};
     if (m->recall.id || dra_dplr_by_channel(g, x.l)) return by_channel(g, m, x.l, S_last);
     dra_delta_attr a;
     a.l = dra_chunk_append(x.l, in, &n);

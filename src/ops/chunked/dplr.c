@@ -19,7 +19,7 @@ enum {
     BORDERS = DRA_DPLR_BORDERS
 };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_dplr(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_dplr_attr *a = n->attr;
     const int64_t       *q = dra_type_of(g, n->in[Q])->shape.dim;
@@ -39,7 +39,7 @@ const real *dra_dplr_bonus(const dra_call *c, int64_t h)
     return a->u ? (const real *)c->in[a->u].data + h * c->in[a->u].stride[0] : NULL;
 }
 
-static bool resets(const dra_chunk *k)
+static bool has_reset(const dra_chunk *k)
 {
     for (int64_t t = 0; t < k->n && k->mark; t++)
         if (k->mark[t] & DRA_MARK_RESET) return true;
@@ -56,7 +56,7 @@ static dra_matrix_block without_resets(const dra_chunk *k, int64_t F, dra_matrix
                                        real *room)
 {
     const dra_matrix_block own = {room, F, 1};
-    if (!resets(k)) return x;
+    if (!has_reset(k)) return x;
     dra_matrix_block_copy(k->n, F, x, own);
     dra_dplr_clear_resets(k, F, own);
     return own;
@@ -98,16 +98,12 @@ void dra_dplr_diagonals(const dra_chunk *k, const dra_call *c, const dra_fade *f
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
 typedef struct walk {
-    const dra_call      *c;
+    dra_chunk_walk       base;
     const dra_dplr_attr *a;
-    int64_t              F, E;
-    dra_tensor           values, recalls, last; /* v, p and the last state, or columns of them */
-    dra_tensor           borders;               /* states before all chunks; data may be NULL */
-    dra_matrix_block     S;                     /* the state */
-    real                *room;                  /* scratch: rows of a chunk, see below, a state */
-    dra_matrix_block     q, w[DRA_FADE_KEYS];   /* of the chunk; w: what keys write, v and p */
-    dra_fade_sides       s;                     /* readers a, x, one of them or both; keys k, c */
-    real                *carried;               /* r() of the readers */
+    dra_tensor           values, recalls;     /* v and p, or columns of them */
+    dra_matrix_block     q, w[DRA_FADE_KEYS]; /* of the chunk; w: what keys write, v and p */
+    dra_fade_sides       s;                   /* readers a, x, one of them or both; keys k, c */
+    real                *carried;             /* r() of the readers */
     dra_fade             f;
 } walk;
 
@@ -116,10 +112,10 @@ enum { PAIRS = DRA_FADE_READERS * DRA_FADE_KEYS };
 
 /* Rows of a chunk in scratch: some of width F (carried ones of two kinds), then two of width E;
  * then pairs, decays, a state. */
-static real *room(const walk *w, int which)
+static real *find_room(const walk *w, int which)
 {
     const int64_t wide = which < ROOM_V ? which : ROOM_V, rest = which - wide;
-    return w->room + DRA_DPLR_CHUNK * (wide * w->F + rest * w->E);
+    return w->base.room + DRA_DPLR_CHUNK * (wide * w->base.F + rest * w->base.E);
 }
 
 static int64_t room_size(int64_t F, int64_t E)
@@ -130,13 +126,13 @@ static int64_t room_size(int64_t F, int64_t E)
 
 static void open_chunk(walk *w, const dra_chunk *k)
 {
-    const dra_call *c = w->c;
-    w->q = dra_chunk_rows(k, &c->in[Q], room(w, ROOM_Q));
-    w->s.z[0] = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
-    w->w[0] = dra_chunk_rows(k, &w->values, room(w, ROOM_V));
+    const dra_call *c = w->base.c;
+    w->q = dra_chunk_rows(k, &c->in[Q], find_room(w, ROOM_Q));
+    w->s.z[0] = dra_chunk_rows(k, &c->in[K], find_room(w, ROOM_K));
+    w->w[0] = dra_chunk_rows(k, &w->values, find_room(w, ROOM_V));
     if (w->a->c) {
-        w->s.z[1] = dra_chunk_rows(k, &c->in[w->a->c], room(w, ROOM_C));
-        w->w[1] = dra_chunk_out(k, &w->recalls, room(w, ROOM_P));
+        w->s.z[1] = dra_chunk_rows(k, &c->in[w->a->c], find_room(w, ROOM_C));
+        w->w[1] = dra_chunk_out(k, &w->recalls, find_room(w, ROOM_P));
     }
     dra_fade_make(&w->f, k, dra_chunk_option(c, w->a->l));
 }
@@ -145,70 +141,77 @@ static void open_chunk(walk *w, const dra_chunk *k)
  * q, if y is. */
 static void open_readers(walk *w, const dra_chunk *k, bool p, bool y)
 {
-    const dra_call *c = w->c;
+    const dra_call *c = w->base.c;
     dra_fade_sides *s = &w->s;
     s->readers = 0;
-    if (p && w->a->a) s->x[s->readers++] = dra_dplr_before(k, &c->in[w->a->a], room(w, ROOM_A));
+    if (p && w->a->a)
+        s->x[s->readers++] = dra_dplr_before(k, &c->in[w->a->a], find_room(w, ROOM_A));
     if (y && c->out[Y].data)
-        s->x[s->readers++] = dra_dplr_readers(k, c, &w->f, w->q, room(w, ROOM_X));
+        s->x[s->readers++] = dra_dplr_readers(k, c, &w->f, w->q, find_room(w, ROOM_X));
     if (s->readers == 0) return;
-    w->carried = dra_fade_readers(&w->f, s->readers, s->x, room(w, ROOM_CARRIED)).at;
+    w->carried = dra_fade_readers(&w->f, s->readers, s->x, find_room(w, ROOM_CARRIED)).at;
     dra_fade_pairs(&w->f, s);
 }
 
 /* to = r(x) S_0 of reader i. */
-static void read_state(const walk *w, const dra_chunk *k, int i, dra_matrix_block to)
+static void recall_state(const walk *w, const dra_chunk *k, int i, dra_matrix_block to)
 {
-    const dra_matrix_block carried = {w->carried + i * k->n * w->F, w->F, 1};
-    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, carried, w->S, to, false);
+    const dra_matrix_block carried = {w->carried + i * k->n * w->base.F, w->base.F, 1};
+    dra_matrix_block_multiply(k->simd, k->n, w->base.E, w->base.F, carried, w->base.S, to, false);
 }
 
 /* p */
-static void recall(walk *w, const dra_chunk *k)
+static void solve_recalls(walk *w, const dra_chunk *k)
 {
     const dra_matrix_block N = {w->s.A[0][1], DRA_CHUNK, 1};
     if (!w->a->a) return;
-    read_state(w, k, 0, w->w[1]);
-    dra_chunk_below(k->simd, k->n, w->E, w->s.A[0][0], w->w[0], w->w[1], true);
-    dra_delta_solve(k->simd, k->n, w->E, N, w->w[1]);
+    recall_state(w, k, 0, w->w[1]);
+    dra_chunk_below(k->simd, k->n, w->base.E, w->s.A[0][0], w->w[0], w->w[1], true);
+    dra_delta_solve(k->simd, k->n, w->base.E, N, w->w[1]);
 }
 
-static void retrieve(walk *w, const dra_chunk *k)
+static void read_outputs(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = &w->c->out[Y];
+    const dra_tensor *y = &w->base.c->out[Y];
     const int         i = w->s.readers - 1;
     if (!y->data) return;
-    const dra_matrix_block to = dra_chunk_out(k, y, NULL), own = {room(w, ROOM_P), w->E, 1};
+    const dra_matrix_block to = dra_chunk_out(k, y, NULL),
+                           own = {find_room(w, ROOM_P), w->base.E, 1};
     if (w->a->c && w->w[1].at == to.at) { /* p has waited in the place of y */
-        dra_matrix_block_copy(k->n, w->E, to, own);
+        dra_matrix_block_copy(k->n, w->base.E, to, own);
         w->w[1] = own;
     }
-    read_state(w, k, i, to);
-    dra_dplr_diagonals(k, w->c, &w->f, w->q, &w->s, i);
+    recall_state(w, k, i, to);
+    dra_dplr_diagonals(k, w->base.c, &w->f, w->q, &w->s, i);
     for (int j = 0; j < w->s.keys; j++)
-        dra_chunk_below(k->simd, k->n, w->E, w->s.A[i][j], w->w[j], to, true);
+        dra_chunk_below(k->simd, k->n, w->base.E, w->s.A[i][j], w->w[j], to, true);
 }
 
-static void remember(walk *w, const dra_chunk *k)
+static bool is_token(const walk *w) { return w->base.c->in[Q].shape.dim[1] == 1; }
+
+static void write_state(dra_chunk_walk *base, const dra_chunk *k)
 {
-    dra_matrix_block carried = dra_fade_writers(&w->f, w->s.keys, w->s.z, room(w, ROOM_CARRIED));
-    dra_fade_state(&w->f, w->E, w->S);
-    for (int j = 0; j < w->s.keys; j++, carried.at += k->n * w->F)
-        dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(carried),
-                                  w->w[j], w->S, true);
+    walk *w = (walk *)base;
+    if (is_token(w)) return; /* take_token() has written it */
+    dra_matrix_block carried = dra_fade_writers(&w->f, w->s.keys, w->s.z,
+                                                find_room(w, ROOM_CARRIED));
+    dra_fade_state(&w->f, w->base.E, w->base.S);
+    for (int j = 0; j < w->s.keys; j++, carried.at += k->n * w->base.F)
+        dra_matrix_block_multiply(k->simd, w->base.F, w->base.E, k->n,
+                                  dra_matrix_block_transposed(carried), w->w[j], w->base.S, true);
 }
 
 /* A token alone, as generation has them, without matrices over pairs. */
-static void step(walk *w, const dra_chunk *k)
+static void take_token(walk *w, const dra_chunk *k)
 {
-    const dra_call      *c = w->c;
+    const dra_call      *c = w->base.c;
     const dra_dplr_attr *a = w->a;
-    dra_fade_step        s = {.F = w->F, .E = w->E, .S = w->S.at, .before = a->u != 0};
+    dra_fade_step s = {.F = w->base.F, .E = w->base.E, .S = w->base.S.at, .before = a->u != 0};
     s.q = w->q.at, s.k = w->s.z[0].at, s.v = w->w[0].at;
     s.whole = w->f.whole, s.less = w->f.less;
     if (c->out[Y].data) s.y = dra_chunk_out(k, &c->out[Y], NULL).at;
     if (a->a) {
-        s.a = dra_chunk_rows(k, &c->in[a->a], room(w, ROOM_X)).at;
+        s.a = dra_chunk_rows(k, &c->in[a->a], find_room(w, ROOM_X)).at;
         s.c = w->s.z[1].at, s.p = w->w[1].at;
     }
     dra_dplr_diagonals(k, c, &w->f, w->q, &w->s, 0);
@@ -216,30 +219,33 @@ static void step(walk *w, const dra_chunk *k)
     w->f.loops->step(&s);
 }
 
-/* All of a chunk; last: is the state after it wanted? */
-static void walk_chunk(walk *w, const dra_chunk *k, bool last)
+static void cut_columns(dra_chunk_walk *base, int64_t first)
 {
-    open_chunk(w, k);
-    if (w->c->in[Q].shape.dim[1] == 1) {
-        step(w, k);
-        return;
-    }
-    open_readers(w, k, true, true);
-    recall(w, k);
-    retrieve(w, k);
-    if (last) remember(w, k);
+    walk *w = (walk *)base;
+    w->values = dra_chunk_columns(&w->values, first, base->E);
+    if (w->a->a) w->recalls = dra_chunk_columns(&w->recalls, first, base->E);
 }
 
-/* Before a chunk that starts a sequence there is nothing. */
-static void forget(const walk *w, const dra_chunk *k)
+static void read_state(dra_chunk_walk *base, const dra_chunk *k, int64_t i)
 {
-    const dra_matrix_block nothing = {0};
-    if (dra_chunk_starts(k)) dra_matrix_block_copy(w->F, w->E, nothing, w->S);
+    const bool passes = base->part != DRA_CHUNK_INSIDE, reads = base->part != DRA_CHUNK_PASS;
+    walk      *w = (walk *)base;
+    open_chunk(w, k);
+    if (is_token(w)) {
+        take_token(w, k);
+        return;
+    }
+    open_readers(w, k, passes, reads);
+    if (passes) solve_recalls(w, k);
+    if (reads) read_outputs(w, k);
 }
+
+static const dra_chunk_steps steps = {
+    .tokens = DRA_DPLR_CHUNK, .cut_columns = cut_columns, .read = read_state, .write = write_state};
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-static dra_chunk_stages stages_of(const dra_call *c)
+static dra_chunk_stages plan_stages(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
@@ -249,128 +255,50 @@ static dra_chunk_stages stages_of(const dra_call *c)
 }
 
 /* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
-static size_t scratch(const dra_call *c)
+static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
-    const dra_chunk_stages s = stages_of(c);
-    const int64_t          states = s.two ? s.heads * s.chunks * F * E : 0;
-    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + states) * sizeof(real);
+    const dra_chunk_stages s = plan_stages(c);
+    return dra_chunk_scratch(&s, room_size(F, E), s.chunks * F * E);
 }
 
 /* Where nobody reads p, its place between the stages is that of y. */
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
-    w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
-    w->s.keys = w->a->c ? 2 : 1;
-    w->values = c->in[V], w->last = c->out[LAST], w->borders = c->out[BORDERS];
+    const dra_dplr_attr *a = c->attr;
+    const int64_t        F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    w->base = (dra_chunk_walk){.F = F,
+                               .E = E,
+                               .mark = dra_chunk_option(c, a->mark),
+                               .first = dra_chunk_option(c, a->S),
+                               .last = c->out[LAST],
+                               .borders = c->out[BORDERS]};
+    real *rest = dra_chunk_open(&w->base, c, s, room_size(F, E), tile);
+    if (s->two && !w->base.borders.data) w->base.borders.data = rest;
+    w->a = a, w->s.keys = a->c ? 2 : 1, w->values = c->in[V];
     w->recalls = c->out[s->two && !c->out[RECALLED].data ? Y : RECALLED];
-    const int64_t size = room_size(w->F, w->E);
-    w->room = (real *)c->scratch + tile * size;
+    real *pairs = find_room(w, ROOMS), *decays = pairs + PAIRS * DRA_DPLR_CHUNK * DRA_CHUNK;
     for (int i = 0; i < PAIRS; i++)
-        w->s.A[i / DRA_FADE_KEYS][i % DRA_FADE_KEYS] = room(w, ROOMS) +
-                                                       i * DRA_DPLR_CHUNK * DRA_CHUNK;
-    dra_fade_open(&w->f, dra_simd_of(c), w->F, room(w, ROOMS) + PAIRS * DRA_DPLR_CHUNK * DRA_CHUNK);
-    if (s->two && !w->borders.data)
-        w->borders.data = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
+        w->s.A[i / DRA_FADE_KEYS][i % DRA_FADE_KEYS] = pairs + i * DRA_DPLR_CHUNK * DRA_CHUNK;
+    dra_fade_open(&w->f, dra_simd_of(c), F, decays);
+    w->base.spare = decays + dra_fade_room(F);
 }
 
-static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
+static int64_t count_stages(const dra_call *c) { return dra_chunk_stage_count(plan_stages(c)); }
+
+static int64_t count_tiles(const dra_call *c) { return dra_chunk_tile_count(c, plan_stages(c)); }
+
+static void walk_tile(const dra_call *c, int64_t tile)
 {
-    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_cut(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T,
-                         i * DRA_DPLR_CHUNK, DRA_DPLR_CHUNK);
-}
-
-static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
-{
-    const dra_dplr_attr *a = c->attr;
-    const int64_t        H = c->in[Q].shape.dim[2];
-    walk                 w;
-    open_walk(&w, c, s, head);
-    real     *spare = w.f.d + dra_fade_room(w.F);
-    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
-    w.S = (dra_matrix_block){.row = w.E, .col = 1};
-    w.S.at = dra_chunk_state(&k, dra_chunk_option(c, a->S), &w.last, w.F * w.E, spare);
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, head, i);
-        forget(&w, &k);
-        if (w.borders.data)
-            dra_recur_copy(w.F * w.E, w.S.at, dra_recur_at(&w.borders, k.b, k.h, i));
-        walk_chunk(&w, &k, w.last.data || i + 1 < s->chunks);
-    }
-}
-
-/* ---- in two stages --------------------------------------------------------------------------- */
-
-/* The state goes to where that before chunk i is, or the last one. */
-static void move_state(walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
-{
-    const dra_tensor      *to = i < s->chunks ? &w->borders : &w->last;
-    const dra_matrix_block S = dra_chunk_matrix(to, k->b, k->h, i);
-    dra_matrix_block_copy(w->F, w->E, w->S, S);
-    w->S = S;
-}
-
-/* Some columns of p, of the states before all chunks and of the last. */
-static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_dplr_attr *a = c->attr;
-    const dra_chunk_span at = dra_chunk_block_at(s, tile);
-    walk                 w;
-    open_walk(&w, c, s, tile);
-    w.E = at.end - at.first;
-    w.values = dra_chunk_columns(&w.values, at.first, w.E);
-    if (a->a) w.recalls = dra_chunk_columns(&w.recalls, at.first, w.E);
-    w.last = dra_chunk_columns(&w.last, at.first, w.E);
-    w.borders = dra_chunk_columns(&w.borders, at.first, w.E);
-    dra_chunk k = chunk_at(&w, at.head, 0);
-    w.S = dra_chunk_matrix(dra_chunk_option(c, a->S), k.b, k.h, 0);
-    if (w.S.at) w.S.at += at.first;
-    move_state(&w, &k, s, 0);
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, at.head, i);
-        forget(&w, &k);
-        open_chunk(&w, &k);
-        open_readers(&w, &k, true, false);
-        recall(&w, &k);
-        if (!w.last.data && i + 1 == s->chunks) break;
-        move_state(&w, &k, s, i + 1);
-        remember(&w, &k);
-    }
-}
-
-/* y of some chunks. */
-static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_chunk_span at = dra_chunk_run_at(s, tile);
-    walk                 w;
-    open_walk(&w, c, s, tile);
-    for (int64_t i = at.first; i < at.end && c->out[Y].data; i++) {
-        const dra_chunk k = chunk_at(&w, at.head, i);
-        w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
-        open_chunk(&w, &k);
-        open_readers(&w, &k, false, true);
-        retrieve(&w, &k);
-    }
-}
-
-static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
-
-static int64_t tiles(const dra_call *c)
-{
-    const dra_chunk_stages s = stages_of(c);
-    return dra_chunk_stage_tiles(&s, c->stage == 0);
-}
-
-static void tile(const dra_call *c, int64_t i)
-{
-    const dra_chunk_stages s = stages_of(c);
-    (!s.two ? walk_head : c->stage == 0 ? pass_states : retrieve_run)(c, &s, i);
+    const dra_chunk_stages s = plan_stages(c);
+    walk                   w;
+    open_walk(&w, c, &s, tile);
+    dra_chunk_walk_tile(&w.base, &steps, &s, tile);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_dplr(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_dplr_attr *a = n->attr;
     dra_dplr_attr        b = {0};
@@ -397,7 +325,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 /* Pairs of tokens s <= t inside chunks, for each of q k (and q c, a k, a c) a product over F; v and
  * p take two each over E; products of a token with F E numbers of the state. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_dplr(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const double         F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
@@ -408,7 +336,7 @@ static dra_cost cost(const dra_call *c)
 }
 
 /* A tile reads its part of the first state into the last one before all else. */
-static uint32_t takes(const void *attr, int out)
+static uint32_t take_dplr_inputs(const void *attr, int out)
 {
     const dra_dplr_attr *a = attr;
     return out == LAST && a->S ? 1u << a->S : 0;
@@ -418,19 +346,19 @@ const dra_op dra_op_dplr = {.name = "dplr",
                             .n_in = DRA_MANY,
                             .n_out = DRA_DPLR_OUTPUTS,
                             .attr_size = sizeof(dra_dplr_attr),
-                            .infer = infer,
-                            .gradient = gradient,
-                            .cost = cost};
+                            .infer = infer_dplr,
+                            .gradient = derive_dplr,
+                            .cost = cost_dplr};
 
 const dra_cpu_kernel dra_cpu_dplr = {
     .base = {.op = "dplr",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch,
-             .takes = takes},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = scratch_size,
+             .takes = take_dplr_inputs},
+    .tiles = count_tiles,
+    .tile = walk_tile,
+    .stages = count_stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */
@@ -453,7 +381,7 @@ dra_value dra_dplr_at_pads(dra_graph *g, dra_value mark, dra_value x, double oth
 }
 
 /* l (B, T, H) as (B, T, H, F). */
-static dra_value widened(dra_graph *g, dra_value l, dra_shape q)
+static dra_value widen_decay(dra_graph *g, dra_value l, dra_shape q)
 {
     if (!l.id || dra_shape_of(g, l).rank == 4) return l;
     const dra_shape column = DRA_SHAPE(q.dim[0], q.dim[1], q.dim[2], 1);
@@ -466,7 +394,7 @@ dra_value dra_dplr(dra_graph *g, const dra_dplr_inputs *x, dra_value *S_last)
     dra_value     in[DRA_DPLR_OPTIONS + 6] = {x->q, x->k, x->v};
     int           n = DRA_DPLR_OPTIONS;
     if (dra_graph_failed(g)) return (dra_value){0};
-    a.l = dra_chunk_append(widened(g, x->l, dra_shape_of(g, x->q)), in, &n);
+    a.l = dra_chunk_append(widen_decay(g, x->l, dra_shape_of(g, x->q)), in, &n);
     a.u = dra_chunk_append(x->u, in, &n);
     a.a = dra_chunk_append(x->a, in, &n);
     a.c = dra_chunk_append(x->c, in, &n);

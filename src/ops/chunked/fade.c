@@ -102,8 +102,8 @@ static dra_fade_walk walk_of(const dra_fade *f, bool writers, int64_t first, int
 }
 
 /* To many x n rows of width F. */
-static dra_matrix_block carry(const dra_fade *f, bool writers, int64_t first, int64_t n, int many,
-                              const dra_matrix_block *x, real *to)
+static dra_matrix_block carry_rows(const dra_fade *f, bool writers, int64_t first, int64_t n,
+                                   int many, const dra_matrix_block *x, real *to)
 {
     dra_fade_walk w = walk_of(f, writers, first, n, many, x);
     for (int i = 0; i < many; i++) {
@@ -135,13 +135,13 @@ static void carry_back(const dra_fade *f, bool writers, int64_t first, int64_t n
 dra_matrix_block dra_fade_readers(const dra_fade *f, int many, const dra_matrix_block *x,
                                   real *room)
 {
-    return carry(f, false, 0, f->n, many, x, room);
+    return carry_rows(f, false, 0, f->n, many, x, room);
 }
 
 dra_matrix_block dra_fade_writers(const dra_fade *f, int many, const dra_matrix_block *z,
                                   real *room)
 {
-    return carry(f, true, 0, f->n, many, z, room);
+    return carry_rows(f, true, 0, f->n, many, z, room);
 }
 
 void dra_fade_readers_back(const dra_fade *f, const dra_fade_sides *s, const real *raw)
@@ -215,8 +215,8 @@ static dra_matrix_block move_pairs(const dra_fade *f, border b, const dra_fade_s
 static void make_border(const dra_fade *f, border b, const dra_fade_sides *s)
 {
     const int64_t          R = b.end - b.m, W = b.m - b.first;
-    const dra_matrix_block readers = carry(f, false, b.m, R, s->readers, s->x, f->readers);
-    const dra_matrix_block writers = carry(f, true, b.first, W, s->keys, s->z, f->writers);
+    const dra_matrix_block readers = carry_rows(f, false, b.m, R, s->readers, s->x, f->readers);
+    const dra_matrix_block writers = carry_rows(f, true, b.first, W, s->keys, s->z, f->writers);
     const dra_matrix_block pairs = {f->pairs, s->keys * W, 1};
     dra_matrix_block_multiply(f->simd, s->readers * R, s->keys * W, f->F, readers,
                               dra_matrix_block_transposed(writers), pairs, false);
@@ -241,8 +241,8 @@ static void border_back(const dra_fade *f, border b, const dra_fade_sides *s)
 {
     const int64_t          R = b.end - b.m, W = b.m - b.first;
     const dra_matrix_block pairs = move_pairs(f, b, s, false), product = {f->product, f->F, 1};
-    const dra_matrix_block writers = carry(f, true, b.first, W, s->keys, s->z, f->writers);
-    const dra_matrix_block readers = carry(f, false, b.m, R, s->readers, s->x, f->readers);
+    const dra_matrix_block writers = carry_rows(f, true, b.first, W, s->keys, s->z, f->writers);
+    const dra_matrix_block readers = carry_rows(f, false, b.m, R, s->readers, s->x, f->readers);
     dra_matrix_block_multiply(f->simd, s->readers * R, f->F, s->keys * W, pairs, writers, product,
                               false);
     carry_back(f, false, b.m, R, s, product.at, false, false);

@@ -93,7 +93,7 @@ static ALWAYS_INLINE void walk_lanes(const dra_fade_walk *w, int lanes)
     for (; i < w->F; i += WIDE) walk_columns(*w, i, 1, lanes, w->F - i);
 }
 
-static void walk(const dra_fade_walk *w)
+static void walk_channels(const dra_fade_walk *w)
 {
     if (w->lanes == 1)
         walk_lanes(w, 1);
@@ -136,7 +136,7 @@ static ALWAYS_INLINE void back_lanes(const dra_fade_walk *w, int lanes)
     for (; i < w->F; i += WIDE) back_columns(*w, i, 1, lanes, w->F - i);
 }
 
-static void walk_back(const dra_fade_walk *w)
+static void walk_channels_back(const dra_fade_walk *w)
 {
     if (w->lanes == 1)
         back_lanes(w, 1);
@@ -196,7 +196,7 @@ static ALWAYS_INLINE void add_few(const dra_fade_few p, int64_t i, int many, int
     }
 }
 
-static ALWAYS_INLINE void few_of(const dra_fade_few *p, int readers, int keys)
+static ALWAYS_INLINE void sum_few_of(const dra_fade_few *p, int readers, int keys)
 {
     const int64_t pairs = pair_of(p->n, 0), many = readers * keys * pairs;
     vf            sum[FEW_SUMS];
@@ -215,16 +215,16 @@ static ALWAYS_INLINE void few_of(const dra_fade_few *p, int readers, int keys)
                     p->A[r][j][t * DRA_CHUNK + s] = folded[(r * keys + j) * pairs + pair_of(t, s)];
 }
 
-static void few(const dra_fade_few *p)
+static void sum_few(const dra_fade_few *p)
 {
     if (p->readers == 2 && p->keys == 2)
-        few_of(p, 2, 2);
+        sum_few_of(p, 2, 2);
     else if (p->readers == 2)
-        few_of(p, 2, 1);
+        sum_few_of(p, 2, 1);
     else if (p->keys == 2)
-        few_of(p, 1, 2);
+        sum_few_of(p, 1, 2);
     else
-        few_of(p, 1, 1);
+        sum_few_of(p, 1, 1);
 }
 
 typedef struct few_sums { /* of some channels: gradients of all writers, and of l */
@@ -283,7 +283,7 @@ static ALWAYS_INLINE void back_few(const dra_fade_few p, int64_t i, int readers,
     }
 }
 
-static ALWAYS_INLINE void few_back_of(const dra_fade_few *p, int readers, int keys)
+static ALWAYS_INLINE void sum_few_back_of(const dra_fade_few *p, int readers, int keys)
 {
     int64_t i = 0;
     for (; i + WIDE <= p->F; i += WIDE) back_few(*p, i, readers, keys, WIDE);
@@ -291,18 +291,18 @@ static ALWAYS_INLINE void few_back_of(const dra_fade_few *p, int readers, int ke
 }
 
 /* Gradients come of all readers and keys that there are: one of each, or two. */
-static void few_back(const dra_fade_few *p)
+static void sum_few_back(const dra_fade_few *p)
 {
     if (p->readers == 2)
-        few_back_of(p, 2, 2);
+        sum_few_back_of(p, 2, 2);
     else
-        few_back_of(p, 1, 1);
+        sum_few_back_of(p, 1, 1);
 }
 
 /* ---- a token and its own write, and decays --------------------------------------------------- */
 
-static void whole(int64_t n, int64_t F, const dra_real *d, const dra_real *l, int64_t l_row,
-                  dra_real *all, dra_real *less)
+static void fold_decays(int64_t n, int64_t F, const dra_real *d, const dra_real *l, int64_t l_row,
+                        dra_real *all, dra_real *less)
 {
     for (int64_t i = 0; i < F; i += WIDE) {
         const int64_t left = F - i;
@@ -316,8 +316,8 @@ static void whole(int64_t n, int64_t F, const dra_real *d, const dra_real *l, in
     }
 }
 
-static void decayed(int64_t n, int64_t F, const dra_real *d, const dra_real *q, int64_t q_row,
-                    dra_real *to)
+static void scale_rows(int64_t n, int64_t F, const dra_real *d, const dra_real *q, int64_t q_row,
+                       dra_real *to)
 {
     for (int64_t t = 0; t < n; t++)
         for (int64_t i = 0; i < F; i += WIDE)
@@ -335,7 +335,7 @@ static ALWAYS_INLINE vf own_part(const dra_fade_own *p, int64_t i, int64_t t, in
     return vfma(q, row_at(p->z[j], t, p->z_row[j], i, left), sum);
 }
 
-static void own(const dra_fade_own *p)
+static void dot_own(const dra_fade_own *p)
 {
     const int64_t many = p->keys * p->n;
     vf            sum[OWN_SUMS];
@@ -370,24 +370,24 @@ static ALWAYS_INLINE void own_back_columns(const dra_fade_own p, int64_t i, int 
     }
 }
 
-static ALWAYS_INLINE void own_back_of(const dra_fade_own *p, int keys)
+static ALWAYS_INLINE void dot_own_back_of(const dra_fade_own *p, int keys)
 {
     int64_t i = 0;
     for (; i + WIDE <= p->F; i += WIDE) own_back_columns(*p, i, keys, WIDE);
     if (i < p->F) own_back_columns(*p, i, keys, p->F - i);
 }
 
-static void own_back(const dra_fade_own *p)
+static void dot_own_back(const dra_fade_own *p)
 {
     if (p->keys == 1)
-        own_back_of(p, 1);
+        dot_own_back_of(p, 1);
     else
-        own_back_of(p, 2);
+        dot_own_back_of(p, 2);
 }
 
 /* ---- a token alone --------------------------------------------------------------------------- */
 
-static ALWAYS_INLINE vf faded(const dra_fade_step *s, int64_t f, vf x)
+static ALWAYS_INLINE vf fade_value(const dra_fade_step *s, int64_t f, vf x)
 {
     if (s->less[f] != -1) return vfma(vset(s->less[f]), x, x);
     return s->whole[f] == 0 ? vset(0) : vset(s->whole[f]) * x;
@@ -413,7 +413,7 @@ static ALWAYS_INLINE void step_columns(const dra_fade_step *s, int64_t i, int ma
         for (int c = 0; c < many; c++) {
             const int64_t at = i + c * WIDE, left = s->E - at;
             const vf      old = row_at(s->S, f, s->E, at, left);
-            vf            x = vfma(vset(s->k[f]), v[c], faded(s, f, old));
+            vf            x = vfma(vset(s->k[f]), v[c], fade_value(s, f, old));
             if (s->c) x = vfma(vset(s->c[f]), p[c], x);
             store_some(s->S + f * s->E + at, left, x);
             y[c] = vfma(vset(s->q[f]), s->before ? old : x, y[c]);
@@ -428,12 +428,13 @@ static ALWAYS_INLINE void step_columns(const dra_fade_step *s, int64_t i, int ma
     }
 }
 
-static void step(const dra_fade_step *s)
+static void step_state(const dra_fade_step *s)
 {
     int64_t i = 0;
     for (; i + SIDE * WIDE <= s->E; i += SIDE * WIDE) step_columns(s, i, SIDE);
     for (; i < s->E; i += WIDE) step_columns(s, i, 1);
 }
 
-const dra_fade_loops LEVEL_NAMED(dra_fade_loops) = {whole,     decayed, own,      own_back, walk,
-                                                    walk_back, few,     few_back, step};
+const dra_fade_loops LEVEL_NAMED(dra_fade_loops) = {fold_decays,  scale_rows,    dot_own,
+                                                    dot_own_back, walk_channels, walk_channels_back,
+                                                    sum_few,      sum_few_back,  step_state};

@@ -16,7 +16,7 @@
 enum { Q = DRA_MOMENT_Q, K = DRA_MOMENT_K, V = DRA_MOMENT_V };
 enum { Y, S_LAST, Z_LAST, BORDERS, Z_BORDERS, OUTPUTS };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_moment(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_moment_attr *a = n->attr;
     const int64_t         *q = dra_type_of(g, n->in[Q])->shape.dim;
@@ -47,221 +47,134 @@ void dra_moment_weights(const dra_chunk *k, const dra_moment_attr *a, const dra_
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
 typedef struct walk {
-    const dra_call        *c;
+    dra_chunk_walk         base; /* its room: a chunk of v, q, k and v, a state */
     const dra_moment_attr *a;
-    int64_t                F, E;
-    dra_tensor             values, last;       /* v and the last state, or columns of them */
-    dra_tensor             borders, z_borders; /* states before all chunks; data may be NULL */
-    dra_matrix_block       S;                  /* the state */
-    real                  *z;                  /* NULL: not followed */
-    real                  *room;               /* scratch: a chunk of v, q, k and v, a state */
-    dra_matrix_block       q, k, v;            /* of the chunk */
+    dra_tensor             values;  /* v, or columns of it */
+    dra_matrix_block       q, k, v; /* of the chunk */
     dra_decay              d;
     real                   A[DRA_CHUNK * DRA_CHUNK];
 } walk;
 
 static void open_chunk(walk *w, const dra_chunk *k)
 {
-    const dra_call *c = w->c;
-    real           *rows = w->room + DRA_CHUNK * w->E;
+    const dra_call *c = w->base.c;
+    real           *rows = w->base.room + DRA_CHUNK * w->base.E;
     w->q = dra_chunk_rows(k, &c->in[Q], rows);
-    w->k = dra_chunk_rows(k, &c->in[K], rows + DRA_CHUNK * w->F);
-    w->v = dra_chunk_rows(k, &w->values, rows + DRA_CHUNK * 2 * w->F);
+    w->k = dra_chunk_rows(k, &c->in[K], rows + DRA_CHUNK * w->base.F);
+    w->v = dra_chunk_rows(k, &w->values, rows + DRA_CHUNK * 2 * w->base.F);
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
 
-static void retrieve(walk *w, const dra_chunk *k)
+static void read_outputs(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = &w->c->out[Y];
+    const dra_tensor *y = &w->base.c->out[Y];
     const dra_simd   *simd = k->simd;
     real              den[DRA_CHUNK];
     if (!y->data) return;
     const dra_matrix_block to = dra_chunk_out(k, y, NULL);
-    dra_moment_weights(k, w->a, &w->d, w->F, w->q, w->k, w->z, w->A, den);
-    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->q, w->S, to, false);
-    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.p, to);
-    dra_chunk_below(simd, k->n, w->E, w->A, w->v, to, true);
+    dra_moment_weights(k, w->a, &w->d, w->base.F, w->q, w->k, w->base.z, w->A, den);
+    dra_matrix_block_multiply(simd, k->n, w->base.E, w->base.F, w->q, w->base.S, to, false);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->base.E, w->d.p, to);
+    dra_chunk_below(simd, k->n, w->base.E, w->A, w->v, to, true);
     for (int64_t t = 0; t < k->n && w->a->normalise; t++)
-        simd->scale(w->E, 1 / den[t], to.at + t * to.row);
+        simd->scale(w->base.E, 1 / den[t], to.at + t * to.row);
 }
 
-static void remember(walk *w, const dra_chunk *k)
+static void write_state(dra_chunk_walk *base, const dra_chunk *k)
 {
+    walk            *w = (walk *)base;
     const dra_simd  *simd = k->simd;
     dra_matrix_block v = w->v;
     if (!w->d.plain) {
-        dra_decay_state(&w->d, simd, w->F, w->E, w->S);
-        v = dra_matrix_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
+        dra_decay_state(&w->d, simd, w->base.F, w->base.E, w->base.S);
+        v = dra_matrix_block_scaled(simd, k->n, w->base.E, w->d.last, v, w->base.room);
     }
-    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k), v, w->S,
-                              true);
-    if (!w->z) return;
-    dra_decay_state(&w->d, simd, 1, w->F, (dra_matrix_block){w->z, w->F, 1});
-    for (int64_t t = 0; t < k->n; t++) simd->axpy(w->F, w->d.last[t], w->k.at + t * w->k.row, w->z);
+    dra_matrix_block_multiply(simd, w->base.F, w->base.E, k->n, dra_matrix_block_transposed(w->k),
+                              v, w->base.S, true);
+    if (!w->base.z) return;
+    dra_decay_state(&w->d, simd, 1, w->base.F, (dra_matrix_block){w->base.z, w->base.F, 1});
+    for (int64_t t = 0; t < k->n; t++)
+        simd->axpy(w->base.F, w->d.last[t], w->k.at + t * w->k.row, w->base.z);
 }
 
-/* Before a chunk that starts a sequence there is nothing. */
-static void forget(const walk *w, const dra_chunk *k)
+static void cut_columns(dra_chunk_walk *base, int64_t first)
 {
-    const dra_matrix_block nothing = {0};
-    if (!dra_chunk_starts(k)) return;
-    dra_matrix_block_copy(w->F, w->E, nothing, w->S);
-    if (w->z) dra_recur_clear(w->F, w->z);
+    walk *w = (walk *)base;
+    w->values = dra_chunk_columns(&w->values, first, base->E);
 }
+
+static void read_state(dra_chunk_walk *base, const dra_chunk *k, int64_t i)
+{
+    walk *w = (walk *)base;
+    open_chunk(w, k);
+    if (base->part != DRA_CHUNK_PASS) read_outputs(w, k);
+}
+
+static const dra_chunk_steps steps = {
+    .tokens = DRA_CHUNK, .cut_columns = cut_columns, .read = read_state, .write = write_state};
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-static dra_chunk_stages stages_of(const dra_call *c)
+static dra_chunk_stages plan_stages(const dra_call *c)
 {
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
     const dra_chunk_work work = {45, 5, 65};
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, work);
 }
 
+static int64_t row_numbers(int64_t F, int64_t E) { return DRA_CHUNK * 2 * (F + E); }
+
 static int64_t room_size(int64_t F, int64_t E)
 {
-    return dra_div_up(F * E + F + DRA_CHUNK * 2 * (F + E), 16) * 16;
+    return dra_div_up(F * E + F + row_numbers(F, E), 16) * 16;
 }
 
 /* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
-static size_t scratch(const dra_call *c)
+static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
-    const dra_chunk_stages s = stages_of(c);
-    const int64_t          states = s.two ? s.heads * s.chunks * F * (E + 1) : 0;
-    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + states) * sizeof(real);
+    const dra_chunk_stages s = plan_stages(c);
+    return dra_chunk_scratch(&s, room_size(F, E), s.chunks * F * (E + 1));
 }
 
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
-    w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
-    w->values = c->in[V], w->last = c->out[S_LAST];
-    w->borders = c->out[BORDERS], w->z_borders = c->out[Z_BORDERS];
-    w->d.n = 0, w->d.jumps = w->a->jumps;
-    const int64_t size = room_size(w->F, w->E);
-    real         *states = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
-    w->room = (real *)c->scratch + tile * size;
-    if (s->two && !w->borders.data) w->borders.data = states;
-    if (s->two && !w->z_borders.data)
-        w->z_borders.data = states + s->heads * s->chunks * w->F * w->E;
-}
-
-static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
-{
-    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
-}
-
-/* The state before chunk i. */
-static void keep(const walk *w, const dra_chunk *k, int64_t i)
-{
-    const dra_matrix_block to = dra_chunk_matrix(&w->borders, k->b, k->h, i);
-    if (to.at) dra_recur_copy(w->F * w->E, w->S.at, to.at);
-    if (w->z && w->z_borders.data)
-        dra_recur_copy(w->F, w->z, dra_recur_at(&w->z_borders, k->b, k->h, i));
-}
-
-static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
-{
     const dra_moment_attr *a = c->attr;
-    const int64_t          H = c->in[Q].shape.dim[2];
-    const bool             last = c->out[S_LAST].data || c->out[Z_LAST].data;
+    const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    w->base = (dra_chunk_walk){.F = F,
+                               .E = E,
+                               .mark = dra_chunk_option(c, a->mark),
+                               .first = dra_chunk_option(c, a->S),
+                               .z_first = dra_chunk_option(c, a->z),
+                               .last = c->out[S_LAST],
+                               .z_last = c->out[Z_LAST],
+                               .borders = c->out[BORDERS],
+                               .z_borders = c->out[Z_BORDERS],
+                               .normalised = a->normalise};
+    real *rest = dra_chunk_open(&w->base, c, s, room_size(F, E), tile);
+    w->base.spare = w->base.room + row_numbers(F, E);
+    if (s->two && !w->base.borders.data) w->base.borders.data = rest;
+    if (s->two && !w->base.z_borders.data)
+        w->base.z_borders.data = rest + s->heads * s->chunks * F * E;
+    w->a = a, w->values = c->in[V];
+    w->d.n = 0, w->d.jumps = a->jumps;
+}
+
+static int64_t count_stages(const dra_call *c) { return dra_chunk_stage_count(plan_stages(c)); }
+
+static int64_t count_tiles(const dra_call *c) { return dra_chunk_tile_count(c, plan_stages(c)); }
+
+static void walk_tile(const dra_call *c, int64_t tile)
+{
+    const dra_chunk_stages s = plan_stages(c);
     walk                   w;
-    open_walk(&w, c, s, head);
-    real     *spare = w.room + DRA_CHUNK * 2 * (w.F + w.E), *z = spare + w.F * w.E;
-    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
-    w.S = (dra_matrix_block){.row = w.E, .col = 1};
-    w.S.at = dra_chunk_state(&k, dra_chunk_option(c, a->S), &w.last, w.F * w.E, spare);
-    z = dra_chunk_state(&k, dra_chunk_option(c, a->z), &c->out[Z_LAST], w.F, z);
-    w.z = a->normalise ? z : NULL;
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, head, i);
-        open_chunk(&w, &k);
-        forget(&w, &k);
-        keep(&w, &k, i);
-        retrieve(&w, &k);
-        if (last || i + 1 < s->chunks) remember(&w, &k);
-    }
-}
-
-/* ---- in two stages --------------------------------------------------------------------------- */
-
-/* The state goes to where that before chunk i is, or the last one. */
-static void move_state(walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
-{
-    const bool        kept = i < s->chunks;
-    const dra_tensor *z_to = kept ? &w->z_borders : &w->c->out[Z_LAST];
-    dra_matrix_block  S = dra_chunk_matrix(kept ? &w->borders : &w->last, k->b, k->h, i);
-    real             *z = w->room + DRA_CHUNK * 2 * (w->F + w->E);
-    if (!S.at) S = (dra_matrix_block){z + w->F, w->E, 1};
-    dra_matrix_block_copy(w->F, w->E, w->S, S);
-    w->S = S;
-    if (!w->z) return;
-    if (z_to->data) z = dra_recur_at(z_to, k->b, k->h, kept ? i : 0);
-    dra_recur_copy(w->F, w->z, z);
-    w->z = z;
-}
-
-/* Some columns of the states before all chunks and of the last; with the first of them z. */
-static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_moment_attr *a = c->attr;
-    const dra_chunk_span   at = dra_chunk_block_at(s, tile);
-    const bool             last = c->out[S_LAST].data || c->out[Z_LAST].data;
-    walk                   w;
-    open_walk(&w, c, s, tile);
-    w.E = at.end - at.first;
-    w.values = dra_chunk_columns(&w.values, at.first, w.E);
-    w.last = dra_chunk_columns(&w.last, at.first, w.E);
-    w.borders = dra_chunk_columns(&w.borders, at.first, w.E);
-    dra_chunk k = chunk_at(&w, at.head, 0);
-    w.S = dra_chunk_matrix(dra_chunk_option(c, a->S), k.b, k.h, 0);
-    if (w.S.at) w.S.at += at.first;
-    w.z = a->normalise && at.first == 0 ? w.room : NULL;
-    if (w.z) dra_chunk_load(&k, dra_chunk_option(c, a->z), w.F, w.z);
-    move_state(&w, &k, s, 0);
-    for (int64_t i = 0; i < s->chunks; i++) {
-        k = chunk_at(&w, at.head, i);
-        open_chunk(&w, &k);
-        forget(&w, &k);
-        if (!last && i + 1 == s->chunks) break;
-        move_state(&w, &k, s, i + 1);
-        remember(&w, &k);
-    }
-}
-
-/* y of some chunks. */
-static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
-{
-    const dra_chunk_span at = dra_chunk_run_at(s, tile);
-    walk                 w;
-    open_walk(&w, c, s, tile);
-    for (int64_t i = at.first; i < at.end; i++) {
-        const dra_chunk k = chunk_at(&w, at.head, i);
-        w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
-        w.z = w.a->normalise ? dra_recur_at(&w.z_borders, k.b, k.h, i) : NULL;
-        open_chunk(&w, &k);
-        retrieve(&w, &k);
-    }
-}
-
-static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
-
-static int64_t tiles(const dra_call *c)
-{
-    const dra_chunk_stages s = stages_of(c);
-    return dra_chunk_stage_tiles(&s, c->stage == 0);
-}
-
-static void tile(const dra_call *c, int64_t i)
-{
-    const dra_chunk_stages s = stages_of(c);
-    (!s.two ? walk_head : c->stage == 0 ? pass_states : retrieve_run)(c, &s, i);
+    open_walk(&w, c, &s, tile);
+    dra_chunk_walk_tile(&w.base, &steps, &s, tile);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_moment(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_moment_attr *a = n->attr;
     dra_moment_attr        b = {
@@ -286,7 +199,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 /* Pairs of tokens s <= t inside chunks: one product over F and one over E; two products of a token
  * with F E numbers of the state. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_moment(const dra_call *c)
 {
     const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
     const double pairs = dra_chunk_pair_count(c, DRA_CHUNK), tokens = (double)dra_rows(&c->in[Q]);
@@ -294,7 +207,7 @@ static dra_cost cost(const dra_call *c)
 }
 
 /* A tile reads its part of the first state into the last one before all else. */
-static uint32_t takes(const void *attr, int out)
+static uint32_t take_moment_inputs(const void *attr, int out)
 {
     const dra_moment_attr *a = attr;
     const int              from = out == S_LAST ? a->S : out == Z_LAST ? a->z : 0;
@@ -305,19 +218,19 @@ const dra_op dra_op_moment = {.name = "moment",
                               .n_in = DRA_MANY,
                               .n_out = OUTPUTS,
                               .attr_size = sizeof(dra_moment_attr),
-                              .infer = infer,
-                              .gradient = gradient,
-                              .cost = cost};
+                              .infer = infer_moment,
+                              .gradient = derive_moment,
+                              .cost = cost_moment};
 
 const dra_cpu_kernel dra_cpu_moment = {
     .base = {.op = "moment",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch,
-             .takes = takes},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = scratch_size,
+             .takes = take_moment_inputs},
+    .tiles = count_tiles,
+    .tile = walk_tile,
+    .stages = count_stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */
@@ -334,7 +247,7 @@ static bool check_numbers(dra_graph *g, const dra_moment_config *m)
     return !dra_graph_failed(g);
 }
 
-static bool fits(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
+static bool check_moment(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
 {
     dra_value rest[2];
     int       n = 0;
@@ -347,20 +260,20 @@ static bool fits(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
            (!m->u.id || dra_recur_expect(g, "moment", "u", m->u, DRA_REAL, DRA_SHAPE(H, F)));
 }
 
-static dra_value ones(dra_graph *g, dra_shape shape)
+static dra_value make_ones(dra_graph *g, dra_shape shape)
 {
     return dra_broadcast(g, dra_number(g, 1), shape);
 }
 
 /* Where decays have channels, z is one more column of S, which is written with 1. */
-static dra_value normalised(dra_graph *g, const dra_moment_config *m, const dra_dplr_inputs *x,
-                            dra_value *S_last, dra_value *z_last)
+static dra_value normalise_outputs(dra_graph *g, const dra_moment_config *m,
+                                   const dra_dplr_inputs *x, dra_value *S_last, dra_value *z_last)
 {
     const dra_shape q = dra_shape_of(g, x->q);
     const int64_t   B = q.dim[0], T = q.dim[1], H = q.dim[2], F = q.dim[3];
     const int64_t   E = dra_shape_of(g, x->v).dim[3];
     const dra_shape column = DRA_SHAPE(B, H, F, 1);
-    const dra_value v[] = {x->v, ones(g, DRA_SHAPE(B, T, H, 1))};
+    const dra_value v[] = {x->v, make_ones(g, DRA_SHAPE(B, T, H, 1))};
     const dra_value S[] = {x->S.id ? x->S : dra_zeros(g, DRA_SHAPE(B, H, F, E)),
                            m->z.id ? dra_reshape(g, m->z, column) : dra_zeros(g, column)};
     dra_dplr_inputs wide = *x;
@@ -381,7 +294,7 @@ static dra_value by_channel(dra_graph *g, const dra_moment_config *m, dra_value 
 {
     const dra_dplr_inputs x = {
         .q = m->q, .k = m->k, .v = m->v, .l = l, .u = m->u, .S = m->S, .mark = m->mark};
-    return m->normalise ? normalised(g, m, &x, S_last, z_last) : dra_dplr(g, &x, S_last);
+    return m->normalise ? normalise_outputs(g, m, &x, S_last, z_last) : dra_dplr(g, &x, S_last);
 }
 
 dra_value dra_moment(dra_graph *g, const dra_moment_config *m, dra_value *S_last, dra_value *z_last)
@@ -393,7 +306,7 @@ dra_value dra_moment(dra_graph *g, const dra_moment_config *m, dra_value *S_last
     int       n = DRA_MOMENT_OPTIONS;
     if (S_last) *S_last = (dra_value){0};
     if (z_last) *z_last = (dra_value){0};
-    if (!fits(g, m, &x)) return (dra_value){0};
+    if (!check_moment(g, m, &x)) return (dra_value){0};
     if (m->u.id || dra_dplr_by_channel(g, x.l)) return by_channel(g, m, x.l, S_last, z_last);
     a.l = dra_chunk_append(x.l, in, &n);
     a.S = dra_chunk_append(m->S, in, &n);

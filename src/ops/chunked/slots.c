@@ -21,7 +21,7 @@ enum {
     OUTPUTS
 };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_slots(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_slots_attr *a = n->attr;
     const int64_t        *k = dra_type_of(g, n->in[DRA_SLOTS_K])->shape.dim;
@@ -64,16 +64,16 @@ static size_t tile_size(const dra_slots_sizes *z)
     return dra_slots_bytes(z, numbers);
 }
 
-static dra_chunk_stages stages_of(const dra_call *c)
+static dra_chunk_stages plan_stages(const dra_call *c)
 {
     return dra_slots_stages(c, (dra_chunk_work){65, 5, 100});
 }
 
 /* Memory of the tiles; in two stages then all borders, in case nobody reads them. */
-static size_t scratch(const dra_call *c)
+static size_t scratch_size(const dra_call *c)
 {
     const dra_slots_sizes  z = dra_slots_sizes_of(c);
-    const dra_chunk_stages s = stages_of(c);
+    const dra_chunk_stages s = plan_stages(c);
     const int64_t          states = s.two ? z.B * z.H * (z.chunks + 1) * z.S * (z.D + z.E) : 0;
     return (size_t)dra_chunk_most_tiles(&s) * tile_size(&z) + (size_t)states * sizeof(real);
 }
@@ -207,7 +207,7 @@ static void walk_chunk(walk *w)
     for (int64_t j = 0; j < w->z.owners; j++) mix_values(w, j);
 }
 
-static void walk_tile(const dra_call *c, const dra_chunk_stages *s, int64_t i)
+static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t i)
 {
     const dra_slots_attr *a = c->attr;
     walk                  w = walk_of(c, s, i, i);
@@ -288,23 +288,21 @@ static void read_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
     for (w.number = at.first; w.number < at.end; w.number++) walk_chunk(&w);
 }
 
-static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
+static int64_t count_stages(const dra_call *c) { return dra_chunk_stage_count(plan_stages(c)); }
 
-static int64_t tiles(const dra_call *c)
-{
-    const dra_chunk_stages s = stages_of(c);
-    return dra_chunk_stage_tiles(&s, c->stage == 0);
-}
+static int64_t count_tiles(const dra_call *c) { return dra_chunk_tile_count(c, plan_stages(c)); }
 
-static void tile(const dra_call *c, int64_t i)
+static void walk_tile(const dra_call *c, int64_t tile)
 {
-    const dra_chunk_stages s = stages_of(c);
-    (!s.two ? walk_tile : c->stage == 0 ? pass_slots : read_run)(c, &s, i);
+    static void (*const by_part[])(const dra_call *, const dra_chunk_stages *,
+                                   int64_t) = {walk_head, NULL, pass_slots, read_run};
+    const dra_chunk_stages s = plan_stages(c);
+    by_part[dra_chunk_part_of(c, &s)](c, &s, tile);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_slots(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_slots_attr    *a = n->attr;
     const dra_slots_upstream options = {a->mark ? n->in[a->mark] : (dra_value){0}, dy[LSE],
@@ -325,7 +323,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 }
 
 /* For each token and number of a slot: it fades, is written, and read by each reader. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_slots(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
     const double          slots = (double)(z.B * z.T * z.H * z.S) * (double)(z.D + z.E);
@@ -336,18 +334,18 @@ const dra_op dra_op_slots = {.name = "slots",
                              .n_in = DRA_MANY,
                              .n_out = OUTPUTS,
                              .attr_size = sizeof(dra_slots_attr),
-                             .infer = infer,
-                             .gradient = gradient,
-                             .cost = cost};
+                             .infer = infer_slots,
+                             .gradient = derive_slots,
+                             .cost = cost_slots};
 
 const dra_cpu_kernel dra_cpu_slots = {
     .base = {.op = "slots",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = scratch_size},
+    .tiles = count_tiles,
+    .tile = walk_tile,
+    .stages = count_stages,
 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -361,7 +359,7 @@ static bool fits_gate(dra_graph *g, const char *name, dra_value v, const dra_sha
     return dra_recur_expect(g, "slots", name, v, DRA_REAL, fixed ? each : all);
 }
 
-static bool fits(dra_graph *g, const dra_slots_config *s)
+static bool check_slots(dra_graph *g, const dra_slots_config *s)
 {
     const dra_shape k = dra_type_of(g, s->k)->shape, v = dra_type_of(g, s->v)->shape;
     const dra_shape l = dra_type_of(g, s->l)->shape;
@@ -399,7 +397,7 @@ dra_value dra_slots(dra_graph *g, const dra_slots_config *s, dra_value *P_last, 
     a.keys = dra_chunk_append(s->P, in, &n);
     a.values = dra_chunk_append(s->Q, in, &n);
     a.mark = dra_chunk_append(s->mark, in, &n);
-    if (!dra_check_values(g, "slots", n, in) || !fits(g, s)) return (dra_value){0};
+    if (!dra_check_values(g, "slots", n, in) || !check_slots(g, s)) return (dra_value){0};
     const dra_shape k = dra_type_of(g, s->k)->shape, l = dra_type_of(g, s->l)->shape;
     const dra_shape gates = DRA_SHAPE(k.dim[0], k.dim[1], k.dim[2], l.dim[l.rank - 1]);
     in[DRA_SLOTS_L] = dra_broadcast(g, s->l, gates);

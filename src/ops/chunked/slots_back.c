@@ -21,7 +21,7 @@ enum { CHUNK = DRA_SLOTS_CHUNK, PART = 32 /* tokens */ };
 
 enum { OUT_Q, OUT_K, OUT_V, OUT_L, OUT_U, OUT_P_START, OUT_Q_START };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_slots_back(dra_graph *g, const dra_node *n, dra_type *out)
 {
     for (int i = 0; i < DRA_SLOTS_INPUTS; i++) out[i] = *dra_type_of(g, n->in[i]);
     out[OUT_P_START] = *dra_type_of(g, n->in[DRA_SLOTS_DP]);
@@ -73,16 +73,16 @@ static size_t tile_size(const dra_slots_sizes *z)
     return dra_slots_bytes(z, numbers);
 }
 
-static dra_chunk_stages stages_of(const dra_call *c)
+static dra_chunk_stages plan_stages(const dra_call *c)
 {
-    return dra_slots_stages(c, (dra_chunk_work){25, 3, 100});
+    return dra_slots_stages(c, (dra_chunk_work){25, 3, 100, true});
 }
 
 /* Memory of the tiles; in stages of all chunks, and parts for tiles that pass slots. */
-static size_t scratch(const dra_call *c)
+static size_t scratch_size(const dra_call *c)
 {
     const dra_slots_sizes  z = dra_slots_sizes_of(c);
-    const dra_chunk_stages s = stages_of(c);
+    const dra_chunk_stages s = plan_stages(c);
     if (!s.two) return (size_t)z.tiles * tile_size(&z);
     return (size_t)(s.heads * s.chunks) * tile_size(&z) +
            (size_t)(s.heads * s.blocks) * dra_slots_bytes(&z, 0);
@@ -125,7 +125,7 @@ static owner owner_of(const walk *w, int64_t j)
 }
 
 /* The slots of head h, P or Q, before chunk `number`. */
-static const real *border(const walk *w, int input, int64_t h, int64_t number)
+static const real *find_border(const walk *w, int input, int64_t h, int64_t number)
 {
     return dra_recur_at(&w->c->in[input], w->k.b, h, number);
 }
@@ -138,8 +138,8 @@ static const dra_slots_loops *loops_of(const walk *w)
 }
 
 /* From the border forwards: slots as the tokens see them. */
-static dra_slots_run forwards(const walk *w, const owner *o, int64_t W, const real *from,
-                              const dra_slots_part *write)
+static dra_slots_run run_forwards(const walk *w, const owner *o, int64_t W, const real *from,
+                                  const dra_slots_part *write)
 {
     return (dra_slots_run){.n = w->k.n,
                            .S = w->z.S,
@@ -154,8 +154,8 @@ static dra_slots_run forwards(const walk *w, const owner *o, int64_t W, const re
 }
 
 /* From the end of the chunk backwards: their gradients. */
-static dra_slots_run backwards(const walk *w, const owner *o, int64_t W, const real *from,
-                               const dra_slots_part *read)
+static dra_slots_run run_backwards(const walk *w, const owner *o, int64_t W, const real *from,
+                                   const dra_slots_part *read)
 {
     return (dra_slots_run){.n = w->k.n,
                            .S = w->z.S,
@@ -201,8 +201,8 @@ static void weight_grads(const walk *w, int64_t j)
     const dra_tensor    *dy = &w->c->in[DRA_SLOTS_DY];
     const owner          o = owner_of(w, j);
     const dra_slots_part write = with_gates(w, &o, &w->c->in[DRA_SLOTS_V]);
-    const real          *from = border(w, DRA_SLOTS_Q_BORDERS, o.h, w->number);
-    dra_slots_run        run = forwards(w, &o, w->z.E, from, &write);
+    const real          *from = find_border(w, DRA_SLOTS_Q_BORDERS, o.h, w->number);
+    dra_slots_run        run = run_forwards(w, &o, w->z.E, from, &write);
     for (int64_t r = 0; r < w->z.readers; r++)
         w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dy,
                                               dra_slots_target(w->c, w->tile, r), false);
@@ -243,8 +243,8 @@ static void return_queries(const walk *w, const owner *o, int64_t j)
     const dra_slots_attr *attr = w->c->attr;
     const dra_tensor     *dq = &w->c->out[OUT_Q];
     const dra_slots_part  write = with_gates(w, o, &w->c->in[DRA_SLOTS_K]);
-    const real           *from = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number);
-    dra_slots_run         run = forwards(w, o, w->z.D, from, &write);
+    const real           *from = find_border(w, DRA_SLOTS_P_BORDERS, o->h, w->number);
+    dra_slots_run         run = run_forwards(w, o, w->z.D, from, &write);
     if (!dq->data && !wants_decay(w)) return;
     for (int64_t r = 0; r < w->z.readers && dq->data; r++)
         w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dq,
@@ -295,7 +295,7 @@ static void return_writes(const walk *w, const owner *o, int64_t writes, int inp
     const dra_tensor    *x = &w->c->in[input], *row = &w->c->out[input];
     const dra_slots_part to_u = gate_rows(w, o, x, add);
     dra_slots_part       to_x = with_gates(w, o, x);
-    dra_slots_run        run = backwards(w, o, dra_last(x), dx, &to_u);
+    dra_slots_run        run = run_backwards(w, o, dra_last(x), dx, &to_u);
     run.writes = writes;
     run.every = wants_decay(w) ? PART : 0;
     run.saved = keys ? w->saved : o->saved;
@@ -308,7 +308,8 @@ static void return_writes(const walk *w, const owner *o, int64_t writes, int inp
     run.reads = row->data != NULL;
     if (row->data) to_x = with_gates(w, o, row);
     loops_of(w)->mix(&run);
-    if (wants_decay(w)) dot_slots(w, run.W, border(w, borders, o->h, w->number), dx, add, w->exact);
+    if (wants_decay(w))
+        dot_slots(w, run.W, find_border(w, borders, o->h, w->number), dx, add, w->exact);
 }
 
 /* ---- dl -------------------------------------------------------------------------------------- */
@@ -325,8 +326,8 @@ static void fade_dots(const walk *w, const owner *o, int64_t t, real *dots)
 /* dl of the first token after the chunk; after the last chunk nothing fades any more. */
 static void open_decay(const walk *w, const owner *o)
 {
-    const real *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
-    const real *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
+    const real *P = find_border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
+    const real *Q = find_border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
     dot_slots(w, w->z.D, P, o->dP, false, o->next);
     dot_slots(w, w->z.E, Q, o->dQ, true, o->next);
     if (w->number + 1 < w->z.chunks) fade_dots(w, o, w->k.n, o->next);
@@ -457,7 +458,7 @@ static void store_first(walk *w)
     }
 }
 
-static void walk_tile(const dra_call *c, const dra_chunk_stages *s, int64_t i)
+static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t i)
 {
     walk w = walk_of(c, s, i, 0);
     load_last(&w);
@@ -486,7 +487,8 @@ static void weigh_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile
 static void pass_columns(const walk *w, const walk *before, const dra_slots_columns *x)
 {
     const owner   o = owner_of(w, x->owner), to = owner_of(before, x->owner);
-    dra_slots_run run = backwards(w, &o, x->keys ? w->z.D : w->z.E, x->keys ? o.dP : o.dQ, NULL);
+    dra_slots_run run = run_backwards(w, &o, x->keys ? w->z.D : w->z.E, x->keys ? o.dP : o.dQ,
+                                      NULL);
     run.writes = x->keys ? key_writes(w, x->owner) : value_writes(w, &o, x->owner);
     run.reads = 0;
     run.to = x->keys ? to.dP : to.dQ;
@@ -524,27 +526,21 @@ static void return_run(const dra_call *c, const dra_chunk_stages *s, int64_t til
     }
 }
 
-enum { WEIGH, PASS, RETURN };
+static int64_t count_stages(const dra_call *c) { return dra_chunk_stage_count(plan_stages(c)); }
 
-static int64_t stages(const dra_call *c) { return stages_of(c).two ? RETURN + 1 : 1; }
+static int64_t count_tiles(const dra_call *c) { return dra_chunk_tile_count(c, plan_stages(c)); }
 
-static int64_t tiles(const dra_call *c)
+static void walk_tile(const dra_call *c, int64_t tile)
 {
-    const dra_chunk_stages s = stages_of(c);
-    return dra_chunk_stage_tiles(&s, c->stage == PASS);
-}
-
-static void tile(const dra_call *c, int64_t i)
-{
-    static void (*const by_stage[])(const dra_call *, const dra_chunk_stages *,
-                                    int64_t) = {weigh_run, pass_slots, return_run};
-    const dra_chunk_stages s = stages_of(c);
-    (s.two ? by_stage[c->stage] : walk_tile)(c, &s, i);
+    static void (*const by_part[])(const dra_call *, const dra_chunk_stages *,
+                                   int64_t) = {walk_head, weigh_run, pass_slots, return_run};
+    const dra_chunk_stages s = plan_stages(c);
+    by_part[dra_chunk_part_of(c, &s)](c, &s, tile);
 }
 
 /* For each token and number of a slot: three runs over it, for da and dq, du, dk and dv, in each of
  * which it fades, and is written and read by all readers and by the token itself. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_slots_back(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
     const double          slots = (double)(z.B * z.T * z.H * z.S) * (double)(z.D + z.E);
@@ -555,17 +551,17 @@ const dra_op dra_op_slots_back = {.name = "slots_back",
                                   .n_in = DRA_MANY,
                                   .n_out = DRA_SLOTS_BACK_OUTPUTS,
                                   .attr_size = sizeof(dra_slots_attr),
-                                  .infer = infer,
-                                  .cost = cost};
+                                  .infer = infer_slots_back,
+                                  .cost = cost_slots_back};
 
 const dra_cpu_kernel dra_cpu_slots_back = {
     .base = {.op = "slots_back",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = scratch_size},
+    .tiles = count_tiles,
+    .tile = walk_tile,
+    .stages = count_stages,
 };
 
 const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, dra_value *in,

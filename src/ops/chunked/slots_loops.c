@@ -146,7 +146,7 @@ static void dots_block(const dra_slots_run *s, slots_block b)
     if (s->to) store_transposed(s, b, s->to, x);
 }
 
-static void dots(const dra_slots_run *run)
+static void dot_run(const dra_slots_run *run)
 {
     const dra_slots_run s = *run; /* a copy that no store can change */
     for (int64_t i = 0; i < s.S; i += LANES)
@@ -211,7 +211,7 @@ static int64_t mix_blocks(const dra_slots_run *s, slots_block b)
     return mix_block(s, b, 1), 1;
 }
 
-static void mix(const dra_slots_run *run)
+static void mix_run(const dra_slots_run *run)
 {
     const dra_slots_run s = *run;
     const int64_t       end = s.end ? s.end : s.W;
@@ -248,7 +248,8 @@ typedef struct decay_block { /* of LANES slots */
 } decay_block;
 
 /* dl of token t is `exact` in these lanes: what the sum is off there grew by a step a token. */
-static void settle(const dra_decay_backward *s, decay_block *b, int64_t t, vmask lanes, vf exact)
+static void settle_decay(const dra_decay_backward *s, decay_block *b, int64_t t, vmask lanes,
+                         vf exact)
 {
     const vf zero = vset(0);
     const vf step = pick(lanes, (b->sum - exact) / (b->known - vset((float)t)), zero);
@@ -273,7 +274,7 @@ static void decay_token(const dra_decay_backward *s, decay_block *b, int64_t t)
     const vmask gone = less(reset ? zero : fade + vset(1), vset(FLT_MIN)); /* nothing, not NaN */
     if (!pad) b->sum = b->sum + vfma(-u, du, own);
     store_some(s->dl + t * s->dl_row + b->i, b->slots, pad ? zero : b->sum);
-    if (any(gone)) settle(s, b, t, gone, zero);
+    if (any(gone)) settle_decay(s, b, t, gone, zero);
 }
 
 static void decay_backward(const dra_decay_backward *terms)
@@ -283,8 +284,8 @@ static void decay_backward(const dra_decay_backward *terms)
     for (int64_t i = 0; i < s.S; i += LANES) {
         decay_block b = {i, s.S - i, load_some(s.end + i, s.S - i, vset(0)), vset((float)end)};
         for (int64_t t = end - 1; t >= s.first; t--) decay_token(&s, &b, t);
-        settle(&s, &b, s.first, less(vset((float)s.first), b.known),
-               load_some(s.start + i, b.slots, vset(0)));
+        settle_decay(&s, &b, s.first, less(vset((float)s.first), b.known),
+                     load_some(s.start + i, b.slots, vset(0)));
     }
 }
 
@@ -356,8 +357,8 @@ static void take_all(const dra_slots_run *s,
         }
 }
 
-static void dots(const dra_slots_run *s) { take_all(s, read_dot); }
-static void mix(const dra_slots_run *s) { take_all(s, read_mix); }
+static void dot_run(const dra_slots_run *s) { take_all(s, read_dot); }
+static void mix_run(const dra_slots_run *s) { take_all(s, read_mix); }
 
 static void softmax_backward(const dra_softmax_backward *f)
 {
@@ -373,7 +374,8 @@ static void softmax_backward(const dra_softmax_backward *f)
     }
 }
 
-static void settle(const dra_decay_backward *s, int64_t i, int64_t t, int64_t known, dra_real off)
+static void settle_decay(const dra_decay_backward *s, int64_t i, int64_t t, int64_t known,
+                         dra_real off)
 {
     for (int64_t j = t; j < known; j++)
         if (!(s->mark[j] & DRA_MARK_PAD))
@@ -393,7 +395,7 @@ static void decay_slot(const dra_decay_backward *s, int64_t i)
         *dl = pad ? 0 : sum;
         if (!gone && t > s->first) continue;
         const dra_real exact = gone ? 0 : s->start[i];
-        settle(s, i, t, known, sum - exact);
+        settle_decay(s, i, t, known, sum - exact);
         if (!pad) *dl = exact;
         known = t;
         sum = exact;
@@ -407,7 +409,7 @@ static void decay_backward(const dra_decay_backward *s)
 
 #endif
 
-const dra_slots_loops LEVEL_NAMED(dra_slots_loops) = {.dots = dots,
-                                                      .mix = mix,
+const dra_slots_loops LEVEL_NAMED(dra_slots_loops) = {.dots = dot_run,
+                                                      .mix = mix_run,
                                                       .softmax_backward = softmax_backward,
                                                       .decay_backward = decay_backward};

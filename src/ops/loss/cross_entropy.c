@@ -31,7 +31,7 @@ real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, r
     return log_sum - expected;
 }
 
-static int64_t largest(int64_t V, const real *x)
+static int64_t find_largest(int64_t V, const real *x)
 {
     int64_t top = 0;
     for (int64_t v = 1; v < V; v++)
@@ -44,7 +44,7 @@ void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t targ
 {
     const dra_cross_entropy_config *a = c->attr;
     const real                      s = (real)a->smoothing;
-    const int64_t                   top = a->l2wrap > 0 ? largest(V, x) : 0;
+    const int64_t                   top = a->l2wrap > 0 ? find_largest(V, x) : 0;
     const real                      pulled = a->l2wrap > 0 ? (real)a->l2wrap * x[top] : 0;
     dra_simd_of(c)->exp_sum(V, x, lse, dx);
     dra_simd_of(c)->scale(V, dy, dx);
@@ -135,15 +135,15 @@ static void back_tile(const dra_call *c, int64_t i)
 
 extern const dra_op dra_op_token_losses_back;
 
-static dra_value back(dra_graph *g, const dra_node *n, dra_value lse, dra_value target,
-                      dra_value dy)
+static dra_value build_back(dra_graph *g, const dra_node *n, dra_value lse, dra_value target,
+                            dra_value dy)
 {
     const dra_value in[] = {n->in[0], lse, target, dy};
     return dra_add_op(g, &dra_op_token_losses_back, 4, in, n->attr);
 }
 
 /* (...) -> (..., 1), which broadcasts against logits. */
-static dra_value column(dra_graph *g, dra_value x)
+static dra_value make_column(dra_graph *g, dra_value x)
 {
     dra_shape s = dra_shape_of(g, x);
     s.dim[s.rank++] = 1;
@@ -153,7 +153,7 @@ static dra_value column(dra_graph *g, dra_value x)
 /* Without attention to targets; rows that do not count have lse = infinity, hence 0. */
 static dra_value softmax_of(dra_graph *g, dra_value x, dra_value lse)
 {
-    return dra_exp(g, dra_sub(g, x, column(g, lse)));
+    return dra_exp(g, dra_sub(g, x, make_column(g, lse)));
 }
 
 static dra_value sum_columns(dra_graph *g, dra_value x)
@@ -163,9 +163,9 @@ static dra_value sum_columns(dra_graph *g, dra_value x)
 
 static void losses_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    if (dy[0].id) dx[0] = back(g, n, n->out[1], n->in[1], dy[0]);
+    if (dy[0].id) dx[0] = build_back(g, n, n->out[1], n->in[1], dy[0]);
     if (!dy[1].id) return; /* lse is used by second derivatives only */
-    const dra_value more = dra_mul(g, column(g, dy[1]), softmax_of(g, n->in[0], n->out[1]));
+    const dra_value more = dra_mul(g, make_column(g, dy[1]), softmax_of(g, n->in[0], n->out[1]));
     dx[0] = dx[0].id ? dra_add(g, dx[0], more) : more;
 }
 
@@ -178,9 +178,9 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
         return;
     }
     const dra_value one = dra_broadcast(g, dra_number(g, 1), dra_shape_of(g, dy));
-    dx[0] = dra_mul(g, dra_mul(g, u[0], column(g, dy)), softmax_of(g, n->in[0], lse));
+    dx[0] = dra_mul(g, dra_mul(g, u[0], make_column(g, dy)), softmax_of(g, n->in[0], lse));
     dx[1] = dra_neg(g, sum_columns(g, dx[0]));
-    dx[3] = sum_columns(g, dra_mul(g, u[0], back(g, n, lse, target, one)));
+    dx[3] = sum_columns(g, dra_mul(g, u[0], build_back(g, n, lse, target, one)));
 }
 
 const dra_op dra_op_token_losses = {.name = "token_losses",

@@ -23,7 +23,7 @@ static int64_t block_tokens(int64_t V)
     return V <= LOGITS_BYTES / (2 * BLOCK * (int64_t)sizeof(real)) ? 2 * BLOCK : BLOCK;
 }
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_linear_cross_entropy(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *x = &dra_type_of(g, n->in[0])->shape, *w = &dra_type_of(g, n->in[1])->shape;
     const dra_shape *target = &dra_type_of(g, n->in[2])->shape;
@@ -48,7 +48,8 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_linear_cross_entropy(dra_graph *g, const dra_node *n, const dra_value *dy,
+                                        dra_value *dx)
 {
     if (dy[1].id || dy[2].id) {
         dra_op_fail(g, n, DRA_ERR_GRAD,
@@ -90,12 +91,12 @@ static work work_of(const dra_call *c)
     return w;
 }
 
-static int64_t stages(const dra_call *c)
+static int64_t count_linear_cross_entropy_stages(const dra_call *c)
 {
     return 2 + 3 * dra_div_up(c->in[0].shape.dim[0], block_tokens(c->in[1].shape.dim[0]));
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_linear_cross_entropy_scratch(const dra_call *c)
 {
     const int64_t N = c->in[0].shape.dim[0], V = c->in[1].shape.dim[0];
     return HEAD + ((size_t)N + (size_t)dra_imin(N, block_tokens(V)) * (size_t)V) * sizeof(real);
@@ -122,7 +123,7 @@ static int64_t dx_tiles(const dra_call *c, const work *w)
     return c->out[1].data ? product_tiles(c, w->rows, w->C, w->V) : 0;
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_linear_cross_entropy_tiles(const dra_call *c)
 {
     const work w = work_of(c);
     switch (w.part) {
@@ -235,7 +236,7 @@ static dra_gemm dw_product(const dra_call *c, const work *w)
 }
 
 /* Losses of rows of Z; where a gradient is wanted, dZ takes their place. */
-static void losses(const dra_call *c, const work *w, int64_t i)
+static void write_losses(const dra_call *c, const work *w, int64_t i)
 {
     const bool wanted = c->out[1].data || c->out[2].data;
     for (int64_t r = i * LOSS_ROWS; r < dra_imin(w->rows, (i + 1) * LOSS_ROWS); r++) {
@@ -251,31 +252,31 @@ static void losses(const dra_call *c, const work *w, int64_t i)
     }
 }
 
-static void mean(const dra_call *c, const work *w)
+static void write_mean(const dra_call *c, const work *w)
 {
     double sum = 0;
     for (int64_t n = 0; n < w->N; n++) sum += (double)w->losses[n];
     if (c->out[0].data) *(real *)c->out[0].data = *w->count ? (real)(sum / (double)*w->count) : 0;
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_linear_cross_entropy_tile(const dra_call *c, int64_t i)
 {
     const work w = work_of(c);
     switch (w.part) {
     case COUNT_ROWS: count_rows(c, &w); break;
     case LOGITS: run_product(c, logits_product(c, &w), i); break;
-    case LOSSES: losses(c, &w, i); break;
+    case LOSSES: write_losses(c, &w, i); break;
     case GRADIENTS:
         if (i < dx_tiles(c, &w))
             run_product(c, dx_product(c, &w), i);
         else
             run_product(c, dw_product(c, &w), i - dx_tiles(c, &w));
         break;
-    case MEAN: mean(c, &w); break;
+    case MEAN: write_mean(c, &w); break;
     }
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_linear_cross_entropy(const dra_call *c)
 {
     const work   w = work_of(c);
     const double product = 2.0 * (double)w.N * (double)w.V * (double)w.C;
@@ -291,17 +292,17 @@ const dra_op dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
                                             .n_in = 3,
                                             .n_out = 3,
                                             .attr_size = sizeof(dra_linear_cross_entropy_attr),
-                                            .infer = infer,
-                                            .gradient = gradient,
-                                            .cost = cost};
+                                            .infer = infer_linear_cross_entropy,
+                                            .gradient = derive_linear_cross_entropy,
+                                            .cost = cost_linear_cross_entropy};
 
 const dra_cpu_kernel dra_cpu_linear_cross_entropy = {
     .base = {.op = "linear_cross_entropy",
              .dtypes = DRA_WEIGHTS | DRA_BIT(DRA_I32),
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = size_linear_cross_entropy_scratch},
+    .tiles = count_linear_cross_entropy_tiles,
+    .tile = run_linear_cross_entropy_tile,
+    .stages = count_linear_cross_entropy_stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static void cast_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
 }
 
 /* Through double: exact for every dtype we have. */
-static double load(dra_dtype t, const void *p)
+static double load_element(dra_dtype t, const void *p)
 {
     switch (t) {
     case DRA_F32: return *(const float *)p;
@@ -83,7 +83,7 @@ static void cast_row(const dra_call *c, int64_t n, void *const *ptr, const int64
     const unsigned char *x = ptr[1];
     for (int64_t i = 0; i < n; i++)
         dra_store_number(to, y + i * step[0] * (int64_t)dra_dtype_bytes(to),
-                         load(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));
+                         load_element(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));
 }
 
 static void cast_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, cast_row); }

@@ -30,7 +30,7 @@ static int64_t row_tiles(const dra_call *c)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_embedding(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *table = dra_type_of(g, n->in[0]);
     const bool      quantised = dra_is_quantised(table->dtype);
@@ -77,7 +77,7 @@ static void copy_row(void *to, const dra_tensor *table, int64_t row)
         memcpy((unsigned char *)to + (size_t)i * size, from + i * step * (int64_t)size, size);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_embedding_tile(const dra_call *c, int64_t i)
 {
     const dra_tensor *table = &c->in[0], *ids = &c->in[1], *y = &c->out[0];
     const int64_t     C = dra_last(y), each = rows_per_tile(C);
@@ -95,18 +95,21 @@ static void tile(const dra_call *c, int64_t i)
 
 static dra_value embedding_back(dra_graph *g, dra_value ids, dra_value dy, int64_t V);
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_embedding(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dx[0] = embedding_back(g, n->in[1], dy[0], dra_type_of(g, n->in[0])->shape.dim[0]);
 }
 
-const dra_op dra_op_embedding = {
-    .name = "embedding", .n_in = 2, .n_out = 1, .infer = infer, .gradient = gradient};
+const dra_op dra_op_embedding = {.name = "embedding",
+                                 .n_in = 2,
+                                 .n_out = 1,
+                                 .infer = infer_embedding,
+                                 .gradient = derive_embedding};
 
 const dra_cpu_kernel dra_cpu_embedding = {
     .base = {.op = "embedding", .dtypes = DRA_WEIGHTS | DRA_BIT(DRA_I32)},
     .tiles = row_tiles,
-    .tile = tile,
+    .tile = run_embedding_tile,
 };
 
 dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids)

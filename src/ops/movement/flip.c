@@ -1,7 +1,7 @@
 /* flip: y[i] = x[n - 1 - i] along an axis: a view that walks backwards. Its gradient is a flip. */
 #include "ops/common.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_flip(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_flip_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
@@ -9,12 +9,12 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no such axis", dra_type_text(g, n->in[0]));
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_flip(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dx[0] = dra_flip(g, dy[0], ((const dra_flip_attr *)n->attr)->axis);
 }
 
-static bool view(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start)
+static bool view_flipped(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start)
 {
     const int32_t axis = ((const dra_flip_attr *)n->attr)->axis;
     for (int32_t i = 0; i < out->shape.rank; i++) out->stride[i] = in->stride[i];
@@ -28,9 +28,9 @@ const dra_op dra_op_flip = {.name = "flip",
                             .n_out = 1,
                             .flags = DRA_OP_VIEW,
                             .attr_size = sizeof(dra_flip_attr),
-                            .infer = infer,
-                            .gradient = gradient,
-                            .view = view};
+                            .infer = infer_flip,
+                            .gradient = derive_flip,
+                            .view = view_flipped};
 
 dra_value dra_flip(dra_graph *g, dra_value x, int axis)
 {

@@ -20,7 +20,7 @@ static dra_status check_index(dra_graph *g, const dra_node *n)
     return dra_expect_dtype(g, n, 1, "index", DRA_I32);
 }
 
-static void fault(const dra_call *c, int64_t tile, int32_t index, int64_t size)
+static void set_fault(const dra_call *c, int64_t tile, int32_t index, int64_t size)
 {
     DRA_FAULT(c, tile, DRA_FAULT_INDEX, index, ((const dra_gather_attr *)c->attr)->axis, size);
 }
@@ -57,7 +57,7 @@ static void gather_row(const dra_call *c, int64_t n, void *const *ptr, const int
     for (int64_t i = 0; i < n; i++) {
         const int32_t at = index[i * step[2]];
         if (at < 0 || at >= k->size) {
-            fault(c, k->tile, at, k->size);
+            set_fault(c, k->tile, at, k->size);
             return;
         }
         const unsigned char *from = x + (i * step[1] + at * k->step) * (int64_t)bytes;
@@ -160,7 +160,7 @@ static void scatter_tile(const dra_call *c, int64_t i)
             const int32_t to = ((const int32_t *)index->data)[at[k] + t * index->stride[axis]];
             const int64_t from = src_at[k] + t * src->stride[axis];
             if (to < 0 || to >= y->shape.dim[axis]) {
-                fault(c, i, to, y->shape.dim[axis]);
+                set_fault(c, i, to, y->shape.dim[axis]);
                 return;
             }
             const int64_t sum = y_at[k] + to * y->stride[axis];

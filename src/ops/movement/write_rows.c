@@ -66,7 +66,8 @@ static void copy_row(unsigned char *to, const dra_tensor *x, int64_t b, int64_t 
     }
 }
 
-static void outside(const dra_call *c, int64_t tile, int64_t b, int64_t t, int32_t at, int64_t cap)
+static void set_fault(const dra_call *c, int64_t tile, int64_t b, int64_t t, int32_t at,
+                      int64_t cap)
 {
     DRA_FAULT(c, tile, DRA_FAULT_ROW, b, t, at, cap);
 }
@@ -97,7 +98,7 @@ static void write_gradient(dra_graph *g, const dra_node *n, const dra_value *dy,
 }
 
 /* Places of a table in which rows of one b are marked: a power of two, at least half empty. */
-static int64_t places(const dra_call *c)
+static int64_t count_places(const dra_call *c)
 {
     int64_t n = 2;
     while (n < 2 * c->in[2].shape.dim[1]) n *= 2;
@@ -107,14 +108,14 @@ static int64_t places(const dra_call *c)
 static size_t write_scratch(const dra_call *c)
 {
     const dra_shape *at = &c->in[2].shape;
-    return at->dim[1] > 1 ? (size_t)(at->dim[0] * places(c)) * sizeof(int32_t) : 0;
+    return at->dim[1] > 1 ? (size_t)(at->dim[0] * count_places(c)) * sizeof(int32_t) : 0;
 }
 
 /* No two entries of b name one row. */
 static void check_twice(const dra_call *c, int64_t b)
 {
     const dra_tensor *at = &c->in[2];
-    const int64_t     n = places(c);
+    const int64_t     n = count_places(c);
     int32_t          *mark = (int32_t *)c->scratch + b * n;
     for (int64_t i = 0; i < n; i++) mark[i] = -1;
     for (int64_t t = 0; t < at->shape.dim[1]; t++) {
@@ -141,7 +142,7 @@ static void check_batch(const dra_call *c, int64_t b)
         const int32_t row = at_of(at, b, t);
         if (row < 0) continue;
         if (row >= cap) {
-            outside(c, b, b, t, row, cap);
+            set_fault(c, b, b, t, row, cap);
             return;
         }
         ordered = ordered && row > last;
@@ -231,7 +232,7 @@ static void read_tile(const dra_call *c, int64_t i)
         const int32_t  from = at_of(&c->in[1], r / T, r % T);
         unsigned char *to = (unsigned char *)y->data + (size_t)r * bytes;
         if (from >= x->shape.dim[1]) {
-            outside(c, i, r / T, r % T, from, x->shape.dim[1]);
+            set_fault(c, i, r / T, r % T, from, x->shape.dim[1]);
             return;
         }
         if (from >= 0)

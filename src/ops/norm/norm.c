@@ -141,7 +141,8 @@ static dra_cost norm_cost(const dra_call *c)
 
 extern const dra_op dra_op_norm_back;
 
-static dra_value back(dra_graph *g, dra_value y, dra_value r, dra_value dy, const dra_norm_attr *a)
+static dra_value build_back(dra_graph *g, dra_value y, dra_value r, dra_value dy,
+                            const dra_norm_attr *a)
 {
     const dra_value in[] = {y, r, dy};
     return dra_add_op(g, &dra_op_norm_back, 3, in, a);
@@ -168,7 +169,7 @@ static void norm_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
 {
     const dra_norm_attr *a = n->attr;
     const dra_value      y = n->out[0], r = n->out[1];
-    if (dy[0].id) dx[0] = back(g, y, r, dy[0], a);
+    if (dy[0].id) dx[0] = build_back(g, y, r, dy[0], a);
     if (!dy[1].id) return;
     const dra_value slope = dra_mul(g, dy[1], dra_square(g, r));
     const dra_value more = dra_mul(g, y, times_minus_k(g, a, width_of(g, y), r, slope));
@@ -186,7 +187,7 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
     const dra_value      both = dra_add(g, dra_mul(g, u[0], dy_y), dra_mul(g, dy, u_y));
     dx[0] = dra_mul(g, both, times_minus_k(g, a, width_of(g, y), r, r));
     dx[1] = dra_div(g, dra_sum_last(g, dra_mul(g, u[0], n->out[0])), r);
-    dx[2] = back(g, y, r, u[0], a);
+    dx[2] = build_back(g, y, r, u[0], a);
 }
 
 const dra_op dra_op_norm = {.name = "norm",
@@ -224,7 +225,7 @@ const dra_cpu_kernel dra_cpu_norm_back = {
 /* ---- builders -------------------------------------------------------------------------------- */
 
 /* x as check_x says, eps >= 0. `name` is the builder's own, so that errors name what was called. */
-static bool fits(dra_graph *g, const char *name, dra_value x, double eps)
+static bool check_norm(dra_graph *g, const char *name, dra_value x, double eps)
 {
     if (!dra_check_values(g, name, 1, &x) || check_x(g, name, x) != DRA_OK) return false;
     if (eps >= 0 && isfinite(eps)) return true;
@@ -251,7 +252,7 @@ dra_value dra_norm(dra_graph *g, const dra_norm_attr *a, dra_value x)
     return dra_add_op(g, &dra_op_norm, 1, &x, a);
 }
 
-static dra_value norm(dra_graph *g, dra_row_norm kind, dra_value x, double eps)
+static dra_value build_norm(dra_graph *g, dra_row_norm kind, dra_value x, double eps)
 {
     return dra_add_op(g, &dra_op_norm, 1, &x, &(dra_norm_attr){kind, eps});
 }
@@ -266,50 +267,51 @@ static dra_value gain_and_bias(dra_graph *g, dra_value y, dra_value w, dra_value
 dra_value dra_layer_norm(dra_graph *g, dra_value x, dra_value w, dra_value b, double eps)
 {
     const char *name = "layer_norm";
-    if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
+    if (!check_norm(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
         !fits_vector(g, name, "b", x, b))
         return (dra_value){0};
     if (w.id) return dra_norm_gain(g, &(dra_norm_attr){DRA_ROW_NORM_LAYER, eps}, x, w, b);
-    return gain_and_bias(g, norm(g, DRA_ROW_NORM_LAYER, x, eps), w, b);
+    return gain_and_bias(g, build_norm(g, DRA_ROW_NORM_LAYER, x, eps), w, b);
 }
 
 dra_value dra_rms_norm(dra_graph *g, dra_value x, dra_value w, double eps)
 {
     const char *name = "rms_norm";
-    if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w)) return (dra_value){0};
+    if (!check_norm(g, name, x, eps) || !fits_vector(g, name, "w", x, w)) return (dra_value){0};
     if (w.id)
         return dra_norm_gain(g, &(dra_norm_attr){DRA_ROW_NORM_RMS, eps}, x, w, (dra_value){0});
-    return norm(g, DRA_ROW_NORM_RMS, x, eps);
+    return build_norm(g, DRA_ROW_NORM_RMS, x, eps);
 }
 
 dra_value dra_unit(dra_graph *g, dra_value x, double eps)
 {
-    return fits(g, "unit", x, eps) ? norm(g, DRA_ROW_NORM_UNIT, x, eps) : (dra_value){0};
+    return check_norm(g, "unit", x, eps) ? build_norm(g, DRA_ROW_NORM_UNIT, x, eps)
+                                         : (dra_value){0};
 }
 
 dra_value dra_unit_clamped(dra_graph *g, dra_value x, double eps)
 {
-    return fits(g, "unit_clamped", x, eps) ? norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps)
-                                           : (dra_value){0};
+    return check_norm(g, "unit_clamped", x, eps) ? build_norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps)
+                                                 : (dra_value){0};
 }
 
 dra_value dra_scale_norm(dra_graph *g, dra_value x, dra_value w, double eps)
 {
     const char *name = "scale_norm";
-    if (!fits(g, name, x, eps)) return (dra_value){0};
+    if (!check_norm(g, name, x, eps)) return (dra_value){0};
     const bool scalar = w.id && dra_check_values(g, name, 1, &w) &&
                         dra_type_of(g, w)->dtype == DRA_REAL && dra_type_of(g, w)->shape.rank == 0;
     if (!scalar && !fits_vector(g, name, "w", x, w)) return (dra_value){0};
     const dra_value root = dra_number(g, sqrt((double)width_of(g, x)));
     const dra_value gain = w.id ? dra_mul(g, w, root) : root;
-    return dra_mul(g, norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps), gain);
+    return dra_mul(g, build_norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps), gain);
 }
 
 dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w, dra_value b,
                          double eps)
 {
     const char *name = "group_norm";
-    if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
+    if (!check_norm(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
         !fits_vector(g, name, "b", x, b))
         return (dra_value){0};
     const dra_shape shape = dra_type_of(g, x)->shape;
@@ -322,6 +324,6 @@ dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w,
     int64_t rows = 1;
     for (int32_t i = 0; i + 1 < shape.rank; i++) rows *= shape.dim[i];
     const dra_value parts = dra_reshape(g, x, DRA_SHAPE(rows, groups, C / groups));
-    const dra_value y = dra_reshape(g, norm(g, DRA_ROW_NORM_LAYER, parts, eps), shape);
+    const dra_value y = dra_reshape(g, build_norm(g, DRA_ROW_NORM_LAYER, parts, eps), shape);
     return gain_and_bias(g, y, w, b);
 }

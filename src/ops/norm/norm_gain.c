@@ -12,7 +12,7 @@ enum { MEAN = 2 }; /* numbers that say the mean of a row: c and rest */
 
 /* ---- forward: (x, w[, b]) -> y, r (..., 1), mean (..., 2) ------------------------------------ */
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_norm_gain(dra_graph *g, const dra_node *n, dra_type *out)
 {
     for (int i = 0; i < 3; i++) out[i] = *dra_type_of(g, n->in[0]);
     out[1].shape.dim[out[1].shape.rank - 1] = 1;
@@ -20,7 +20,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_norm_gain_tile(const dra_call *c, int64_t i)
 {
     const int64_t       C = dra_last(&c->in[0]);
     const dra_row_range rows = dra_tile_rows(c, i);
@@ -109,7 +109,7 @@ static void back_tile(const dra_call *c, int64_t i)
 
 extern const dra_op dra_op_norm_gain_back;
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_norm_gain(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_value in[] = {n->in[0], n->in[1], n->out[1], n->out[2], dy[0]};
     if (!dy[0].id) return;
@@ -133,7 +133,7 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
     dx[X] = second[0], dx[W] = second[1], dx[DY] = second[2];
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_norm_gain(const dra_call *c)
 {
     dra_cost k = dra_pointwise_cost(c); /* for its bytes */
     k.flops *= c->n_in == 5 ? 10 : 8;
@@ -151,14 +151,14 @@ const dra_op dra_op_norm_gain = {.name = "norm_gain",
                                  .n_out = 3,
                                  .flags = DRA_OP_CHEAP,
                                  .attr_size = sizeof(dra_norm_attr),
-                                 .infer = infer,
-                                 .gradient = gradient,
-                                 .cost = cost};
+                                 .infer = infer_norm_gain,
+                                 .gradient = derive_norm_gain,
+                                 .cost = cost_norm_gain};
 
 const dra_cpu_kernel dra_cpu_norm_gain = {
     .base = {.op = "norm_gain", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS},
     .tiles = dra_row_tiles,
-    .tile = tile,
+    .tile = run_norm_gain_tile,
 };
 
 const dra_op dra_op_norm_gain_back = {.name = "norm_gain_back",
@@ -167,7 +167,7 @@ const dra_op dra_op_norm_gain_back = {.name = "norm_gain_back",
                                       .attr_size = sizeof(dra_norm_attr),
                                       .infer = back_infer,
                                       .gradient = back_gradient,
-                                      .cost = cost};
+                                      .cost = cost_norm_gain};
 
 const dra_cpu_kernel dra_cpu_norm_gain_back = {
     .base = {.op = "norm_gain_back",

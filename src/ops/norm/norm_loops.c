@@ -22,7 +22,7 @@ static ALWAYS_INLINE norm_terms norm_at(const dra_norm_row *row, int64_t i, int6
     return (norm_terms){(x - vset(row->c) - vset(row->rest)) * vset(row->r), dy * w, dy};
 }
 
-static float sums(int64_t n, const dra_norm_row *row, float *dw, float *db, float *with_n)
+static float sum_terms(int64_t n, const dra_norm_row *row, float *dw, float *db, float *with_n)
 {
     const dra_norm_row f = *row; /* a copy that no store can change */
     const vf           zero = vset(0);
@@ -38,7 +38,7 @@ static float sums(int64_t n, const dra_norm_row *row, float *dw, float *db, floa
     return fold_sums(first);
 }
 
-static void back(int64_t n, const dra_norm_row *row, float mean, float slope)
+static void write_dx(int64_t n, const dra_norm_row *row, float mean, float slope)
 {
     const dra_norm_row f = *row;
     for (int64_t i = 0; i < n; i += LANES) {
@@ -49,8 +49,8 @@ static void back(int64_t n, const dra_norm_row *row, float mean, float slope)
 
 #else
 
-static dra_real sums(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real *db,
-                     dra_real *with_n)
+static dra_real sum_terms(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real *db,
+                          dra_real *with_n)
 {
     dra_real first[LANES] = {0}, second[LANES] = {0};
     for (int64_t i = 0; i < n; i++) {
@@ -65,7 +65,7 @@ static dra_real sums(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real 
     return fold(first);
 }
 
-static void back(int64_t n, const dra_norm_row *row, dra_real mean, dra_real slope)
+static void write_dx(int64_t n, const dra_norm_row *row, dra_real mean, dra_real slope)
 {
     for (int64_t i = 0; i < n; i++) {
         const dra_real norm = (row->x[i] - row->c - row->rest) * row->r;
@@ -75,4 +75,4 @@ static void back(int64_t n, const dra_norm_row *row, dra_real mean, dra_real slo
 
 #endif
 
-const dra_norm_loops LEVEL_NAMED(dra_norm_loops) = {.sums = sums, .back = back};
+const dra_norm_loops LEVEL_NAMED(dra_norm_loops) = {.sums = sum_terms, .back = write_dx};

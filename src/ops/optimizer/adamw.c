@@ -33,7 +33,7 @@ dra_value dra_clip_factor(dra_graph *g, dra_value norm, double limit)
 
 enum { TILE = 16384 };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_adamw(dra_graph *g, const dra_node *n, dra_type *out)
 {
     static const char *const names[] = {"p", "m", "v", "dp", "rate", "s", "t"};
     const dra_shape         *shape = &dra_type_of(g, n->in[0])->shape;
@@ -68,20 +68,21 @@ static dra_adamw_step factors_of(const dra_call *c, int32_t t)
                             .decay = (real)a->decay};
 }
 
-static real *part(const dra_tensor *t, int64_t from)
+static real *find_part(const dra_tensor *t, int64_t from)
 {
     return t->data ? (real *)t->data + from : NULL;
 }
 
 /* A step that is skipped: each output is what it replaces. */
-static void keep(const dra_call *c, int64_t from, int64_t n)
+static void keep_state(const dra_call *c, int64_t from, int64_t n)
 {
     for (int k = 0; k < 3; k++)
         if (c->out[k].data && c->out[k].data != c->in[k].data)
-            memcpy(part(&c->out[k], from), part(&c->in[k], from), (size_t)n * sizeof(real));
+            memcpy(find_part(&c->out[k], from), find_part(&c->in[k], from),
+                   (size_t)n * sizeof(real));
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_adamw_tiles(const dra_call *c)
 {
     return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
 }
@@ -93,7 +94,7 @@ const dra_adamw_loops *dra_adamw_loops_of(const dra_simd *simd)
 }
 
 /* Outputs may be the memory of their inputs: element i is read before it is written. */
-static void tile(const dra_call *c, int64_t i)
+static void run_adamw_tile(const dra_call *c, int64_t i)
 {
     const int32_t t = *(const int32_t *)c->in[6].data;
     if (t < 1) {
@@ -104,16 +105,16 @@ static void tile(const dra_call *c, int64_t i)
     const int64_t        from = i * TILE;
     const int64_t        n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
     if (isnan(f.s)) {
-        keep(c, from, n);
+        keep_state(c, from, n);
         return;
     }
     dra_adamw_loops_of(dra_simd_of(c))
-        ->step(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
-               part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
-               part(&c->out[2], from));
+        ->step(n, &f, find_part(&c->in[3], from), find_part(&c->in[0], from),
+               find_part(&c->in[1], from), find_part(&c->in[2], from), find_part(&c->out[0], from),
+               find_part(&c->out[1], from), find_part(&c->out[2], from));
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_adamw(const dra_call *c)
 {
     dra_cost cost = dra_pointwise_cost(c); /* for its bytes */
     cost.flops *= 16;
@@ -124,16 +125,16 @@ const dra_op dra_op_adamw = {.name = "adamw",
                              .n_in = 7,
                              .n_out = 3,
                              .attr_size = sizeof(dra_adamw_config),
-                             .infer = infer,
-                             .cost = cost};
+                             .infer = infer_adamw,
+                             .cost = cost_adamw};
 
 const dra_cpu_kernel dra_cpu_adamw = {
     .base = {.op = "adamw",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_DENSE,
              .paired = true},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_adamw_tiles,
+    .tile = run_adamw_tile,
 };
 
 static bool check_config(dra_graph *g, const dra_adamw_config *a)

@@ -5,8 +5,8 @@
 
 #ifndef LEVEL_REF
 
-static void step(int64_t n, const dra_adamw_step *terms, const float *dp, const float *p,
-                 const float *m, const float *v, float *p_out, float *m_out, float *v_out)
+static void adamw_step(int64_t n, const dra_adamw_step *terms, const float *dp, const float *p,
+                       const float *m, const float *v, float *p_out, float *m_out, float *v_out)
 {
     const dra_adamw_step f = *terms; /* a copy that no store can change */
     const vf             zero = vset(0);
@@ -29,9 +29,9 @@ static void step(int64_t n, const dra_adamw_step *terms, const float *dp, const 
 
 #else
 
-static void step(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
-                 const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
-                 dra_real *v_out)
+static void adamw_step(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
+                       const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
+                       dra_real *v_out)
 {
     for (int64_t i = 0; i < n; i++) {
         const dra_real d = f->s * dp[i];
@@ -48,4 +48,4 @@ static void step(int64_t n, const dra_adamw_step *f, const dra_real *dp, const d
 
 #endif
 
-const dra_adamw_loops LEVEL_NAMED(dra_adamw_loops) = {.step = step};
+const dra_adamw_loops LEVEL_NAMED(dra_adamw_loops) = {.step = adamw_step};

@@ -5,7 +5,7 @@
 
 #include "ops/common.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_step_factor(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_step_factor_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, {0}};
@@ -19,9 +19,9 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return st == DRA_OK ? dra_expect_dtype(g, n, 2, "fault", DRA_I32) : st;
 }
 
-static int64_t tiles(const dra_call *c) { return 1; }
+static int64_t count_step_factor_tiles(const dra_call *c) { return 1; }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_step_factor_tile(const dra_call *c, int64_t i)
 {
     const dra_step_factor_attr *a = c->attr;
     const real                 *loss = c->in[1].data;
@@ -37,12 +37,12 @@ const dra_op         dra_op_step_factor = {.name = "step_factor",
                                            .n_out = 1,
                                            .flags = DRA_OP_NO_GRAD,
                                            .attr_size = sizeof(dra_step_factor_attr),
-                                           .infer = infer};
+                                           .infer = infer_step_factor};
 const dra_cpu_kernel dra_cpu_step_factor = {.base = {.op = "step_factor",
                                                      .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
                                                      .layout = DRA_LAYOUT_DENSE},
-                                            .tiles = tiles,
-                                            .tile = tile};
+                                            .tiles = count_step_factor_tiles,
+                                            .tile = run_step_factor_tile};
 
 dra_value dra_step_factor(dra_graph *g, dra_value norm, dra_value losses, dra_value fault,
                           double clip)

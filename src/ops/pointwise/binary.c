@@ -2,7 +2,7 @@
  * so the sum over broadcast axes in the gradient is the view's own rule. */
 #include "ops/pointwise/pointwise.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_binary(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_function_attr *a = n->attr;
     const dra_type          *x = dra_type_of(g, n->in[0]), *y = dra_type_of(g, n->in[1]);
@@ -66,7 +66,7 @@ GRADIENT(d_maximum) { to_winner(g, dra_greater_equal(g, A, B), dy, dx); }
                                              .n_out = 1,                                           \
                                              .flags = DRA_OP_POINTWISE,                            \
                                              .attr_size = sizeof(dra_function_attr),               \
-                                             .infer = infer,                                       \
+                                             .infer = infer_binary,                                \
                                              .gradient = d_##op_name,                              \
                                              .cost = dra_pointwise_cost};                          \
     const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
@@ -86,7 +86,8 @@ ROW(maximum)
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static dra_value build(dra_graph *g, const dra_op *op, dra_function f, dra_value a, dra_value b)
+static dra_value build_binary(dra_graph *g, const dra_op *op, dra_function f, dra_value a,
+                              dra_value b)
 {
     dra_value in[] = {a, b};
     if (!dra_broadcast_pair(g, op->name, in)) return (dra_value){0};
@@ -95,35 +96,35 @@ static dra_value build(dra_graph *g, const dra_op *op, dra_function f, dra_value
 
 dra_value dra_add(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_add, DRA_FUNCTION_ADD, a, b);
+    return build_binary(g, &dra_op_add, DRA_FUNCTION_ADD, a, b);
 }
 dra_value dra_sub(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_sub, DRA_FUNCTION_SUB, a, b);
+    return build_binary(g, &dra_op_sub, DRA_FUNCTION_SUB, a, b);
 }
 dra_value dra_mul(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_mul, DRA_FUNCTION_MUL, a, b);
+    return build_binary(g, &dra_op_mul, DRA_FUNCTION_MUL, a, b);
 }
 dra_value dra_div(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_div, DRA_FUNCTION_DIV, a, b);
+    return build_binary(g, &dra_op_div, DRA_FUNCTION_DIV, a, b);
 }
 dra_value dra_mod(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_mod, DRA_FUNCTION_MOD, a, b);
+    return build_binary(g, &dra_op_mod, DRA_FUNCTION_MOD, a, b);
 }
 dra_value dra_pow(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_pow, DRA_FUNCTION_POW, a, b);
+    return build_binary(g, &dra_op_pow, DRA_FUNCTION_POW, a, b);
 }
 dra_value dra_minimum(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_minimum, DRA_FUNCTION_MINIMUM, a, b);
+    return build_binary(g, &dra_op_minimum, DRA_FUNCTION_MINIMUM, a, b);
 }
 dra_value dra_maximum(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_maximum, DRA_FUNCTION_MAXIMUM, a, b);
+    return build_binary(g, &dra_op_maximum, DRA_FUNCTION_MAXIMUM, a, b);
 }
 
 /* ---- affine: y = s x + t with numbers -------------------------------------------------------- */

@@ -9,7 +9,7 @@
 
 enum { TILE = 16384 };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_bounded(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_bounded_attr *a = n->attr;
     dra_status              st = DRA_OK;
@@ -23,7 +23,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return st;
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_bounded(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     for (int i = 0; i < n->n_in; i++)
         if (dy[i].id)
@@ -31,7 +31,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 }
 
 /* Tiles run on over all tensors as if they were one, so that many small ones are few tiles. */
-static int64_t parts(const dra_call *c)
+static int64_t count_parts(const dra_call *c)
 {
     int64_t all = 0;
     for (int i = 0; i < c->n_in; i++) all += dra_shape_count(&c->in[i].shape);
@@ -39,11 +39,14 @@ static int64_t parts(const dra_call *c)
 }
 
 /* First the tiles, each with a count of its own, then their sum. */
-static int64_t stages(const dra_call *c) { return 2; }
-static int64_t tiles(const dra_call *c) { return c->stage == 0 ? parts(c) : 1; }
-static size_t  scratch(const dra_call *c) { return (size_t)parts(c) * sizeof(int32_t); }
+static int64_t count_bounded_stages(const dra_call *c) { return 2; }
+static int64_t count_bounded_tiles(const dra_call *c) { return c->stage == 0 ? count_parts(c) : 1; }
+static size_t  size_bounded_scratch(const dra_call *c)
+{
+    return (size_t)count_parts(c) * sizeof(int32_t);
+}
 
-static real bounded(real x, real limit)
+static real bound_number(real x, real limit)
 {
     return !isfinite(x) ? 0 : x < -limit ? -limit : x > limit ? limit : x;
 }
@@ -64,7 +67,7 @@ static bits size_of(real x)
 
 /* How many are outside: usually all that has to be known, and as integers a loop of a few
  * instructions for many numbers at once. */
-static int32_t outside(int64_t n, const real *x, real limit)
+static int32_t count_outside(int64_t n, const real *x, real limit)
 {
     const bits most = size_of(limit);
     bits       count = 0;
@@ -78,8 +81,9 @@ static int32_t bound_part(const dra_call *c, int i, int64_t from, int64_t end)
     const real    limit = (real)((const dra_bounded_attr *)c->attr)->limit;
     const real   *x = c->in[i].data;
     real         *y = c->out[i].data;
-    const int32_t changed = outside(end - from, x + from, limit);
-    for (int64_t k = from; y && (changed || y != x) && k < end; k++) y[k] = bounded(x[k], limit);
+    const int32_t changed = count_outside(end - from, x + from, limit);
+    for (int64_t k = from; y && (changed || y != x) && k < end; k++)
+        y[k] = bound_number(x[k], limit);
     return changed;
 }
 
@@ -88,11 +92,11 @@ static void add_counts(const dra_call *c)
     const int32_t *count = c->scratch;
     int32_t       *to = c->out[c->n_in].data;
     int64_t        sum = 0;
-    for (int64_t k = 0; k < parts(c); k++) sum += count[k];
+    for (int64_t k = 0; k < count_parts(c); k++) sum += count[k];
     if (to) *to = (int32_t)dra_imin(sum, INT32_MAX);
 }
 
-static void tile(const dra_call *c, int64_t number)
+static void run_bounded_tile(const dra_call *c, int64_t number)
 {
     int64_t from = number * TILE, end = from + TILE; /* counted from the start of tensor i */
     int32_t count = 0;
@@ -113,18 +117,18 @@ const dra_op dra_op_bounded = {.name = "bounded",
                                .n_in = DRA_MANY,
                                .n_out = DRA_MANY,
                                .attr_size = sizeof(dra_bounded_attr),
-                               .infer = infer,
-                               .gradient = gradient};
+                               .infer = infer_bounded,
+                               .gradient = derive_bounded};
 
 const dra_cpu_kernel dra_cpu_bounded = {
     .base = {.op = "bounded",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_DENSE,
              .paired = true,
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
-    .stages = stages,
+             .scratch = size_bounded_scratch},
+    .tiles = count_bounded_tiles,
+    .tile = run_bounded_tile,
+    .stages = count_bounded_stages,
 };
 
 dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit)

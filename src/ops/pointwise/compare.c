@@ -1,7 +1,7 @@
 /* Comparisons to bool, and logic on bools. No gradients: their results are piecewise constant. */
 #include "ops/pointwise/pointwise.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_compare(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *a = dra_type_of(g, n->in[0]), *b = dra_type_of(g, n->in[1]);
     *out = (dra_type){DRA_BOOL, a->shape};
@@ -18,7 +18,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
                                              .n_out = 1,                                           \
                                              .flags = DRA_OP_POINTWISE,                            \
                                              .attr_size = sizeof(dra_function_attr),               \
-                                             .infer = infer,                                       \
+                                             .infer = infer_compare,                               \
                                              .cost = dra_pointwise_cost};                          \
     const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
         .base = {.op = #op_name, .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL)},      \
@@ -33,7 +33,8 @@ ROW(less_equal)
 ROW(greater)
 ROW(greater_equal)
 
-static dra_value build(dra_graph *g, const dra_op *op, dra_function f, dra_value a, dra_value b)
+static dra_value build_compare(dra_graph *g, const dra_op *op, dra_function f, dra_value a,
+                               dra_value b)
 {
     dra_value in[] = {a, b};
     if (!dra_broadcast_pair(g, op->name, in)) return (dra_value){0};
@@ -42,27 +43,27 @@ static dra_value build(dra_graph *g, const dra_op *op, dra_function f, dra_value
 
 dra_value dra_equal(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_equal, DRA_FUNCTION_EQUAL, a, b);
+    return build_compare(g, &dra_op_equal, DRA_FUNCTION_EQUAL, a, b);
 }
 dra_value dra_not_equal(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_not_equal, DRA_FUNCTION_NOT_EQUAL, a, b);
+    return build_compare(g, &dra_op_not_equal, DRA_FUNCTION_NOT_EQUAL, a, b);
 }
 dra_value dra_less(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_less, DRA_FUNCTION_LESS, a, b);
+    return build_compare(g, &dra_op_less, DRA_FUNCTION_LESS, a, b);
 }
 dra_value dra_less_equal(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_less_equal, DRA_FUNCTION_LESS_EQUAL, a, b);
+    return build_compare(g, &dra_op_less_equal, DRA_FUNCTION_LESS_EQUAL, a, b);
 }
 dra_value dra_greater(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_greater, DRA_FUNCTION_GREATER, a, b);
+    return build_compare(g, &dra_op_greater, DRA_FUNCTION_GREATER, a, b);
 }
 dra_value dra_greater_equal(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_greater_equal, DRA_FUNCTION_GREATER_EQUAL, a, b);
+    return build_compare(g, &dra_op_greater_equal, DRA_FUNCTION_GREATER_EQUAL, a, b);
 }
 
 /* ---- logic ----------------------------------------------------------------------------------- */
@@ -97,12 +98,12 @@ LOGIC(not, 1)
 
 dra_value dra_and(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_and, DRA_FUNCTION_AND, a, b);
+    return build_compare(g, &dra_op_and, DRA_FUNCTION_AND, a, b);
 }
 
 dra_value dra_or(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_or, DRA_FUNCTION_OR, a, b);
+    return build_compare(g, &dra_op_or, DRA_FUNCTION_OR, a, b);
 }
 
 dra_value dra_not(dra_graph *g, dra_value x)

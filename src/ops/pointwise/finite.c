@@ -2,7 +2,7 @@
  * with dra_select. No gradient: the result is piecewise constant. */
 #include "ops/pointwise/pointwise.h"
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_finite(dra_graph *g, const dra_node *n, dra_type *out)
 {
     *out = (dra_type){DRA_BOOL, dra_type_of(g, n->in[0])->shape};
     return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
@@ -13,7 +13,7 @@ const dra_op dra_op_is_finite = {.name = "is_finite",
                                  .n_out = 1,
                                  .flags = DRA_OP_POINTWISE,
                                  .attr_size = sizeof(dra_function_attr),
-                                 .infer = infer,
+                                 .infer = infer_finite,
                                  .cost = dra_pointwise_cost};
 
 const dra_cpu_kernel dra_cpu_is_finite = {

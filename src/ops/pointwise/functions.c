@@ -11,52 +11,43 @@
 #define ROOT_2_BY_PI ((real)0.79788456080286535588)
 #define GELU_CUBE ((real)0.044715)
 
-static real f_neg(real x) { return -x; }
-static real f_abs(real x) { return fabs(x); }
-static real f_sign(real x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
-static real f_exp(real x) { return exp(x); }
-static real f_expm1(real x) { return expm1(x); }
-static real f_log(real x) { return log(x); }
-static real f_log1p(real x) { return log1p(x); }
-static real f_sqrt(real x) { return sqrt(x); }
-static real f_rsqrt(real x) { return 1 / sqrt(x); }
-static real f_square(real x) { return x * x; }
-static real f_reciprocal(real x) { return 1 / x; }
-static real f_sin(real x) { return sin(x); }
-static real f_cos(real x) { return cos(x); }
-static real f_tanh(real x) { return tanh(x); }
-static real f_erf(real x) { return erf(x); }
-static real f_sigmoid(real x)
+static real sigmoid_of(real x)
 {
     const real e = exp(-fabs(x)); /* never overflows */
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
-static real f_softplus(real x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
-static real f_log_sigmoid(real x) { return -f_softplus(-x); }
-static real f_relu(real x) { return x > 0 || isnan(x) ? x : 0; }
-static real f_relu2(real x) { return f_relu(x) * f_relu(x); }
-static real f_silu(real x) { return x * f_sigmoid(x); }
-static real f_silu_slope(real x)
+
+static real softplus_of(real x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
+
+static real silu_slope_of(real x)
 {
-    const real s = f_sigmoid(x);
+    const real s = sigmoid_of(x);
     return s * (1 + x * (1 - s));
 }
-static real f_elu(real x) { return x > 0 ? x : expm1(x); }
-static real f_gelu(real x) { return x * (1 + erf(x * ROOT_HALF)) / 2; }
-static real f_gelu_slope(real x)
+
+static real gelu_of(real x) { return x * (1 + erf(x * ROOT_HALF)) / 2; }
+
+static real gelu_slope_of(real x)
 {
     return (1 + erf(x * ROOT_HALF)) / 2 + x * ONE_BY_ROOT_2PI * exp(-x * x / 2);
 }
-static real f_gelu_tanh(real x)
+
+static real gelu_tanh_of(real x)
 {
     return x * (1 + tanh(ROOT_2_BY_PI * (x + GELU_CUBE * x * x * x))) / 2;
 }
-static real f_gelu_tanh_slope(real x)
+
+static real gelu_tanh_slope_of(real x)
 {
     const real t = tanh(ROOT_2_BY_PI * (x + GELU_CUBE * x * x * x));
     const real du = ROOT_2_BY_PI * (1 + 3 * GELU_CUBE * x * x);
     return (1 + t) / 2 + x * (1 - t * t) * du / 2;
 }
+
+#define DRA_UNARY(vectors, NAME, name, formula)                                                    \
+    static real f_##name(real x) { return formula; }
+#include "device/functions.def"
+#undef DRA_UNARY
 
 static int32_t neg_i32(int32_t x) { return (int32_t)(0u - (uint32_t)x); } /* wraps */
 static int32_t abs_i32(int32_t x) { return x < 0 ? neg_i32(x) : x; }
@@ -194,7 +185,6 @@ static void select_row(const dra_simd *simd, const dra_pointwise_step *s, int64_
 typedef struct formula { /* one of the first four, and one of the last three where i32 is taken */
     row row;
     real (*one)(real);
-    dra_pointwise_fn map; /* the same as `one` as a fast pass, where a level has it */
     real (*two)(real, real);
     bool (*test)(real, real);
     int32_t (*one_i32)(int32_t);
@@ -203,33 +193,11 @@ typedef struct formula { /* one of the first four, and one of the last three whe
 } formula;
 
 static const formula formulas[DRA_FUNCTION_COUNT] = {
-    [DRA_FUNCTION_NEG] = {.one = f_neg, .map = DRA_MAP_NEG, .one_i32 = neg_i32},
-    [DRA_FUNCTION_ABS] = {.one = f_abs, .map = DRA_MAP_ABS, .one_i32 = abs_i32},
-    [DRA_FUNCTION_SIGN] = {.one = f_sign},
-    [DRA_FUNCTION_EXP] = {.one = f_exp, .map = DRA_MAP_EXP},
-    [DRA_FUNCTION_EXPM1] = {.one = f_expm1},
-    [DRA_FUNCTION_LOG] = {.one = f_log, .map = DRA_MAP_LOG},
-    [DRA_FUNCTION_LOG1P] = {.one = f_log1p},
-    [DRA_FUNCTION_SQRT] = {.one = f_sqrt, .map = DRA_MAP_SQRT},
-    [DRA_FUNCTION_RSQRT] = {.one = f_rsqrt, .map = DRA_MAP_RSQRT},
-    [DRA_FUNCTION_SQUARE] = {.one = f_square, .map = DRA_MAP_SQUARE},
-    [DRA_FUNCTION_RECIPROCAL] = {.one = f_reciprocal, .map = DRA_MAP_RECIPROCAL},
-    [DRA_FUNCTION_SIN] = {.one = f_sin},
-    [DRA_FUNCTION_COS] = {.one = f_cos},
-    [DRA_FUNCTION_TANH] = {.one = f_tanh, .map = DRA_MAP_TANH},
-    [DRA_FUNCTION_ERF] = {.one = f_erf, .map = DRA_MAP_ERF},
-    [DRA_FUNCTION_SIGMOID] = {.one = f_sigmoid, .map = DRA_MAP_SIGMOID},
-    [DRA_FUNCTION_SOFTPLUS] = {.one = f_softplus, .map = DRA_MAP_SOFTPLUS},
-    [DRA_FUNCTION_LOG_SIGMOID] = {.one = f_log_sigmoid, .map = DRA_MAP_LOG_SIGMOID},
-    [DRA_FUNCTION_RELU] = {.one = f_relu, .map = DRA_MAP_RELU},
-    [DRA_FUNCTION_RELU2] = {.one = f_relu2, .map = DRA_MAP_RELU2},
-    [DRA_FUNCTION_ELU] = {.one = f_elu, .map = DRA_MAP_ELU},
-    [DRA_FUNCTION_SILU] = {.one = f_silu, .map = DRA_MAP_SILU},
-    [DRA_FUNCTION_SILU_SLOPE] = {.one = f_silu_slope, .map = DRA_MAP_SILU_SLOPE},
-    [DRA_FUNCTION_GELU] = {.one = f_gelu, .map = DRA_MAP_GELU},
-    [DRA_FUNCTION_GELU_SLOPE] = {.one = f_gelu_slope, .map = DRA_MAP_GELU_SLOPE},
-    [DRA_FUNCTION_GELU_TANH] = {.one = f_gelu_tanh, .map = DRA_MAP_GELU_TANH},
-    [DRA_FUNCTION_GELU_TANH_SLOPE] = {.one = f_gelu_tanh_slope, .map = DRA_MAP_GELU_TANH_SLOPE},
+#define DRA_UNARY(vectors, NAME, name, formula) [DRA_FUNCTION_##NAME].one = f_##name,
+#include "device/functions.def"
+#undef DRA_UNARY
+    [DRA_FUNCTION_NEG].one_i32 = neg_i32,
+    [DRA_FUNCTION_ABS].one_i32 = abs_i32,
     [DRA_FUNCTION_AFFINE] = {.row = affine_row},
     [DRA_FUNCTION_CLAMP] = {.row = clamp_row},
     [DRA_FUNCTION_IS_FINITE] = {.row = is_finite_row},
@@ -258,12 +226,16 @@ bool dra_function_takes_i32(dra_function f)
     return formulas[f].one_i32 || formulas[f].two_i32 || formulas[f].test_i32;
 }
 
-static void real_rows(const dra_simd *simd, const formula *f, int64_t n, const void *const *x,
+/* Functions of one real come first in both enums, see functions.def. */
+_Static_assert((int)DRA_FUNCTION_AFFINE == (int)DRA_MAP_COUNT, "maps go by function");
+
+static void real_rows(const dra_simd *simd, dra_function function, int64_t n, const void *const *x,
                       void *y)
 {
-    const real *a = x[0], *b = x[1];
-    if (f->one && simd->map[f->map])
-        simd->map[f->map](n, a, y);
+    const formula *f = &formulas[function];
+    const real    *a = x[0], *b = x[1];
+    if (f->one && simd->map[function])
+        simd->map[function](n, a, y);
     else if (f->one)
         for (int64_t i = 0; i < n; i++) ((real *)y)[i] = f->one(a[i]);
     else if (f->two)
@@ -292,5 +264,5 @@ void dra_function_run(const dra_simd *simd, const dra_pointwise_step *s, int64_t
     else if (f->row)
         f->row(simd, s, n, x, y);
     else
-        real_rows(simd, f, n, x, y);
+        real_rows(simd, s->function, n, x, y);
 }

@@ -12,15 +12,16 @@ union dra_word {
     uint32_t bits;
 };
 
-__device__ static inline float dra_sigmoid(float x)
+__device__ static inline float sigmoid_of(float x)
 {
     const float e = expf(-fabsf(x)); /* never overflows */
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-__device__ static inline float dra_softplus(float x)
+__device__ static inline float softplus_of(float x)
 {
-    return fmaxf(x, 0) + log1pf(expf(-fabsf(x))) + (x - x);
+    if (x == INFINITY) return x;
+    return fmaxf(x, 0) + log1pf(expf(-fabsf(x))) + (x - x); /* NaN stays */
 }
 
 /* Half of 1 + erf(x / sqrt 2), with all its digits in the tail. */
@@ -34,10 +35,22 @@ __device__ static inline float dra_gelu_inner(float x) /* sqrt(2 / pi) (x + 0.04
     return 0.79788456080286536f * (x + 0.044715f * x * x * x);
 }
 
-__device__ static inline float dra_gelu_tanh_slope(float x)
+__device__ static inline float gelu_of(float x) { return x * dra_gauss(x); }
+
+__device__ static inline float gelu_slope_of(float x)
+{
+    return dra_gauss(x) + x * 0.39894228040143268f * expf(-0.5f * x * x);
+}
+
+__device__ static inline float gelu_tanh_of(float x)
+{
+    return x * sigmoid_of(2 * dra_gelu_inner(x));
+}
+
+__device__ static inline float gelu_tanh_slope_of(float x)
 {
     /* (1 + tanh u) / 2 = sigmoid(2 u) keeps its digits where tanh u is near -1 */
-    const float s = dra_sigmoid(2 * dra_gelu_inner(x));
+    const float s = sigmoid_of(2 * dra_gelu_inner(x));
     const float slope = 0.79788456080286536f * (1 + 3 * 0.044715f * x * x);
     return s + x * 2 * s * (1 - s) * slope;
 }
@@ -48,9 +61,9 @@ __device__ static inline float dra_mod(float a, float b)
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-__device__ static inline float dra_silu_slope(float x)
+__device__ static inline float silu_slope_of(float x)
 {
-    return dra_sigmoid(x) * (1 + x * dra_sigmoid(-x));
+    return sigmoid_of(x) * (1 + x * sigmoid_of(-x));
 }
 
 /* r = f(x, y) for W elements: one decision for all of them. */
@@ -69,33 +82,9 @@ __device__ static inline void dra_function_real(dra_function f, const dra_word *
                                                 const dra_word *ys, float a, float b, dra_word *r)
 {
     switch (f) {
-        DRA_ALL(NEG, -x)
-        DRA_ALL(ABS, fabsf(x))
-        DRA_ALL(SIGN, x > 0 ? 1 : x < 0 ? -1 : x)
-        DRA_ALL(EXP, expf(x))
-        DRA_ALL(EXPM1, expm1f(x))
-        DRA_ALL(LOG, logf(x))
-        DRA_ALL(LOG1P, log1pf(x))
-        DRA_ALL(SQRT, sqrtf(x))
-        DRA_ALL(RSQRT, 1 / sqrtf(x))
-        DRA_ALL(SQUARE, x * x)
-        DRA_ALL(RECIPROCAL, 1 / x)
-        DRA_ALL(SIN, sinf(x))
-        DRA_ALL(COS, cosf(x))
-        DRA_ALL(TANH, tanhf(x))
-        DRA_ALL(ERF, erff(x))
-        DRA_ALL(SIGMOID, dra_sigmoid(x))
-        DRA_ALL(SOFTPLUS, x == INFINITY ? x : dra_softplus(x))
-        DRA_ALL(LOG_SIGMOID, x == -INFINITY ? x : -dra_softplus(-x))
-        DRA_ALL(RELU, x > 0 || x != x ? x : 0)
-        DRA_ALL(RELU2, x > 0 || x != x ? x * x : 0)
-        DRA_ALL(ELU, x > 0 ? x : expm1f(x))
-        DRA_ALL(SILU, x * dra_sigmoid(x))
-        DRA_ALL(SILU_SLOPE, dra_silu_slope(x))
-        DRA_ALL(GELU, x * dra_gauss(x))
-        DRA_ALL(GELU_SLOPE, dra_gauss(x) + x * 0.39894228040143268f * expf(-0.5f * x * x))
-        DRA_ALL(GELU_TANH, x * dra_sigmoid(2 * dra_gelu_inner(x)))
-        DRA_ALL(GELU_TANH_SLOPE, dra_gelu_tanh_slope(x))
+#define DRA_UNARY(vectors, NAME, name, formula) DRA_ALL(NAME, formula)
+#include "device/functions.def"
+#undef DRA_UNARY
         DRA_ALL(AFFINE, a * x + b)
         DRA_ALL(CLAMP, x < a ? a : x > b ? b : x)
         DRA_ALL(ADD, x + y)

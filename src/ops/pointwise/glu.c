@@ -2,21 +2,15 @@
  * axis. Both are made of other ops, whose gradients serve. [Dauphin et al. 2017; Shazeer 2020] */
 #include "ops/common.h"
 
-static dra_value same(dra_graph *g, dra_value x)
+static dra_value check_input(dra_graph *g, dra_value x)
 {
     return dra_check_values(g, "activate", 1, &x) ? x : (dra_value){0};
 }
 
 static dra_value (*const builders[DRA_ACT_COUNT])(dra_graph *g, dra_value x) = {
-    [DRA_ACT_NONE] = same,
-    [DRA_ACT_SIGMOID] = dra_sigmoid,
-    [DRA_ACT_TANH] = dra_tanh,
-    [DRA_ACT_RELU] = dra_relu,
-    [DRA_ACT_RELU2] = dra_relu2,
-    [DRA_ACT_GELU] = dra_gelu,
-    [DRA_ACT_GELU_TANH] = dra_gelu_tanh,
-    [DRA_ACT_SILU] = dra_silu,
-    [DRA_ACT_ELU] = dra_elu,
+    [DRA_ACT_NONE] = check_input,        [DRA_ACT_SIGMOID] = dra_sigmoid, [DRA_ACT_TANH] = dra_tanh,
+    [DRA_ACT_RELU] = dra_relu,           [DRA_ACT_RELU2] = dra_relu2,     [DRA_ACT_GELU] = dra_gelu,
+    [DRA_ACT_GELU_TANH] = dra_gelu_tanh, [DRA_ACT_SILU] = dra_silu,       [DRA_ACT_ELU] = dra_elu,
     [DRA_ACT_SOFTPLUS] = dra_softplus,
 };
 

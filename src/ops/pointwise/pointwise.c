@@ -55,7 +55,7 @@ static int64_t row_rest(const dra_strip_input *in, int64_t at)
     return in->dim[0] - at % in->dim[0];
 }
 
-static const unsigned char *element(const dra_strip_input *in, int64_t at)
+static const unsigned char *find_element(const dra_strip_input *in, int64_t at)
 {
     int64_t offset = in->rank ? 0 : at;
     for (int axis = 0; axis < in->rank; axis++) {
@@ -82,12 +82,12 @@ static void gather_row(int64_t n, int64_t size, const unsigned char *x, int64_t 
 
 /* Elements at..at+n-1, rows of which are short: the next row is found by divisions only where the
  * second axis ends, too. */
-static void gather(const dra_strip_input *in, int64_t at, int64_t n, unsigned char *strip)
+static void gather_strip(const dra_strip_input *in, int64_t at, int64_t n, unsigned char *strip)
 {
     const int64_t        rows = in->rank > 1 ? in->dim[1] : 1;
     const int64_t        next = in->rank > 1 ? in->stride[1] * in->size : 0;
     int64_t              inside = at % in->dim[0], left = rows - at / in->dim[0] % rows;
-    const unsigned char *row = element(in, at - inside);
+    const unsigned char *row = find_element(in, at - inside);
     for (int64_t i = 0; i < n;) {
         const int64_t m = dra_imin(in->dim[0] - inside, n - i);
         gather_row(m, in->size, row + inside * in->stride[0] * in->size, in->stride[0],
@@ -96,16 +96,17 @@ static void gather(const dra_strip_input *in, int64_t at, int64_t n, unsigned ch
         inside = 0;
         row += next;
         if (--left > 0 || i == n) continue;
-        row = element(in, at + i);
+        row = find_element(in, at + i);
         left = rows;
     }
 }
 
 /* Elements at..at+n-1 as a dense row. */
-static const void *fetch(const dra_strip_input *in, int64_t at, int64_t n, unsigned char *strip)
+static const void *fetch_strip(const dra_strip_input *in, int64_t at, int64_t n,
+                               unsigned char *strip)
 {
-    if (!in->rank || (in->stride[0] == 1 && row_rest(in, at) >= n)) return element(in, at);
-    gather(in, at, n, strip);
+    if (!in->rank || (in->stride[0] == 1 && row_rest(in, at) >= n)) return find_element(in, at);
+    gather_strip(in, at, n, strip);
     return strip;
 }
 
@@ -124,7 +125,7 @@ static void run_strip(const dra_strips *s, int64_t at, int64_t n)
     _Alignas(
         64) unsigned char strip[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS][STRIP * sizeof(double)];
     const void           *value[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS];
-    for (int k = 0; k < s->inputs; k++) value[k] = fetch(&s->in[k], at, n, strip[k]);
+    for (int k = 0; k < s->inputs; k++) value[k] = fetch_strip(&s->in[k], at, n, strip[k]);
     for (int k = 0; k < s->steps; k++) {
         const dra_pointwise_step *f = &s->step[k];
         const int                 to = s->inputs + k, operands = dra_function_operands(f->function);
@@ -172,19 +173,19 @@ void dra_function_tile(const dra_call *c, int64_t i)
     run_tile(c, i, 1, &step);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_pointwise_tile(const dra_call *c, int64_t i)
 {
     const dra_pointwise_attr *a = c->attr;
     run_tile(c, i, a->steps, a->step);
 }
 
 /* Never built, so never asked for. */
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_pointwise(dra_graph *g, const dra_node *n, dra_type *out)
 {
     return dra_op_fail(g, n, DRA_ERR_VALUE, "made when compiling only");
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_pointwise(const dra_call *c)
 {
     const dra_pointwise_attr *a = c->attr;
     const double              elements = (double)dra_shape_count(&c->out[0].shape);
@@ -196,11 +197,11 @@ const dra_op dra_op_pointwise = {.name = "pointwise",
                                  .n_out = DRA_MANY,
                                  .flags = DRA_OP_PROGRAM,
                                  .attr_size = sizeof(dra_pointwise_attr),
-                                 .infer = infer,
-                                 .cost = cost};
+                                 .infer = infer_pointwise,
+                                 .cost = cost_pointwise};
 
 const dra_cpu_kernel dra_cpu_pointwise = {
     .base = {.op = "pointwise", .dtypes = DRA_ANY_DTYPE, .takes = dra_pointwise_takes},
     .tiles = dra_pointwise_tiles,
-    .tile = tile,
+    .tile = run_pointwise_tile,
 };

@@ -15,8 +15,17 @@ void dra_cuda_gemm_small_quant(const dra_call *c, const small_product &given, bo
     const dra_cuda_gemm *g = &p.g;
     p.b_whole = (columns ? g->b_row : g->b_column) == 1 &&
                 dra_quant_on_8(columns ? g->b_column : g->b_row) && dra_quant_on_8(g->b_next);
-    if (columns)
-        DRA_BY_QUANT(g->b_dtype, launch_columns, c, p);
-    else
+    if (!columns) {
         launch_stored<dra_stored_any_quant, false>(c, p);
+        return;
+    }
+    switch (g->b_dtype) {
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    case DRA_##NAME:                                                                               \
+        launch_columns<dra_quant_##name>(c, p);                                                    \
+        break;
+#include "base/quant.def"
+#undef DRA_QUANT
+    default: break;
+    }
 }

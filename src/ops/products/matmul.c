@@ -30,7 +30,7 @@ enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile
 /* ---- types ----------------------------------------------------------------------------------- */
 
 /* The leading axes of a shape as a shape of their own. */
-static dra_shape leading(const dra_shape *s)
+static dra_shape leading_axes(const dra_shape *s)
 {
     dra_shape lead = *s;
     lead.rank -= 2;
@@ -44,7 +44,7 @@ static dra_shape with_matrix(dra_shape lead, int64_t rows, int64_t columns)
     return lead;
 }
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_matmul(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *a = &dra_type_of(g, n->in[0])->shape, *b = &dra_type_of(g, n->in[1])->shape;
     dra_status       st = dra_expect_factor(g, n->op->name, "a", n->in[0]);
@@ -58,7 +58,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     if (b->dim[b->rank - 2] != K)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "a %s, b %s: inner sizes %lld and %lld differ",
                            a_text, b_text, (long long)K, (long long)b->dim[b->rank - 2]);
-    const dra_shape a_lead = leading(a), b_lead = leading(b);
+    const dra_shape a_lead = leading_axes(a), b_lead = leading_axes(b);
     dra_shape       lead;
     if (!dra_broadcast_shapes(&a_lead, &b_lead, &lead))
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "a %s, b %s: leading axes do not broadcast", a_text,
@@ -70,7 +70,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-static dra_value turn(dra_graph *g, dra_value x) { return dra_transpose(g, x, -1, -2); }
+static dra_value turn_matrix(dra_graph *g, dra_value x) { return dra_transpose(g, x, -1, -2); }
 
 /* Leading axes and rows as one axis: (..., M, K) -> (... M, K). */
 static dra_value fold_rows(dra_graph *g, dra_value x)
@@ -82,27 +82,28 @@ static dra_value fold_rows(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(rows, s.dim[s.rank - 1]));
 }
 
-static dra_value product(dra_graph *g, dra_value a, dra_value b, dra_matmul_attr attr)
+static dra_value build_product(dra_graph *g, dra_value a, dra_value b, dra_matmul_attr attr)
 {
     const dra_value in[] = {a, b};
     return dra_add_op(g, &dra_op_matmul, 2, in, &attr);
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_matmul(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_matmul_attr *attr = n->attr;
     const dra_matmul_attr  plain = {false, attr->precision};
     const dra_shape        a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
-    const dra_shape        b_lead = leading(&b_shape);
+    const dra_shape        b_lead = leading_axes(&b_shape);
     dra_value              a = n->in[0], up = dy[0];
-    dx[0] = dra_unbroadcast(g, product(g, up, turn(g, n->in[1]), plain), a_shape);
+    dx[0] = dra_unbroadcast(g, build_product(g, up, turn_matrix(g, n->in[1]), plain), a_shape);
     /* One b for all of a: the sum over leading axes is part of one product over all rows. */
     if (dra_shape_count(&b_lead) == 1) {
         a = fold_rows(g, a);
         up = fold_rows(g, up);
     }
-    const dra_value db = attr->db_transposed ? turn(g, product(g, turn(g, up), a, plain))
-                                             : product(g, turn(g, a), up, plain);
+    const dra_value db = attr->db_transposed
+                             ? turn_matrix(g, build_product(g, turn_matrix(g, up), a, plain))
+                             : build_product(g, turn_matrix(g, a), up, plain);
     dx[1] = dra_unbroadcast(g, db, b_shape);
     if (n->n_in == 3) dx[2] = dra_unbroadcast(g, dy[0], dra_shape_of(g, n->in[2]));
 }
@@ -120,7 +121,7 @@ static double tile_cost(int64_t rows, int64_t columns, bool tiles)
     return r * n / (tiles ? 4 : 1) + 12 * n + 4 * r;
 }
 
-static dra_tiling cut(int64_t M, int64_t N, int64_t rows, int64_t columns)
+static dra_tiling cut_product(int64_t M, int64_t N, int64_t rows, int64_t columns)
 {
     return (dra_tiling){rows, columns, dra_div_up(M, rows), dra_div_up(N, columns)};
 }
@@ -136,7 +137,7 @@ static double time_of(const dra_tiling *t, int64_t batch, int64_t M, int64_t N, 
 
 /* A tile goes over k chain by chain: what it reads of a and all of its y should stay in the second
  * cache meanwhile, with some room for b. */
-static bool fits(const dra_call *c, int64_t rows, int64_t columns)
+static bool check_matmul(const dra_call *c, int64_t rows, int64_t columns)
 {
     const int64_t bytes = rows * (DRA_CHAIN + columns) * (int64_t)sizeof(real);
     return bytes <= dra_simd_of(c)->caches.l2 / 4 * 3;
@@ -148,15 +149,16 @@ dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64
     static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
                          columns[] = {COLUMNS, 256, 192, 128, 96, 64};
     const int some_rows = sizeof rows / sizeof *rows, some = sizeof columns / sizeof *columns;
-    if (!c->context) return cut(M, N, ROWS, COLUMNS); /* for its cost, nothing depends on it */
+    if (!c->context)
+        return cut_product(M, N, ROWS, COLUMNS); /* for its cost, nothing depends on it */
     const bool many = c->threads > 1 && batch * M * N * K >= SMALL;
     const bool tiles = bf16 && dra_simd_of(c)->level == DRA_LEVEL_AVX512AMX;
-    dra_tiling best = cut(M, N, rows[some_rows - 1], columns[some - 1]);
+    dra_tiling best = cut_product(M, N, rows[some_rows - 1], columns[some - 1]);
     double     least = INFINITY;
     for (int k = 0; k < some_rows * some && (many || least == INFINITY); k++) {
-        const dra_tiling t = cut(M, N, rows[k / some], columns[k % some]);
+        const dra_tiling t = cut_product(M, N, rows[k / some], columns[k % some]);
         const double     time = time_of(&t, batch, M, N, c->threads, tiles);
-        if (fits(c, t.rows, t.columns) && time < least) least = time, best = t;
+        if (check_matmul(c, t.rows, t.columns) && time < least) least = time, best = t;
     }
     return best;
 }
@@ -196,7 +198,7 @@ static void choose_packing(const dra_call *c, sizes *s, bool bf16, const dra_til
 static sizes sizes_of(const dra_call *c)
 {
     const dra_shape *y = &c->out[0].shape;
-    const dra_shape  lead = leading(y);
+    const dra_shape  lead = leading_axes(y);
     sizes            s = {.M = y->dim[y->rank - 2],
                           .N = y->dim[y->rank - 1],
                           .K = dra_last(&c->in[0]),
@@ -370,7 +372,7 @@ bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
     return true;
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_matmul_tile(const dra_call *c, int64_t i)
 {
     dra_gemm m;
     dra_matmul_tile(c, i, &m);
@@ -388,8 +390,8 @@ const dra_op dra_op_matmul = {.name = "matmul",
                               .n_in = DRA_MANY,
                               .n_out = 1,
                               .attr_size = sizeof(dra_matmul_attr),
-                              .infer = infer,
-                              .gradient = gradient,
+                              .infer = infer_matmul,
+                              .gradient = derive_matmul,
                               .cost = dra_matmul_cost,
                               .then = &dra_op_matmul_then,
                               .several = &dra_op_matmuls};
@@ -397,7 +399,7 @@ const dra_op dra_op_matmul = {.name = "matmul",
 const dra_cpu_kernel dra_cpu_matmul = {
     .base = {.op = "matmul", .dtypes = DRA_WEIGHTS, .scratch = dra_matmul_scratch},
     .tiles = dra_matmul_tiles,
-    .tile = tile,
+    .tile = run_matmul_tile,
     .stages = dra_matmul_stages,
 };
 
@@ -405,7 +407,7 @@ const dra_cpu_kernel dra_cpu_matmul = {
 
 dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b)
 {
-    return product(g, a, b, (dra_matmul_attr){false, dra_graph_precision(g)});
+    return build_product(g, a, b, (dra_matmul_attr){false, dra_graph_precision(g)});
 }
 
 static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
@@ -441,6 +443,6 @@ dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
     const dra_matmul_attr attr = {true, dra_graph_precision(g)};
-    const dra_value       in[] = {fold_rows(g, x), turn(g, w), b};
+    const dra_value       in[] = {fold_rows(g, x), turn_matrix(g, w), b};
     return dra_reshape(g, dra_add_op(g, &dra_op_matmul, b.id ? 3 : 2, in, &attr), shape);
 }

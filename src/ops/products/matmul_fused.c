@@ -6,7 +6,7 @@
 #include "ops/products/matmul.h"
 
 /* Never built, so never asked for. */
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_matmul_fused(dra_graph *g, const dra_node *n, dra_type *out)
 {
     return dra_op_fail(g, n, DRA_ERR_VALUE, "made when compiling only");
 }
@@ -89,7 +89,7 @@ const dra_op dra_op_matmul_then = {.name = "matmul_then",
                                    .n_out = DRA_MANY,
                                    .flags = DRA_OP_PROGRAM,
                                    .attr_size = sizeof(then_attr),
-                                   .infer = infer,
+                                   .infer = infer_matmul_fused,
                                    .cost = then_cost};
 
 const dra_cpu_kernel dra_cpu_matmul_then = {
@@ -202,7 +202,7 @@ const dra_op dra_op_matmuls = {.name = "matmuls",
                                .n_in = DRA_MANY,
                                .n_out = DRA_MANY,
                                .attr_size = sizeof(several_attr),
-                               .infer = infer,
+                               .infer = infer_matmul_fused,
                                .cost = several_cost};
 
 const dra_cpu_kernel dra_cpu_matmuls = {

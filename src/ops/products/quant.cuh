@@ -116,6 +116,21 @@ __device__ static inline float dra_quant_scale(const dra_quant_byte *b, int g, f
     return dra_quant_half(b) * (float)scale;
 }
 
+struct dra_quant_q3_k {
+    enum { BLOCK = 256, BYTES = 110 };
+    static __device__ void read(const dra_quant_byte *b, int e, float *v)
+    {
+        const int             g = e / 32, i = e / 16;
+        const dra_quant_bytes u(b + 32 + 32 * (g / 4) + e % 32, 2 * (g % 4), 3);
+        const dra_quant_bytes upper(b + e % 32, g, 1);
+        const dra_quant_byte *s = b + 96;
+        const int   scale = (s[i % 8] >> 4 * (i / 8) & 15) | (s[8 + i % 4] >> 2 * (i / 4) & 3) << 4;
+        const float d = dra_quant_half(b + 108) * (float)(scale - 32);
+        DRA_UNROLL
+        for (int j = 0; j < DRA_QUANT_SOME; j++) v[j] = d * (float)((u[j] | upper[j] << 2) - 4);
+    }
+};
+
 struct dra_quant_q4_k {
     enum { BLOCK = 256, BYTES = 144 };
     static __device__ void read(const dra_quant_byte *b, int e, float *v)
@@ -159,16 +174,10 @@ struct dra_quant_q6_k {
 
 /* ---- as stored numbers ----------------------------------------------------------------------- */
 
-/* f<...> of the dtype's blocks; dtype is read several times. */
-#define DRA_BY_QUANT(dtype, f, ...)                                                                \
-    ((dtype) == DRA_Q4_0   ? f<dra_quant_q4_0>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q4_1 ? f<dra_quant_q4_1>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q5_0 ? f<dra_quant_q5_0>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q5_1 ? f<dra_quant_q5_1>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q8_0 ? f<dra_quant_q8_0>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q4_K ? f<dra_quant_q4_k>(__VA_ARGS__)                                        \
-     : (dtype) == DRA_Q5_K ? f<dra_quant_q5_k>(__VA_ARGS__)                                        \
-                           : f<dra_quant_q6_k>(__VA_ARGS__))
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    static_assert(dra_quant_##name::BLOCK == elements && dra_quant_##name::BYTES == bytes, "");
+#include "base/quant.def"
+#undef DRA_QUANT
 
 /* Elements at, a multiple of 8, and those after it. */
 template <typename Q>
@@ -225,7 +234,15 @@ struct dra_stored_any_quant {
                                     int64_t n, bool whole)
     {
         raw x;
-        DRA_BY_QUANT(dtype, dra_quant_fetch, blocks, at, step, n, whole, x.at);
+        switch (dtype) {
+#define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
+    case DRA_##NAME:                                                                               \
+        dra_quant_fetch<dra_quant_##name>(blocks, at, step, n, whole, x.at);                       \
+        break;
+#include "base/quant.def"
+#undef DRA_QUANT
+        default: break;
+        }
         return x;
     }
     static __device__ void widen_some(const raw &from, float *to)

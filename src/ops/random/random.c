@@ -30,7 +30,7 @@ static dra_status check_i32(dra_graph *g, const dra_node *n, int i, const char *
 }
 
 /* Rank 1 is (T): one row. */
-static int64_t batch(const dra_shape *s) { return s->rank > 1 ? s->dim[0] : 1; }
+static int64_t count_batch(const dra_shape *s) { return s->rank > 1 ? s->dim[0] : 1; }
 
 /* The inputs from `first` on: key (4), pos (B), row (B). */
 static dra_status check_keys(dra_graph *g, const dra_node *n, int first, const dra_shape *s)
@@ -38,8 +38,8 @@ static dra_status check_keys(dra_graph *g, const dra_node *n, int first, const d
     const dra_random_attr *a = n->attr;
     int                    i = first;
     dra_status             st = check_i32(g, n, i++, "key", 4);
-    if (st == DRA_OK && a->has_pos) st = check_i32(g, n, i++, "pos", batch(s));
-    if (st == DRA_OK && a->has_row) st = check_i32(g, n, i++, "row", batch(s));
+    if (st == DRA_OK && a->has_pos) st = check_i32(g, n, i++, "pos", count_batch(s));
+    if (st == DRA_OK && a->has_row) st = check_i32(g, n, i++, "row", count_batch(s));
     return st;
 }
 
@@ -87,7 +87,7 @@ static void make_normal(real u[BLOCK])
 }
 
 /* Numbers first .. first+n-1 of a source. */
-static void draw(const source *s, int64_t first, int64_t n, real *out)
+static void draw_numbers(const source *s, int64_t first, int64_t n, real *out)
 {
     for (int64_t done = 0; done < n;) {
         const uint64_t block = (uint64_t)(first + done) / BLOCK;
@@ -109,7 +109,7 @@ typedef struct inputs { /* the inputs from the key on; all are dense */
     int64_t        times, inner; /* T, elements of one (b, t) */
 } inputs;
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_random_tiles(const dra_call *c)
 {
     return dra_div_up(dra_shape_count(&c->out[0].shape), TILE);
 }
@@ -143,7 +143,7 @@ static void random_tile(const dra_call *c, int64_t tile)
         const source  s = source_at(c->attr, &in, at / in.inner);
         const int64_t first = at % in.inner;
         n = dra_imin(in.inner - first, end - at);
-        draw(&s, first, n, y + at);
+        draw_numbers(&s, first, n, y + at);
     }
 }
 
@@ -159,7 +159,7 @@ static void dropout_tile(const dra_call *c, int64_t tile)
         const source  s = source_at(a, &in, at / in.inner);
         const int64_t first = at % in.inner;
         n = dra_imin(CHUNK, dra_imin(in.inner - first, end - at));
-        draw(&s, first, n, u);
+        draw_numbers(&s, first, n, u);
         for (int64_t i = 0; i < n; i++) y[at + i] = u[i] >= p ? x[at + i] * scale : 0;
     }
 }
@@ -171,7 +171,7 @@ static void dropout_gradient(dra_graph *g, const dra_node *n, const dra_value *d
     dx[0] = dra_add_op(g, n->op, n->n_in, in, n->attr);
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_random(const dra_call *c)
 {
     dra_cost k = dra_pointwise_cost(c);
     k.flops *= 60.0 / BLOCK; /* ten rounds of six operations a block */
@@ -184,11 +184,11 @@ const dra_op dra_op_random = {.name = "random",
                               .flags = DRA_OP_NO_GRAD,
                               .attr_size = sizeof(dra_random_attr),
                               .infer = random_infer,
-                              .cost = cost};
+                              .cost = cost_random};
 
 const dra_cpu_kernel dra_cpu_random = {
     .base = {.op = "random", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_DENSE},
-    .tiles = tiles,
+    .tiles = count_random_tiles,
     .tile = random_tile,
 };
 
@@ -198,14 +198,14 @@ const dra_op dra_op_dropout = {.name = "dropout",
                                .attr_size = sizeof(dra_random_attr),
                                .infer = dropout_infer,
                                .gradient = dropout_gradient,
-                               .cost = cost};
+                               .cost = cost_random};
 
 const dra_cpu_kernel dra_cpu_dropout = {
     .base = {.op = "dropout",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_DENSE,
              .in_place = 1},
-    .tiles = tiles,
+    .tiles = count_random_tiles,
     .tile = dropout_tile,
 };
 
@@ -234,8 +234,8 @@ static int add_keys(dra_graph *g, const char *op, const dra_random_config *c, in
     return n;
 }
 
-static dra_value build(dra_graph *g, const char *name, bool normal, dra_shape shape,
-                       const dra_random_config *c)
+static dra_value build_random(dra_graph *g, const char *name, bool normal, dra_shape shape,
+                              const dra_random_config *c)
 {
     dra_random_attr a = {.shape = shape, .normal = normal};
     dra_value       in[3];
@@ -251,12 +251,12 @@ static dra_value build(dra_graph *g, const char *name, bool normal, dra_shape sh
 
 dra_value dra_random_uniform(dra_graph *g, dra_shape shape, const dra_random_config *c)
 {
-    return build(g, "random_uniform", false, shape, c);
+    return build_random(g, "random_uniform", false, shape, c);
 }
 
 dra_value dra_random_normal(dra_graph *g, dra_shape shape, const dra_random_config *c)
 {
-    return build(g, "random_normal", true, shape, c);
+    return build_random(g, "random_normal", true, shape, c);
 }
 
 dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_random_config *c)

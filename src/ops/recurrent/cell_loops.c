@@ -12,7 +12,7 @@
 #include "ops/recurrent/cell_products.h"
 
 /* 1 / (1 + e^-x), right to 2.5 units of the last place; 0 where e^-x overflows. */
-static inline vf gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
+static inline vf sigmoid_gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
 
 /* Prefetches the same place in the next token's row, which has `parts` parts of D. */
 static ALWAYS_INLINE void fetch_token(const float *p, int64_t D, int64_t ahead, int parts,
@@ -36,8 +36,8 @@ static ALWAYS_INLINE void gru_gates(const dra_cell_step *s, int64_t unit, int64_
     const vf      zero = vset(0), m = u[2];
     const float  *x = s->x[i] + unit;
     const vf      h = load_some(s->h[i] + unit, left, zero);
-    const vf      r = gate(load_some(x, left, zero) + u[0]);
-    const vf      fresh = gate(negative(load_some(x + D, left, zero) + u[1])); /* 1 - z */
+    const vf      r = sigmoid_gate(load_some(x, left, zero) + u[0]);
+    const vf      fresh = sigmoid_gate(negative(load_some(x + D, left, zero) + u[1])); /* 1 - z */
     const vf      n = v_tanh(vfma(r, m, load_some(x + 2 * D, left, zero)));
     const vf      share = load_some(s->mix[i] + unit, left, zero) * fresh;
     store_some(s->to[i] + unit, left, vfma(share, n - h, h));
@@ -58,7 +58,7 @@ static NEVER_INLINE void gru_band(const dra_cell_step *s, int64_t unit, int64_t 
     for (int64_t i = 0; i < rows; i++) gru_gates(s, unit, first + i, u[i]);
 }
 
-static void gru(const dra_cell_step *s) { each_band(s, BAND, sum_3_gates, gru_band); }
+static void step_gru(const dra_cell_step *s) { each_band(s, BAND, sum_3_gates, gru_band); }
 
 static ALWAYS_INLINE void gru_gates_back(const dra_cell_back *s, int64_t unit, int64_t i, vf *db)
 {
@@ -87,7 +87,7 @@ static ALWAYS_INLINE void gru_gates_back(const dra_cell_back *s, int64_t unit, i
     db[2] += b_n;
 }
 
-static void gru_back(const dra_cell_back *s) { each_unit_back(s, 3, 4, gru_gates_back); }
+static void step_gru_back(const dra_cell_back *s) { each_unit_back(s, 3, 4, gru_gates_back); }
 
 /* ---- lstm ------------------------------------------------------------------------------------ */
 
@@ -104,10 +104,10 @@ static ALWAYS_INLINE void lstm_gates(const dra_cell_step *s, int64_t unit, int64
     const float  *x = s->x[row] + unit;
     float        *cell = s->c[row] + unit;
     const vf      h = load_some(s->h[row] + unit, left, zero), c = load_some(cell, left, zero);
-    const vf      i = gate(load_some(x, left, zero) + u[0]);
-    const vf      f = gate(load_some(x + D, left, zero) + u[1]);
+    const vf      i = sigmoid_gate(load_some(x, left, zero) + u[0]);
+    const vf      f = sigmoid_gate(load_some(x + D, left, zero) + u[1]);
     const vf      n = v_tanh(load_some(x + 2 * D, left, zero) + u[2]);
-    const vf      o = gate(load_some(x + 3 * D, left, zero) + u[3]);
+    const vf      o = sigmoid_gate(load_some(x + 3 * D, left, zero) + u[3]);
     const vf      fresh = vfma(f, c, i * n), tanh_c = v_tanh(fresh);
     const vf      mix = load_some(s->mix[row] + unit, left, zero);
     store_some(cell, left, fresh);
@@ -131,7 +131,7 @@ static NEVER_INLINE void lstm_band(const dra_cell_step *s, int64_t unit, int64_t
     for (int64_t i = 0; i < rows; i++) lstm_gates(s, unit, first + i, u[i]);
 }
 
-static void lstm(const dra_cell_step *s) { each_band(s, BAND_4, sum_4_gates, lstm_band); }
+static void step_lstm(const dra_cell_step *s) { each_band(s, BAND_4, sum_4_gates, lstm_band); }
 
 static ALWAYS_INLINE void lstm_gates_back(const dra_cell_back *s, int64_t unit, int64_t row, vf *db)
 {
@@ -159,9 +159,9 @@ static ALWAYS_INLINE void lstm_gates_back(const dra_cell_back *s, int64_t unit, 
     }
 }
 
-static void lstm_back(const dra_cell_back *s) { each_unit_back(s, 4, 6, lstm_gates_back); }
+static void step_lstm_back(const dra_cell_back *s) { each_unit_back(s, 4, 6, lstm_gates_back); }
 
 #endif
 
 const dra_cell_loops LEVEL_NAMED(dra_cell_loops) = {
-    .gru = gru, .gru_back = gru_back, .lstm = lstm, .lstm_back = lstm_back};
+    .gru = step_gru, .gru_back = step_gru_back, .lstm = step_lstm, .lstm_back = step_lstm_back};

@@ -60,7 +60,7 @@ static dra_value rows_of(dra_graph *g, double x, dra_shape shape)
     return dra_broadcast(g, dra_copy(g, dra_broadcast(g, dra_number(g, x), row)), shape);
 }
 
-static dra_value upstream(dra_graph *g, dra_value dy, dra_value y)
+static dra_value find_upstream(dra_graph *g, dra_value dy, dra_value y)
 {
     return dy.id ? dy : rows_of(g, 0, dra_shape_of(g, y));
 }
@@ -84,9 +84,10 @@ static void back_inputs(dra_graph *g, const dra_cell_attr *a, const dra_value *i
     to[DRA_CELL_BACK_MIX] = in[DRA_CELL_MIX];
     to[DRA_CELL_BACK_START] = in[DRA_CELL_START];
     to[DRA_CELL_BACK_KEPT] = out[DRA_CELL_KEPT];
-    to[DRA_CELL_BACK_DH] = upstream(g, dy[DRA_CELL_H], out[DRA_CELL_H]);
+    to[DRA_CELL_BACK_DH] = find_upstream(g, dy[DRA_CELL_H], out[DRA_CELL_H]);
     for (int i = 0; i < a->states; i++)
-        to[DRA_CELL_BACK_DLAST + i] = upstream(g, dy[DRA_CELL_LAST + i], out[DRA_CELL_LAST + i]);
+        to[DRA_CELL_BACK_DLAST + i] = find_upstream(g, dy[DRA_CELL_LAST + i],
+                                                    out[DRA_CELL_LAST + i]);
 }
 
 /* (B, T, H parts, gates D) to (B, T, H, gates D). */
@@ -135,7 +136,7 @@ void dra_cell_gradient(dra_graph *g, const dra_cell_kind *kind, const dra_node *
 
 /* (gates D, D) or (H, gates D, D) to (sets, blocks, D, gates, UNITS), zeros for missing units. What
  * depends on parameters alone is made once, so steps of one token find it made. */
-static dra_value pack(dra_graph *g, dra_value w, int64_t gates, int64_t D)
+static dra_value pack_gates(dra_graph *g, dra_value w, int64_t gates, int64_t D)
 {
     const dra_shape s = dra_shape_of(g, w);
     const int64_t   sets = s.rank == 3 ? s.dim[0] : 1, blocks = dra_div_up(D, DRA_CELL_UNITS);
@@ -238,7 +239,7 @@ static void cell_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_cell_
     const bool      own_b = p->b.id && dra_type_of(g, p->b)->shape.rank == 2;
     in[DRA_CELL_X] = p->x;
     in[DRA_CELL_W] = own_b ? dra_broadcast(g, p->w, DRA_SHAPE(H, G, D)) : p->w;
-    in[DRA_CELL_PACKED] = pack(g, in[DRA_CELL_W], kind->attr.gates, D);
+    in[DRA_CELL_PACKED] = pack_gates(g, in[DRA_CELL_W], kind->attr.gates, D);
     in[DRA_CELL_B] = p->b.id ? p->b : rows_of(g, 0, DRA_SHAPE(G));
     mix_inputs(g, kind, p->beta, x.dim, in);
     for (int i = 0; i < kind->attr.states; i++) {
@@ -269,7 +270,7 @@ static bool all_inputs(dra_graph *g, const dra_cell_kind *kind, int cells,
 }
 
 /* States (..., H S, D) as (..., H, S, D). */
-static dra_value show(dra_graph *g, const dra_cell_kind *kind, dra_value x)
+static dra_value split_heads(dra_graph *g, const dra_cell_kind *kind, dra_value x)
 {
     if (!kind->attr.slots) return x;
     dra_shape s = dra_shape_of(g, x);
@@ -290,8 +291,9 @@ void dra_cell_build(dra_graph *g, const dra_cell_kind *kind, int cells, const dr
         n = dra_node_add(g, kind->op, cells * inputs + 1, in, &kind->attr);
     for (int k = 0; k < cells; k++) {
         const dra_value *out = n ? n->out + k * dra_cell_outputs(&kind->attr) : NULL;
-        h[k] = n ? show(g, kind, out[DRA_CELL_H]) : (dra_value){0};
+        h[k] = n ? split_heads(g, kind, out[DRA_CELL_H]) : (dra_value){0};
         for (int i = 0; i < kind->attr.states; i++)
-            if (last[i]) last[i][k] = n ? show(g, kind, out[DRA_CELL_LAST + i]) : (dra_value){0};
+            if (last[i])
+                last[i][k] = n ? split_heads(g, kind, out[DRA_CELL_LAST + i]) : (dra_value){0};
     }
 }

@@ -39,7 +39,7 @@ static void gru_unit(const dra_cell_step *s, int64_t i, int64_t j)
     s->kept[i][3 * D + j] = m;
 }
 
-static void gru(const dra_cell_step *s)
+static void step_gru(const dra_cell_step *s)
 {
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < s->D; j++) gru_unit(s, i, j);
@@ -71,7 +71,7 @@ static void gru_unit_back(const dra_cell_back *s, int64_t i, int64_t j)
     }
 }
 
-static void gru_back(const dra_cell_back *s)
+static void step_gru_back(const dra_cell_back *s)
 {
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < s->D; j++) gru_unit_back(s, i, j);
@@ -93,7 +93,7 @@ static void lstm_unit(const dra_cell_step *s, int64_t row, int64_t j)
     for (int k = 0; k < 6 && s->kept[row]; k++) s->kept[row][k * D + j] = kept[k];
 }
 
-static void lstm(const dra_cell_step *s)
+static void step_lstm(const dra_cell_step *s)
 {
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < s->D; j++) lstm_unit(s, i, j);
@@ -118,7 +118,7 @@ static void lstm_unit_back(const dra_cell_back *s, int64_t row, int64_t j)
     }
 }
 
-static void lstm_back(const dra_cell_back *s)
+static void step_lstm_back(const dra_cell_back *s)
 {
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < s->D; j++) lstm_unit_back(s, i, j);

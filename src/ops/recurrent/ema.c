@@ -31,7 +31,7 @@ static real *y_row(const dra_call *c, const dra_tensor *y, const dra_recur_tile 
                        : dra_recur_at(y, at->b, t, i) + at->first;
 }
 
-static int64_t scales(const dra_call *c) { return c->in[1].shape.dim[0]; }
+static int64_t count_scales(const dra_call *c) { return c->in[1].shape.dim[0]; }
 
 const dra_ema_loops *dra_ema_loops_of(const dra_simd *simd)
 {
@@ -44,7 +44,7 @@ const dra_ema_loops *dra_ema_loops_of(const dra_simd *simd)
 enum { X, RATE, START, W };
 enum { Y, LAST, BORDERS };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_ema(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_ema_attr *a = n->attr;
     const int64_t      *x = dra_type_of(g, n->in[X])->shape.dim;
@@ -55,14 +55,14 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_ema_scratch(const dra_call *c)
 {
-    return (size_t)(dra_recur_tiles(c) * scales(c) * BLOCK) * sizeof(real);
+    return (size_t)(dra_recur_tiles(c) * count_scales(c) * BLOCK) * sizeof(real);
 }
 
 /* Tokens t..t+T-1 on timescale i, m its state. */
-static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, int64_t i,
-                real *m)
+static void run_ema_tokens(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T,
+                           int64_t i, real *m)
 {
     const dra_ema_attr *a = c->attr;
     dra_ema_loops_of(dra_simd_of(c))
@@ -81,11 +81,11 @@ static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t 
         });
 }
 
-static void tile(const dra_call *c, int64_t number)
+static void run_ema_tile(const dra_call *c, int64_t number)
 {
     const dra_recur_tile at = dra_recur_tile_at(c, number);
     const dra_tensor    *borders = &c->out[BORDERS];
-    const int64_t        T = c->in[X].shape.dim[1], M = scales(c);
+    const int64_t        T = c->in[X].shape.dim[1], M = count_scales(c);
     real                *m = (real *)c->scratch + number * M * BLOCK;
     for (int64_t i = 0; i < M; i++)
         dra_recur_copy(at.n, dra_recur_at(&c->in[START], at.b, i, at.first), m + i * BLOCK);
@@ -94,7 +94,7 @@ static void tile(const dra_call *c, int64_t number)
             if (borders->data)
                 dra_recur_copy(at.n, m + i * BLOCK,
                                dra_recur_at(borders, at.b, t / DRA_RUN, i) + at.first);
-            run(c, &at, t, dra_imin(DRA_RUN, T - t), i, m + i * BLOCK);
+            run_ema_tokens(c, &at, t, dra_imin(DRA_RUN, T - t), i, m + i * BLOCK);
         }
     for (int64_t i = 0; i < M && c->out[LAST].data; i++)
         dra_recur_copy(at.n, m + i * BLOCK, dra_recur_at(&c->out[LAST], at.b, i, at.first));
@@ -120,7 +120,7 @@ static int64_t part_size(const dra_call *c)
     return dim[0] * dim[1] * dim[2];
 }
 
-static real *part(const dra_call *c, int k, const dra_recur_tile *at, int64_t i)
+static real *find_part(const dra_call *c, int k, const dra_recur_tile *at, int64_t i)
 {
     const int64_t *dim = c->in[DLAST].shape.dim;
     return (real *)c->scratch + k * part_size(c) + (at->b * dim[1] + i) * dim[2] + at->first;
@@ -150,9 +150,9 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, i
             .w = a->weighted ? scale_row(&c->in[BACK_W], at, i) : NULL,
             .m = dra_recur_at(&c->in[BACK_BORDERS], at->b, run, i) + at->first,
             .dy = y_row(c, &c->in[DY], at, t, i),
-            .dm = part(c, 0, at, i),
-            .dr = part(c, 1, at, i),
-            .dw = part(c, 2, at, i),
+            .dm = find_part(c, 0, at, i),
+            .dr = find_part(c, 1, at, i),
+            .dw = find_part(c, 2, at, i),
             .dx = c->out[DX].data ? dra_recur_at(&c->out[DX], at->b, t, at->first) : NULL,
             .add = i > 0,
         });
@@ -161,7 +161,7 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, i
 /* The rows of the batch are added up in their order. */
 static void back_sum(const dra_call *c)
 {
-    const int64_t B = c->in[X].shape.dim[0], n = scales(c) * c->in[X].shape.dim[2];
+    const int64_t B = c->in[X].shape.dim[0], n = count_scales(c) * c->in[X].shape.dim[2];
     const real   *parts = c->scratch;
     dra_recur_sum(c, B, n, parts + part_size(c), c->out[DRATE].data);
     dra_recur_sum(c, B, n, parts + 2 * part_size(c), c->out[DW].data);
@@ -170,15 +170,17 @@ static void back_sum(const dra_call *c)
 static void back_row(const dra_call *c, int64_t number)
 {
     const dra_recur_tile at = dra_recur_tile_at(c, number);
-    const int64_t        M = scales(c);
+    const int64_t        M = count_scales(c);
     for (int64_t i = 0; i < M; i++) {
-        dra_recur_copy(at.n, dra_recur_at(&c->in[DLAST], at.b, i, at.first), part(c, 0, &at, i));
-        for (int k = 1; k < 3; k++) dra_recur_clear(at.n, part(c, k, &at, i));
+        dra_recur_copy(at.n, dra_recur_at(&c->in[DLAST], at.b, i, at.first),
+                       find_part(c, 0, &at, i));
+        for (int k = 1; k < 3; k++) dra_recur_clear(at.n, find_part(c, k, &at, i));
     }
     for (int64_t k = dra_recur_runs(c->in[X].shape.dim[1]) - 1; k >= 0; k--)
         for (int64_t i = 0; i < M; i++) back_run(c, &at, k, i);
     for (int64_t i = 0; i < M && c->out[DSTART].data; i++)
-        dra_recur_copy(at.n, part(c, 0, &at, i), dra_recur_at(&c->out[DSTART], at.b, i, at.first));
+        dra_recur_copy(at.n, find_part(c, 0, &at, i),
+                       dra_recur_at(&c->out[DSTART], at.b, i, at.first));
 }
 
 static void back_tile(const dra_call *c, int64_t number)
@@ -193,7 +195,7 @@ static void back_tile(const dra_call *c, int64_t number)
 
 extern const dra_op dra_op_ema, dra_op_ema_back;
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_ema(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_ema_attr *a = n->attr;
     dra_value           in[7] = {n->in[X], n->in[RATE], n->out[BORDERS]};
@@ -207,9 +209,10 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 }
 
 /* For each token and timescale: an update and a product; backward the update again and six more. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_ema(const dra_call *c)
 {
-    const double steps = (double)dra_rows(&c->in[X]) * (double)(dra_last(&c->in[X]) * scales(c));
+    const double steps = (double)dra_rows(&c->in[X]) *
+                         (double)(dra_last(&c->in[X]) * count_scales(c));
     return (dra_cost){steps * (c->n_out == 3 ? 5 : 15), dra_call_bytes(c)};
 }
 
@@ -217,17 +220,17 @@ const dra_op dra_op_ema = {.name = "ema",
                            .n_in = DRA_MANY,
                            .n_out = 3,
                            .attr_size = sizeof(dra_ema_attr),
-                           .infer = infer,
-                           .gradient = gradient,
-                           .cost = cost};
+                           .infer = infer_ema,
+                           .gradient = derive_ema,
+                           .cost = cost_ema};
 
 const dra_cpu_kernel dra_cpu_ema = {
     .base = {.op = "ema",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
+             .scratch = size_ema_scratch},
     .tiles = dra_recur_tiles,
-    .tile = tile,
+    .tile = run_ema_tile,
 };
 
 const dra_op dra_op_ema_back = {.name = "ema_back",
@@ -235,7 +238,7 @@ const dra_op dra_op_ema_back = {.name = "ema_back",
                                 .n_out = 4,
                                 .attr_size = sizeof(dra_ema_attr),
                                 .infer = back_infer,
-                                .cost = cost};
+                                .cost = cost_ema};
 
 const dra_cpu_kernel dra_cpu_ema_back = {
     .base = {.op = "ema_back",
@@ -247,8 +250,8 @@ const dra_cpu_kernel dra_cpu_ema_back = {
     .stages = back_stages,
 };
 
-static bool fits(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
-                 dra_value mark)
+static bool check_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
+                      dra_value mark)
 {
     const dra_type *tx = dra_type_of(g, x), *tb = dra_type_of(g, beta);
     const int64_t   B = tx->shape.dim[0], T = tx->shape.dim[1], N = tx->shape.dim[2];
@@ -277,7 +280,7 @@ dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_va
     if (last) *last = (dra_value){0};
     for (int i = 0; i < 3; i++)
         if (options[i].id) in[n++] = options[i];
-    if (!dra_check_values(g, "ema", n, in) || !fits(g, x, beta, w, start, mark))
+    if (!dra_check_values(g, "ema", n, in) || !check_ema(g, x, beta, w, start, mark))
         return (dra_value){0};
     const dra_shape *sx = &dra_type_of(g, x)->shape, *sb = &dra_type_of(g, beta)->shape;
     if (!start.id) start = dra_zeros(g, DRA_SHAPE(sx->dim[0], sb->dim[0], sx->dim[2]));

@@ -6,35 +6,18 @@ enum { Y, LAST, BORDERS };
 enum { BACK_BORDERS = 2, DY, DLAST, BACK_W };
 enum { DX, DRATE, DW, DSTART };
 
-/* (M, N) or (B, M, N) of a thread: element i * row is that of timescale i. */
-struct scales {
-    float  *data;
-    int64_t batch, row;
-
-    __device__ float *at(dra_channel c, int64_t i) const
-    {
-        return data + c.b * batch + i * row + c.n;
-    }
-};
-
-static scales scales_of(const dra_tensor *x)
-{
-    const bool rows = x->shape.rank == 3;
-    return {static_cast<float *>(x->data), rows ? x->stride[0] : 0, x->stride[rows ? 1 : 0]};
-}
-
 struct ema_call {
-    int64_t    B, T, M, N;
-    dra_course x, y;           /* backward: y is dy */
-    bool       weighted;       /* y is the weighted sum of all timescales */
-    int64_t    y_scale;        /* else, from one timescale to the next; of dy it may be 0 */
-    scales     rate, w, state; /* state: forward the first one, backward dlast */
-    scales     last;           /* backward dstart */
-    float     *borders;        /* (B, runs, M, N) */
-    int64_t    border_batch, border_row, border_scale;
-    dra_marks  mark;
-    dra_course dx;
-    float     *part; /* dm, dr, dw: (3, B, M, N) */
+    int64_t          B, T, M, N;
+    dra_course       x, y;           /* backward: y is dy */
+    bool             weighted;       /* y is the weighted sum of all timescales */
+    int64_t          y_scale;        /* else, from one timescale to the next; of dy it may be 0 */
+    dra_channel_rows rate, w, state; /* state: forward the first one, backward dlast */
+    dra_channel_rows last;           /* backward dstart */
+    float           *borders;        /* (B, runs, M, N) */
+    int64_t          border_batch, border_row, border_scale;
+    dra_marks        mark;
+    dra_course       dx;
+    float           *part; /* dm, dr, dw: (3, B, M, N) */
 };
 
 static ema_call call_of(const dra_call *c, const dra_tensor *y, const dra_tensor *borders, int w)
@@ -48,8 +31,8 @@ static ema_call call_of(const dra_call *c, const dra_tensor *y, const dra_tensor
     a.y = dra_course_of(y);
     a.weighted = attr->weighted;
     a.y_scale = attr->weighted ? 0 : y->stride[2];
-    a.rate = scales_of(&c->in[RATE]);
-    if (attr->weighted) a.w = scales_of(&c->in[w]);
+    a.rate = dra_channel_rows_of(&c->in[RATE]);
+    if (attr->weighted) a.w = dra_channel_rows_of(&c->in[w]);
     a.borders = static_cast<float *>(borders->data);
     a.border_batch = borders->stride[0], a.border_row = borders->stride[1];
     a.border_scale = borders->stride[2];
@@ -142,8 +125,8 @@ static void ema_launch(const dra_call *c)
 {
     ema_call       a = call_of(c, &c->out[Y], &c->out[BORDERS], W);
     const unsigned grid = dra_channel_grid(a.B, a.N);
-    a.state = scales_of(&c->in[START]);
-    a.last = scales_of(&c->out[LAST]);
+    a.state = dra_channel_rows_of(&c->in[START]);
+    a.last = dra_channel_rows_of(&c->out[LAST]);
     if (a.M == 1)
         DRA_LAUNCH(c, (ema_kernel<1>), grid, DRA_RECUR_THREADS, 0, a);
     else if (a.M == 2)
@@ -263,8 +246,8 @@ static size_t back_scratch(const dra_call *c)
 static void back_launch(const dra_call *c)
 {
     ema_call a = call_of(c, &c->in[DY], &c->in[BACK_BORDERS], BACK_W);
-    a.state = scales_of(&c->in[DLAST]);
-    a.last = scales_of(&c->out[DSTART]);
+    a.state = dra_channel_rows_of(&c->in[DLAST]);
+    a.last = dra_channel_rows_of(&c->out[DSTART]);
     a.dx = dra_course_of(&c->out[DX]);
     a.part = static_cast<float *>(c->scratch);
     if (a.B > 0 && a.N > 0)

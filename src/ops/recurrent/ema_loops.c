@@ -7,9 +7,9 @@
 
 #include "ops/recurrent/recur_vector.h"
 
-static inline vf toward(vf m, vf r, vf x) { return vfma(r, x - m, m); }
+static inline vf move_toward(vf m, vf r, vf x) { return vfma(r, x - m, m); }
 
-static void forward(const dra_ema_run *run)
+static void ema_forward(const dra_ema_run *run)
 {
     const dra_ema_run s = *run; /* a copy that no store can change */
     const vf          zero = vset(0);
@@ -24,14 +24,14 @@ static void forward(const dra_ema_run *run)
             if (y) fetch(y, way_on(i, s.n, s.T * s.y_row), 1);
             if (mark & DRA_MARK_RESET) m = zero;
             if (!(mark & DRA_MARK_PAD))
-                m = toward(m, r, load_some(s.x + t * s.x_row + i, left, zero));
+                m = move_toward(m, r, load_some(s.x + t * s.x_row + i, left, zero));
             if (y) store_some(y, left, vfma(w, m, s.add ? load_some(y, left, zero) : zero));
         }
         store_some(s.m + i, left, m);
     }
 }
 
-static void back(const dra_ema_back_run *run)
+static void ema_back(const dra_ema_back_run *run)
 {
     const dra_ema_back_run s = *run;
     const vf               zero = vset(0);
@@ -78,16 +78,16 @@ static void back(const dra_ema_back_run *run)
 
 static int32_t mark_at(const int32_t *mark, int64_t t) { return mark ? mark[t] : 0; }
 
-static dra_real toward(dra_real m, dra_real r, dra_real x) { return m + r * (x - m); }
+static dra_real move_toward(dra_real m, dra_real r, dra_real x) { return m + r * (x - m); }
 
-static void forward(const dra_ema_run *s)
+static void ema_forward(const dra_ema_run *s)
 {
     for (int64_t i = 0; i < s->n; i++) {
         dra_real m = s->m[i];
         for (int64_t t = 0; t < s->T; t++) {
             const int32_t mark = mark_at(s->mark, t);
             if (mark & DRA_MARK_RESET) m = 0;
-            if (!(mark & DRA_MARK_PAD)) m = toward(m, s->r[i], s->x[t * s->x_row + i]);
+            if (!(mark & DRA_MARK_PAD)) m = move_toward(m, s->r[i], s->x[t * s->x_row + i]);
             if (!s->y) continue;
             dra_real      *y = s->y + t * s->y_row + i;
             const dra_real part = s->w ? s->w[i] * m : m;
@@ -97,7 +97,7 @@ static void forward(const dra_ema_run *s)
     }
 }
 
-static void back(const dra_ema_back_run *s)
+static void ema_back(const dra_ema_back_run *s)
 {
     for (int64_t i = 0; i < s->n; i++) {
         const dra_real r = s->r[i], w = s->w ? s->w[i] : 1;
@@ -106,7 +106,7 @@ static void back(const dra_ema_back_run *s)
         for (int64_t t = 0; t < s->T; t++) {
             const int32_t  mark = mark_at(s->mark, t);
             const dra_real old = mark & DRA_MARK_RESET ? 0 : m[t];
-            m[t + 1] = mark & DRA_MARK_PAD ? old : toward(old, r, s->x[t * s->x_row + i]);
+            m[t + 1] = mark & DRA_MARK_PAD ? old : move_toward(old, r, s->x[t * s->x_row + i]);
         }
         for (int64_t t = s->T - 1; t >= 0; t--) {
             const int32_t  mark = mark_at(s->mark, t);
@@ -130,4 +130,4 @@ static void back(const dra_ema_back_run *s)
 
 #endif
 
-const dra_ema_loops LEVEL_NAMED(dra_ema_loops) = {.forward = forward, .back = back};
+const dra_ema_loops LEVEL_NAMED(dra_ema_loops) = {.forward = ema_forward, .back = ema_back};

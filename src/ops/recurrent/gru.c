@@ -28,12 +28,12 @@ static const dra_cell_kind kind = {
     .attr = {.formula = DRA_CELL_GRU, .gates = GATES, .kept = KEPT, .states = STATES},
 };
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_gru(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_cell_gradient(g, &kind, n, dy, dx);
 }
 
-DRA_CELL_OPS(gru, STATES, gradient);
+DRA_CELL_OPS(gru, STATES, derive_gru);
 
 void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark, dra_value *h,
              dra_value *last)

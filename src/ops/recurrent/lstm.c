@@ -27,12 +27,12 @@ static const dra_cell_kind kind = {
     .attr = {.formula = DRA_CELL_LSTM, .gates = GATES, .kept = KEPT, .states = STATES},
 };
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_lstm(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_cell_gradient(g, &kind, n, dy, dx);
 }
 
-DRA_CELL_OPS(lstm, STATES, gradient);
+DRA_CELL_OPS(lstm, STATES, derive_lstm);
 
 void dra_lstm(dra_graph *g, int cells, const dra_lstm_cell *cell, dra_value mark, dra_value *h,
               dra_value *last_h, dra_value *last_c)

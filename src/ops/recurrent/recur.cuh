@@ -49,6 +49,23 @@ __device__ static inline float *dra_course_at(const dra_course &x, dra_channel a
     return x.data ? x.data + at.b * x.batch + at.n : nullptr;
 }
 
+/* (B, rows, N) or (rows, N) as a thread sees it. */
+struct dra_channel_rows {
+    float  *data; /* NULL: an output that nobody reads */
+    int64_t batch, row;
+
+    __device__ float *at(dra_channel c, int64_t i) const
+    {
+        return data + c.b * batch + i * row + c.n;
+    }
+};
+
+static inline dra_channel_rows dra_channel_rows_of(const dra_tensor *x)
+{
+    const bool batch = x->shape.rank == 3;
+    return {static_cast<float *>(x->data), batch ? x->stride[0] : 0, x->stride[batch ? 1 : 0]};
+}
+
 /* ---- marks ----------------------------------------------------------------------------------- */
 
 struct dra_marks { /* (B, T) */

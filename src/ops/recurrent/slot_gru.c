@@ -21,12 +21,12 @@ static const dra_cell_kind kind = {
     .attr = {.formula = DRA_CELL_GRU, .gates = GATES, .kept = KEPT, .states = STATES, .slots = 1},
 };
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_slot_gru(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_cell_gradient(g, &kind, n, dy, dx);
 }
 
-DRA_CELL_OPS(slot_gru, STATES, gradient);
+DRA_CELL_OPS(slot_gru, STATES, derive_slot_gru);
 
 /* S, the last axis of u; 0 on a mistake. */
 static int64_t slots_of(dra_graph *g, dra_value u)

@@ -26,7 +26,7 @@ const dra_wkv_loops *dra_wkv_loops_of(const dra_simd *simd)
 enum { K, V, W, U, START, MARK = START + STATE };
 enum { Y, LAST, BORDERS = LAST + STATE };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_wkv(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *k = &dra_type_of(g, n->in[K])->shape;
     const int64_t    B = k->dim[0], C = k->dim[2], runs = dra_recur_runs(k->dim[1]);
@@ -37,7 +37,8 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 /* Tokens t..t+T-1 of the tile. */
-static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, real *state)
+static void run_wkv_tokens(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T,
+                           real *state)
 {
     dra_wkv_loops_of(dra_simd_of(c))
         ->forward(&(dra_wkv_run){
@@ -56,7 +57,7 @@ static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t 
         });
 }
 
-static void tile(const dra_call *c, int64_t number)
+static void run_wkv_tile(const dra_call *c, int64_t number)
 {
     const dra_recur_tile at = dra_recur_tile_at(c, number);
     const int64_t        T = c->in[K].shape.dim[1];
@@ -68,7 +69,7 @@ static void tile(const dra_call *c, int64_t number)
         for (int i = 0; i < STATE && borders->data; i++)
             dra_recur_copy(at.n, state + i * BLOCK,
                            dra_recur_at(borders, at.b, t / DRA_RUN, i) + at.first);
-        run(c, &at, t, dra_imin(DRA_RUN, T - t), state);
+        run_wkv_tokens(c, &at, t, dra_imin(DRA_RUN, T - t), state);
     }
     for (int i = 0; i < STATE; i++)
         if (c->out[LAST + i].data)
@@ -94,7 +95,7 @@ static int64_t part_size(const dra_call *c)
     return c->in[K].shape.dim[0] * c->in[K].shape.dim[2];
 }
 
-static real *part(const dra_call *c, int k, const dra_recur_tile *at)
+static real *find_part(const dra_call *c, int k, const dra_recur_tile *at)
 {
     return (real *)c->scratch + k * part_size(c) + at->b * c->in[K].shape.dim[2] + at->first;
 }
@@ -134,10 +135,10 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run)
             .dy = dra_recur_at(&c->in[DY], at->b, t, at->first),
             .dk = row_of(c, DK, at, t),
             .dv = row_of(c, DV, at, t),
-            .dw = part(c, 0, at),
-            .du = part(c, 1, at),
-            .dA = part(c, 2, at),
-            .dB = part(c, 3, at),
+            .dw = find_part(c, 0, at),
+            .du = find_part(c, 1, at),
+            .dA = find_part(c, 2, at),
+            .dB = find_part(c, 3, at),
         });
 }
 
@@ -145,14 +146,14 @@ static void back_row(const dra_call *c, int64_t number)
 {
     const dra_recur_tile at = dra_recur_tile_at(c, number);
     for (int i = 0; i < 2; i++) {
-        dra_recur_clear(at.n, part(c, i, &at));
+        dra_recur_clear(at.n, find_part(c, i, &at));
         dra_recur_copy(at.n, dra_recur_at(&c->in[DLAST + i], at.b, at.first, 0),
-                       part(c, 2 + i, &at));
+                       find_part(c, 2 + i, &at));
     }
     for (int64_t k = dra_recur_runs(c->in[K].shape.dim[1]) - 1; k >= 0; k--) back_run(c, &at, k);
     for (int i = 0; i < 2; i++)
         if (c->out[DSTART + i].data)
-            dra_recur_copy(at.n, part(c, 2 + i, &at),
+            dra_recur_copy(at.n, find_part(c, 2 + i, &at),
                            dra_recur_at(&c->out[DSTART + i], at.b, at.first, 0));
 }
 
@@ -176,7 +177,7 @@ static void back_tile(const dra_call *c, int64_t number)
 
 extern const dra_op dra_op_wkv, dra_op_wkv_back;
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_wkv(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_value in[BACK_MARK + 1] = {n->in[K], n->in[V], n->in[W], n->in[U], n->out[BORDERS]};
     if (!dy[Y].id && !dy[LAST].id && !dy[LAST + 1].id) return; /* p is a constant */
@@ -187,14 +188,14 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 }
 
 /* For each token and channel, exponentials and quotients counted as one. */
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_wkv(const dra_call *c)
 {
     const double steps = (double)dra_rows(&c->in[K]) * (double)dra_last(&c->in[K]);
     return (dra_cost){steps * (c->n_out == BORDERS + 1 ? 17 : 42), dra_call_bytes(c)};
 }
 
 /* A tile copies its part of the state first and writes it back last. */
-static uint32_t takes(const void *attr, int out)
+static uint32_t take_wkv_inputs(const void *attr, int out)
 {
     return out >= LAST && out < BORDERS ? 1u << (START + out - LAST) : 0;
 }
@@ -202,21 +203,24 @@ static uint32_t takes(const void *attr, int out)
 const dra_op dra_op_wkv = {.name = "wkv",
                            .n_in = DRA_MANY,
                            .n_out = BORDERS + 1,
-                           .infer = infer,
-                           .gradient = gradient,
-                           .cost = cost};
+                           .infer = infer_wkv,
+                           .gradient = derive_wkv,
+                           .cost = cost_wkv};
 
 const dra_cpu_kernel dra_cpu_wkv = {
     .base = {.op = "wkv",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .takes = takes},
+             .takes = take_wkv_inputs},
     .tiles = dra_recur_tiles,
-    .tile = tile,
+    .tile = run_wkv_tile,
 };
 
-const dra_op dra_op_wkv_back = {
-    .name = "wkv_back", .n_in = DRA_MANY, .n_out = DSTART + 2, .infer = back_infer, .cost = cost};
+const dra_op dra_op_wkv_back = {.name = "wkv_back",
+                                .n_in = DRA_MANY,
+                                .n_out = DSTART + 2,
+                                .infer = back_infer,
+                                .cost = cost_wkv};
 
 const dra_cpu_kernel dra_cpu_wkv_back = {
     .base = {.op = "wkv_back",
@@ -228,7 +232,7 @@ const dra_cpu_kernel dra_cpu_wkv_back = {
     .stages = back_stages,
 };
 
-static bool fits(dra_graph *g, const dra_value *in, dra_value mark)
+static bool check_wkv(dra_graph *g, const dra_value *in, dra_value mark)
 {
     static const char *const names[] = {"k", "v", "w", "u", "start A", "start B", "start p"};
     const dra_shape          k = dra_type_of(g, in[K])->shape;
@@ -249,7 +253,7 @@ static bool fits(dra_graph *g, const dra_value *in, dra_value mark)
 }
 
 /* start[i] of an empty state, for k of any shape: shapes are checked later. */
-static dra_value empty(dra_graph *g, dra_value k, int i)
+static dra_value make_empty(dra_graph *g, dra_value k, int i)
 {
     const dra_shape s = dra_type_of(g, k)->shape;
     return dra_broadcast(g, dra_number(g, i == 2 ? (double)DRA_WKV_EMPTY : 0),
@@ -262,10 +266,10 @@ dra_value dra_wkv(dra_graph *g, dra_value k, dra_value v, dra_value w, dra_value
     dra_value in[MARK + 1] = {k, v, w, u};
     for (int i = 0; i < STATE && last; i++) last[i] = (dra_value){0};
     if (!dra_check_values(g, "wkv", START, in)) return (dra_value){0};
-    for (int i = 0; i < STATE; i++) in[START + i] = start ? start[i] : empty(g, k, i);
+    for (int i = 0; i < STATE; i++) in[START + i] = start ? start[i] : make_empty(g, k, i);
     in[MARK] = mark;
     const int n = mark.id ? MARK + 1 : MARK;
-    if (!dra_check_values(g, "wkv", n, in) || !fits(g, in, mark)) return (dra_value){0};
+    if (!dra_check_values(g, "wkv", n, in) || !check_wkv(g, in, mark)) return (dra_value){0};
     const dra_node *wkv = dra_node_add(g, &dra_op_wkv, n, in, NULL);
     for (int i = 0; i < STATE && wkv && last; i++) last[i] = wkv->out[LAST + i];
     return wkv ? wkv->out[Y] : (dra_value){0};

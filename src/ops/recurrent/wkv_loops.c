@@ -13,16 +13,16 @@ typedef struct weights {
 } weights;
 
 /* e^(a - q) and e^(b - q), q = max(a, b): one of the two is 1, the other e = e^-|a - b|. */
-static inline weights share_out(vf d, vf e) /* d = a - b */
+static inline weights share_weights(vf d, vf e) /* d = a - b */
 {
     const vmask a_smaller = less(d, vset(0));
     return (weights){pick(a_smaller, e, vset(1)), pick(a_smaller, vset(1), e)};
 }
 
-static inline vf fading(vf d) { return v_exp(negative(absolute(d))); }
+static inline vf fade_by(vf d) { return v_exp(negative(absolute(d))); }
 
 /* old a + token x */
-static inline vf blend(weights m, vf a, vf x) { return vfma(m.old, a, m.token * x); }
+static inline vf blend_token(weights m, vf a, vf x) { return vfma(m.old, a, m.token * x); }
 
 typedef struct wkv_state {
     vf A, B, p;
@@ -43,11 +43,11 @@ static inline wkv_state wkv_empty(void)
 /* d = p + w - k, fade = e^-|d| */
 static inline wkv_state wkv_next(wkv_state s, vf k, vf v, vf w, vf d, vf fade)
 {
-    const weights f = share_out(d, fade);
-    return (wkv_state){blend(f, s.A, v), blend(f, s.B, vset(1)), vmax(s.p + w, k)};
+    const weights f = share_weights(d, fade);
+    return (wkv_state){blend_token(f, s.A, v), blend_token(f, s.B, vset(1)), vmax(s.p + w, k)};
 }
 
-static void forward(const dra_wkv_run *run)
+static void wkv_forward(const dra_wkv_run *run)
 {
     const dra_wkv_run s = *run;
     const vf          zero = vset(0);
@@ -68,10 +68,10 @@ static void forward(const dra_wkv_run *run)
                 const vf d = now.p + w - k;
                 if (s.y) {
                     const vf      bonus = now.p - (u + k);
-                    const weights e = share_out(bonus, fading(bonus));
-                    y = blend(e, now.A, v) / blend(e, now.B, vset(1));
+                    const weights e = share_weights(bonus, fade_by(bonus));
+                    y = blend_token(e, now.A, v) / blend_token(e, now.B, vset(1));
                 }
-                now = wkv_next(now, k, v, w, d, fading(d));
+                now = wkv_next(now, k, v, w, d, fade_by(d));
             }
             if (s.y) store_some(s.y + t * s.y_row + i, left, y);
         }
@@ -100,12 +100,12 @@ static inline void wkv_again(const dra_wkv_back_run *s, int64_t i, int64_t left,
         if (mark & DRA_MARK_PAD) continue;
         const vf k = load_some(s->k + t * s->k_row + i, left, zero);
         const vf v = load_some(s->v + t * s->v_row + i, left, zero), d = now.p + w - k;
-        trace->fade[t] = fading(d);
+        trace->fade[t] = fade_by(d);
         now = wkv_next(now, k, v, w, d, trace->fade[t]);
     }
 }
 
-static void back(const dra_wkv_back_run *run)
+static void wkv_back(const dra_wkv_back_run *run)
 {
     const dra_wkv_back_run s = *run;
     const vf               zero = vset(0);
@@ -128,10 +128,10 @@ static void back(const dra_wkv_back_run *run)
                 const vf        v = load_some(s.v + t * s.v_row + i, left, zero);
                 const vf        dy = load_some(s.dy + t * s.dy_row + i, left, zero);
                 const vf        bonus = now.p - (u + k);
-                const weights   e = share_out(bonus, fading(bonus));
-                const weights   f = share_out(now.p + w - k, trace.fade[t]);
-                const vf        share = 1 / blend(e, now.B, vset(1)), c = dy * share;
-                const vf        y = blend(e, now.A, v) * share, far = v - y;
+                const weights   e = share_weights(bonus, fade_by(bonus));
+                const weights   f = share_weights(now.p + w - k, trace.fade[t]);
+                const vf        share = 1 / blend_token(e, now.B, vset(1)), c = dy * share;
+                const vf        y = blend_token(e, now.A, v) * share, far = v - y;
                 const vf        own = c * e.token, kept = c * e.old;
                 dv = vfma(f.token, dA, own);
                 dk = vfma(f.token, vfma(dA, v, dB), vfma(own, far, zero));
@@ -160,7 +160,7 @@ typedef struct weights {
 } weights;
 
 /* e^(a - q) and e^(b - q), q = max(a, b): one of the two is 1, the other e^-|a - b|. */
-static weights weigh(dra_real d) /* a - b */
+static weights share_weights(dra_real d) /* a - b */
 {
     const dra_real e = exponential(d < 0 ? d : -d);
     return d < 0 ? (weights){e, 1} : (weights){1, e};
@@ -175,11 +175,11 @@ static const wkv_state wkv_empty = {0, 0, DRA_WKV_EMPTY};
 static wkv_state wkv_next(wkv_state s, dra_real k, dra_real v, dra_real w)
 {
     const dra_real faded = s.p + w;
-    const weights  f = weigh(faded - k);
+    const weights  f = share_weights(faded - k);
     return (wkv_state){f.old * s.A + f.token * v, f.old * s.B + f.token, faded > k ? faded : k};
 }
 
-static void forward(const dra_wkv_run *s)
+static void wkv_forward(const dra_wkv_run *s)
 {
     for (int64_t i = 0; i < s->n; i++) {
         wkv_state now = {s->state[0][i], s->state[1][i], s->state[2][i]};
@@ -189,7 +189,7 @@ static void forward(const dra_wkv_run *s)
             if (mark & DRA_MARK_RESET) now = wkv_empty;
             if (!(mark & DRA_MARK_PAD)) {
                 const dra_real k = s->k[t * s->k_row + i], v = s->v[t * s->v_row + i];
-                const weights  e = weigh(now.p - (s->u[i] + k));
+                const weights  e = share_weights(now.p - (s->u[i] + k));
                 y = (e.old * now.A + e.token * v) / (e.old * now.B + e.token);
                 now = wkv_next(now, k, v, s->w[i]);
             }
@@ -211,7 +211,7 @@ static void wkv_again(const dra_wkv_back_run *s, int64_t i, wkv_state *before)
     }
 }
 
-static void back(const dra_wkv_back_run *s)
+static void wkv_back(const dra_wkv_back_run *s)
 {
     for (int64_t i = 0; i < s->n; i++) {
         wkv_state before[DRA_RUN];
@@ -223,11 +223,12 @@ static void back(const dra_wkv_back_run *s)
             if (!(mark & DRA_MARK_PAD)) {
                 const dra_real  k = s->k[t * s->k_row + i], v = s->v[t * s->v_row + i];
                 const wkv_state now = before[t];
-                const weights   e = weigh(now.p - (s->u[i] + k)), f = weigh(now.p + s->w[i] - k);
-                const dra_real  share = 1 / (e.old * now.B + e.token);
-                const dra_real  c = s->dy[t * s->dy_row + i] * share;
-                const dra_real  far = v - (e.old * now.A + e.token * v) * share;
-                const dra_real  own = c * e.token, kept = c * e.old;
+                const weights   e = share_weights(now.p - (s->u[i] + k)),
+                              f = share_weights(now.p + s->w[i] - k);
+                const dra_real share = 1 / (e.old * now.B + e.token);
+                const dra_real c = s->dy[t * s->dy_row + i] * share;
+                const dra_real far = v - (e.old * now.A + e.token * v) * share;
+                const dra_real own = c * e.token, kept = c * e.old;
                 dv = own + f.token * dA;
                 dk = own * far + f.token * (dA * v + dB);
                 du += own * far;
@@ -246,4 +247,4 @@ static void back(const dra_wkv_back_run *s)
 
 #endif
 
-const dra_wkv_loops LEVEL_NAMED(dra_wkv_loops) = {.forward = forward, .back = back};
+const dra_wkv_loops LEVEL_NAMED(dra_wkv_loops) = {.forward = wkv_forward, .back = wkv_back};

@@ -6,7 +6,7 @@
 
 enum { WORK = 16384 }; /* elements of x a tile is worth */
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_argmax(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *x = &dra_type_of(g, n->in[0])->shape;
     *out = (dra_type){DRA_I32, *x};
@@ -19,7 +19,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static int64_t rows_per_tile(const dra_call *c) { return dra_imax(1, WORK / dra_last(&c->in[0])); }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_argmax_tiles(const dra_call *c)
 {
     return dra_div_up(dra_rows(&c->in[0]), rows_per_tile(c));
 }
@@ -37,7 +37,7 @@ static int32_t first_max(int64_t n, const real *x, int64_t step)
     return (int32_t)best;
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_argmax_tile(const dra_call *c, int64_t i)
 {
     const dra_tensor *x = &c->in[0];
     const int64_t     each = rows_per_tile(c), end = dra_imin(dra_rows(x), (i + 1) * each);
@@ -47,12 +47,12 @@ static void tile(const dra_call *c, int64_t i)
 }
 
 const dra_op dra_op_argmax = {
-    .name = "argmax", .n_in = 1, .n_out = 1, .flags = DRA_OP_NO_GRAD, .infer = infer};
+    .name = "argmax", .n_in = 1, .n_out = 1, .flags = DRA_OP_NO_GRAD, .infer = infer_argmax};
 
 const dra_cpu_kernel dra_cpu_argmax = {
     .base = {.op = "argmax", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_argmax_tiles,
+    .tile = run_argmax_tile,
 };
 
 dra_value dra_argmax(dra_graph *g, dra_value x)

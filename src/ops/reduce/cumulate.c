@@ -35,7 +35,7 @@ static int64_t time_of(const course *r, int64_t step)
     return r->reverse ? r->T - 1 - step : step;
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_cumulate_tiles(const dra_call *c)
 {
     return dra_line_tiles(&c->in[0].shape, ((const dra_cumulate_attr *)c->attr)->axis);
 }
@@ -100,7 +100,7 @@ const dra_op dra_op_cumsum = {.name = "cumsum",
 
 const dra_cpu_kernel dra_cpu_cumsum = {
     .base = {.op = "cumsum", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
-    .tiles = tiles,
+    .tiles = count_cumulate_tiles,
     .tile = cumsum_tile,
 };
 
@@ -162,7 +162,7 @@ const dra_op dra_op_cummax = {.name = "cummax",
 
 const dra_cpu_kernel dra_cpu_cummax = {
     .base = {.op = "cummax", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
-    .tiles = tiles,
+    .tiles = count_cumulate_tiles,
     .tile = cummax_tile,
 };
 

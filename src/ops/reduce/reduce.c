@@ -62,7 +62,7 @@ static dra_status squares_infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 /* For reductions without an identity element, which need at least one element. */
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_reduce(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_status st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
     if (st != DRA_OK) return st;
@@ -127,9 +127,9 @@ static plan make_plan(const dra_call *c)
     return p;
 }
 
-static int64_t stages(const dra_call *c) { return make_plan(c).segments > 1 ? 2 : 1; }
+static int64_t count_reduce_stages(const dra_call *c) { return make_plan(c).segments > 1 ? 2 : 1; }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_reduce_tiles(const dra_call *c)
 {
     const plan p = make_plan(c);
     return c->stage == 0 ? p.blocks * p.segments : p.blocks;
@@ -201,7 +201,7 @@ static void fold_bool(const patch *p, const real *shift, void *acc)
 }
 
 /* The larger one; NaN once there was one. */
-static real larger(real a, real b) { return b > a || isnan(b) ? b : a; }
+static real pick_larger(real a, real b) { return b > a || isnan(b) ? b : a; }
 
 static void fold_max(const patch *p, const real *shift, void *acc)
 {
@@ -210,14 +210,14 @@ static void fold_max(const patch *p, const real *shift, void *acc)
     if (p->across) {
         for (int64_t e = 0; e < p->n; e++)
             for (int64_t k = 0; k < p->width; k++)
-                m[k] = larger(m[k], x[e * p->e_step + k * p->k_step]);
+                m[k] = pick_larger(m[k], x[e * p->e_step + k * p->k_step]);
     } else if (p->e_step == 1) {
         for (int64_t k = 0; k < p->width; k++)
-            m[k] = larger(m[k], dra_simd_of(p->c)->max(p->n, x + k * p->k_step));
+            m[k] = pick_larger(m[k], dra_simd_of(p->c)->max(p->n, x + k * p->k_step));
     } else {
         for (int64_t k = 0; k < p->width; k++)
             for (int64_t e = 0; e < p->n; e++)
-                m[k] = larger(m[k], x[k * p->k_step + e * p->e_step]);
+                m[k] = pick_larger(m[k], x[k * p->k_step + e * p->e_step]);
     }
 }
 
@@ -281,13 +281,13 @@ typedef struct reducer {
 } reducer;
 
 /* Scratch: values (segments, outputs), then as many maxima. */
-static size_t scratch(const dra_call *c)
+static size_t size_reduce_scratch(const dra_call *c)
 {
     const plan p = make_plan(c);
     return p.segments > 1 ? (size_t)(2 * p.outputs * p.segments) * sizeof(real) : 0;
 }
 
-static void *element(const dra_tensor *t, void *data, int64_t i)
+static void *find_element(const dra_tensor *t, void *data, int64_t i)
 {
     return (unsigned char *)data + i * (int64_t)dra_dtype_bytes(t->dtype);
 }
@@ -297,7 +297,7 @@ static partial partial_at(const area *a, int64_t segment)
     const plan   *p = a->p;
     real         *all = a->c->scratch, *maxima = all + p->outputs * p->segments;
     const int64_t at = segment * p->outputs + a->output;
-    return (partial){element(&a->c->out[0], all, at), maxima + at};
+    return (partial){find_element(&a->c->out[0], all, at), maxima + at};
 }
 
 /* Where one segment is all, it is the output. */
@@ -318,7 +318,7 @@ static void run_tile(const dra_call *c, int64_t i, reducer r)
                        dra_imin(p.elements, (segment + 1) * p.segment)};
     /* outputs that share all kept axes but the last */
     for (; a.output < end; a.output += a.width) {
-        void *y = element(&c->out[0], c->out[0].data, a.output);
+        void *y = find_element(&c->out[0], c->out[0].data, a.output);
         a.width = dra_imin(dra_imin(WIDTH, end - a.output), last - a.output % last);
         const partial own = p.segments > 1 ? partial_at(&a, segment) : only_partial(y, max);
         if (c->stage == 0) r.segment(&a, own);
@@ -375,7 +375,7 @@ static void sum_squares_tile(const dra_call *c, int64_t i)
 }
 
 /* v, of y's type, with the reduced axes back as size 1, seen with x's shape. */
-static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
+static dra_value spread_gradient(dra_graph *g, const dra_node *n, dra_value v)
 {
     const dra_reduce_attr *a = n->attr;
     const dra_shape        x = dra_type_of(g, n->in[0])->shape;
@@ -387,7 +387,7 @@ static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
 
 static void sum_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    dx[0] = spread(g, n, dy[0]);
+    dx[0] = spread_gradient(g, n, dy[0]);
 }
 
 /* ---- max ------------------------------------------------------------------------------------- */
@@ -402,7 +402,7 @@ static void max_segment(const area *a, partial to)
 static real max_of(const area *a, int64_t n, const real *max, int64_t k)
 {
     real m = max[k];
-    for (int64_t i = 1; i < n; i++) m = larger(m, max[i * a->p->outputs + k]);
+    for (int64_t i = 1; i < n; i++) m = pick_larger(m, max[i * a->p->outputs + k]);
     return m;
 }
 
@@ -420,10 +420,10 @@ extern const dra_op dra_op_sum; /* counts the ties, see below */
 
 static void max_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const dra_value equal = dra_equal(g, n->in[0], spread(g, n, n->out[0]));
+    const dra_value equal = dra_equal(g, n->in[0], spread_gradient(g, n, n->out[0]));
     const dra_value ties = dra_add_op(g, &dra_op_sum, 1, &equal, n->attr);
     const dra_value share = dra_div(g, dy[0], dra_cast(g, ties, DRA_REAL));
-    dx[0] = dra_select(g, equal, spread(g, n, share), dra_number(g, 0));
+    dx[0] = dra_select(g, equal, spread_gradient(g, n, share), dra_number(g, 0));
 }
 
 /* ---- logsumexp ------------------------------------------------------------------------------- */
@@ -466,13 +466,13 @@ static void logsumexp_gradient(dra_graph *g, const dra_node *n, const dra_value 
     const dra_value y = n->out[0];
     const dra_value none = dra_equal(g, y, dra_number(g, -(double)INFINITY));
     const dra_value shift = dra_select(g, none, dra_number(g, 0), y);
-    const dra_value share = dra_exp(g, dra_sub(g, n->in[0], spread(g, n, shift)));
-    dx[0] = dra_mul(g, spread(g, n, dy[0]), share);
+    const dra_value share = dra_exp(g, dra_sub(g, n->in[0], spread_gradient(g, n, shift)));
+    dx[0] = dra_mul(g, spread_gradient(g, n, dy[0]), share);
 }
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_reduce(const dra_call *c)
 {
     const double x = (double)dra_shape_count(&c->in[0].shape);
     const double y = (double)dra_shape_count(&c->out[0].shape);
@@ -488,18 +488,18 @@ static dra_cost cost(const dra_call *c)
         .attr_size = sizeof(dra_reduce_attr),                                                      \
         .infer = rule,                                                                             \
         .gradient = op_name##_gradient,                                                            \
-        .cost = cost,                                                                              \
+        .cost = cost_reduce,                                                                       \
     };                                                                                             \
     const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
-        .base = {.op = #op_name, .dtypes = op_dtypes, .scratch = scratch},                         \
-        .tiles = tiles,                                                                            \
+        .base = {.op = #op_name, .dtypes = op_dtypes, .scratch = size_reduce_scratch},             \
+        .tiles = count_reduce_tiles,                                                               \
         .tile = op_name##_tile,                                                                    \
-        .stages = stages,                                                                          \
+        .stages = count_reduce_stages,                                                             \
     };
 
 ROW(sum, sum_infer, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL))
-ROW(max, infer, DRA_REALS)
-ROW(logsumexp, infer, DRA_REALS)
+ROW(max, infer_reduce, DRA_REALS)
+ROW(logsumexp, infer_reduce, DRA_REALS)
 
 /* Has no gradient: it is for norms of gradients. */
 const dra_op dra_op_sum_squares = {.name = "sum_squares",
@@ -507,13 +507,13 @@ const dra_op dra_op_sum_squares = {.name = "sum_squares",
                                    .n_out = 1,
                                    .attr_size = sizeof(dra_reduce_attr),
                                    .infer = squares_infer,
-                                   .cost = cost};
+                                   .cost = cost_reduce};
 
 const dra_cpu_kernel dra_cpu_sum_squares = {
-    .base = {.op = "sum_squares", .dtypes = DRA_REALS, .scratch = scratch},
-    .tiles = tiles,
+    .base = {.op = "sum_squares", .dtypes = DRA_REALS, .scratch = size_reduce_scratch},
+    .tiles = count_reduce_tiles,
     .tile = sum_squares_tile,
-    .stages = stages,
+    .stages = count_reduce_stages,
 };
 
 /* ---- builders -------------------------------------------------------------------------------- */
@@ -541,7 +541,7 @@ static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, dr
     return true;
 }
 
-static dra_value build(dra_graph *g, const dra_op *op, dra_value x, dra_axes axes)
+static dra_value build_reduce(dra_graph *g, const dra_op *op, dra_value x, dra_axes axes)
 {
     dra_reduce_attr a;
     if (!axes_of(g, op->name, x, axes, &a)) return (dra_value){0};
@@ -550,16 +550,16 @@ static dra_value build(dra_graph *g, const dra_op *op, dra_value x, dra_axes axe
 
 dra_value dra_sum(dra_graph *g, dra_value x, dra_axes axes)
 {
-    return build(g, &dra_op_sum, x, axes);
+    return build_reduce(g, &dra_op_sum, x, axes);
 }
 dra_value dra_max(dra_graph *g, dra_value x, dra_axes axes)
 {
-    return build(g, &dra_op_max, x, axes);
+    return build_reduce(g, &dra_op_max, x, axes);
 }
 
 dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes)
 {
-    return build(g, &dra_op_logsumexp, x, axes);
+    return build_reduce(g, &dra_op_logsumexp, x, axes);
 }
 
 dra_value dra_mean(dra_graph *g, dra_value x, dra_axes axes)

@@ -14,14 +14,17 @@ static const dra_tensor *mark_of(const dra_call *c)
     return ((const dra_running_sum_attr *)c->attr)->marked ? &c->in[c->n_in - 1] : NULL;
 }
 
-static int64_t tiles(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }
+static int64_t count_running_sum_tiles(const dra_call *c)
+{
+    return c->in[0].shape.dim[0] * c->in[0].shape.dim[2];
+}
 
 /* ---- forward: (x, start[, mark]) -> y, last -------------------------------------------------- */
 
 enum { X, START };
 enum { Y, LAST };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_running_sum(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const int64_t *x = dra_type_of(g, n->in[X])->shape.dim;
     out[Y] = (dra_type){DRA_REAL, DRA_SHAPE(x[0], x[1], x[2], 2)};
@@ -31,14 +34,14 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* Two floats make a double without loss, which is rounded to two floats again; of doubles the
  * second part stays 0. */
-static void add(real x, real sum[2])
+static void add_exactly(real x, real sum[2])
 {
     const double d = (double)sum[0] + (double)sum[1] + (double)x;
     sum[0] = (real)d;
     sum[1] = (real)(d - (double)sum[0]);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_running_sum_tile(const dra_call *c, int64_t i)
 {
     const int64_t T = c->in[X].shape.dim[1], N = c->in[X].shape.dim[2], b = i / N, k = i % N;
     const real   *start = dra_recur_at(&c->in[START], b, k, 0);
@@ -46,7 +49,7 @@ static void tile(const dra_call *c, int64_t i)
     for (int64_t t = 0; t < T; t++) {
         const int32_t mark = dra_recur_mark(mark_of(c), b, t);
         if (mark & DRA_MARK_RESET) sum[0] = sum[1] = 0;
-        if (!(mark & DRA_MARK_PAD)) add(*dra_recur_at(&c->in[X], b, t, k), sum);
+        if (!(mark & DRA_MARK_PAD)) add_exactly(*dra_recur_at(&c->in[X], b, t, k), sum);
         if (c->out[Y].data) dra_recur_copy(2, sum, dra_recur_at(&c->out[Y], b, t, k));
     }
     if (c->out[LAST].data) dra_recur_copy(2, sum, dra_recur_at(&c->out[LAST], b, k, 0));
@@ -92,7 +95,7 @@ static dra_value first_part(dra_graph *g, dra_value dy, dra_value y)
     return dra_reshape(g, dra_slice(g, both, -1, 0, 1), s);
 }
 
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_running_sum(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_running_sum_attr *a = n->attr;
     dra_value in[3] = {first_part(g, dy[Y], n->out[Y]), first_part(g, dy[LAST], n->out[LAST])};
@@ -110,16 +113,16 @@ const dra_op dra_op_running_sum = {.name = "running_sum",
                                    .n_in = DRA_MANY,
                                    .n_out = 2,
                                    .attr_size = sizeof(dra_running_sum_attr),
-                                   .infer = infer,
-                                   .gradient = gradient,
+                                   .infer = infer_running_sum,
+                                   .gradient = derive_running_sum,
                                    .cost = dra_pointwise_cost};
 
 const dra_cpu_kernel dra_cpu_running_sum = {
     .base = {.op = "running_sum",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_running_sum_tiles,
+    .tile = run_running_sum_tile,
 };
 
 const dra_op dra_op_running_sum_back = {.name = "running_sum_back",
@@ -133,11 +136,11 @@ const dra_cpu_kernel dra_cpu_running_sum_back = {
     .base = {.op = "running_sum_back",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS},
-    .tiles = tiles,
+    .tiles = count_running_sum_tiles,
     .tile = back_tile,
 };
 
-static bool fits(dra_graph *g, dra_value x, dra_value start, dra_value mark)
+static bool check_running_sum(dra_graph *g, dra_value x, dra_value start, dra_value mark)
 {
     const dra_shape s = dra_shape_of(g, x);
     if (s.rank != 3) {
@@ -162,7 +165,7 @@ dra_value dra_running_sum(dra_graph *g, dra_value x, dra_value start, dra_value 
     if (last) *last = (dra_value){0};
     for (int i = 0; i < 2; i++)
         if (options[i].id) in[n++] = options[i];
-    if (!dra_check_values(g, "running_sum", n, in) || !fits(g, x, start, mark))
+    if (!dra_check_values(g, "running_sum", n, in) || !check_running_sum(g, x, start, mark))
         return (dra_value){0};
     const int64_t *dim = dra_type_of(g, x)->shape.dim;
     in[START] = start.id ? start : dra_zeros(g, DRA_SHAPE(dim[0], dim[2], 2));

@@ -9,7 +9,7 @@
 enum { TOP, START, OPTIONS };
 enum { MU, SHIFT, LAST };
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_running_top(dra_graph *g, const dra_node *n, dra_type *out)
 {
     out[MU] = out[SHIFT] = *dra_type_of(g, n->in[TOP]);
     out[LAST] = *dra_type_of(g, n->in[START]);
@@ -17,7 +17,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 /* dl where the token is none of the pads. */
-static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+static void derive_running_top(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_running_top_attr *a = n->attr;
     if (!a->l || !dy[SHIFT].id) return;
@@ -30,18 +30,18 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     dx[a->l] = dra_select(g, each, dra_number(g, 0), dy[SHIFT]);
 }
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_running_top_tiles(const dra_call *c)
 {
     return c->in[START].shape.dim[0] * c->in[START].shape.dim[1];
 }
 
-static void put(const dra_tensor *to, int64_t b, int64_t t, int64_t h, real x)
+static void put_number(const dra_tensor *to, int64_t b, int64_t t, int64_t h, real x)
 {
     if (to->data) *dra_recur_at(to, b, t, h) = x;
 }
 
 /* One head of one row of the batch. */
-static void tile(const dra_call *c, int64_t i)
+static void run_running_top_tile(const dra_call *c, int64_t i)
 {
     const dra_running_top_attr *a = c->attr;
     const dra_tensor           *l = dra_chunk_option(c, a->l), *mark = dra_chunk_option(c, a->mark);
@@ -56,25 +56,25 @@ static void tile(const dra_call *c, int64_t i)
         const real    faded = old + by;
         const bool    pad = bits & DRA_MARK_PAD;
         mu = pad ? old : faded > top ? faded : top;
-        put(&c->out[MU], b, t, h, mu);
-        put(&c->out[SHIFT], b, t, h, pad ? 0 : old - mu + by);
+        put_number(&c->out[MU], b, t, h, mu);
+        put_number(&c->out[SHIFT], b, t, h, pad ? 0 : old - mu + by);
     }
-    put(&c->out[LAST], b, h, 0, mu);
+    put_number(&c->out[LAST], b, h, 0, mu);
 }
 
 const dra_op dra_op_running_top = {.name = "running_top",
                                    .n_in = DRA_MANY,
                                    .n_out = LAST + 1,
                                    .attr_size = sizeof(dra_running_top_attr),
-                                   .infer = infer,
-                                   .gradient = gradient};
+                                   .infer = infer_running_top,
+                                   .gradient = derive_running_top};
 
 const dra_cpu_kernel dra_cpu_running_top = {
     .base = {.op = "running_top",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS},
-    .tiles = tiles,
-    .tile = tile,
+    .tiles = count_running_top_tiles,
+    .tile = run_running_top_tile,
 };
 
 dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value start, dra_value mark,

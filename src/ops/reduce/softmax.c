@@ -12,14 +12,14 @@
 
 #define LIMIT ((real)(DRA_MASKED / 2))
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_softmax(dra_graph *g, const dra_node *n, dra_type *out)
 {
     *out = *dra_type_of(g, n->in[0]);
     if (out->shape.rank == 0) return dra_op_fail(g, n, DRA_ERR_SHAPE, "x has no axis");
     return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
 }
 
-static dra_cost cost(const dra_call *c)
+static dra_cost cost_softmax(const dra_call *c)
 {
     dra_cost k = dra_pointwise_cost(c);
     k.flops *= 5; /* maximum, difference, e^, sum, product */
@@ -80,7 +80,7 @@ const dra_op dra_op_softmax_back = {.name = "softmax_back",
                                     .n_out = 1,
                                     .infer = back_infer,
                                     .gradient = back_gradient,
-                                    .cost = cost};
+                                    .cost = cost_softmax};
 
 const dra_cpu_kernel dra_cpu_softmax_back = {
     .base = {.op = "softmax_back",
@@ -100,9 +100,9 @@ static void softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *d
 const dra_op dra_op_softmax = {.name = "softmax",
                                .n_in = 1,
                                .n_out = 1,
-                               .infer = infer,
+                               .infer = infer_softmax,
                                .gradient = softmax_gradient,
-                               .cost = cost};
+                               .cost = cost_softmax};
 
 const dra_cpu_kernel dra_cpu_softmax = {
     .base = {.op = "softmax", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},
@@ -153,9 +153,9 @@ static void log_softmax_gradient(dra_graph *g, const dra_node *n, const dra_valu
 const dra_op dra_op_log_softmax = {.name = "log_softmax",
                                    .n_in = 1,
                                    .n_out = 1,
-                                   .infer = infer,
+                                   .infer = infer_softmax,
                                    .gradient = log_softmax_gradient,
-                                   .cost = cost};
+                                   .cost = cost_softmax};
 
 const dra_cpu_kernel dra_cpu_log_softmax = {
     .base = {.op = "log_softmax", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},

@@ -9,7 +9,7 @@
 
 enum { TILES = 64 }; /* at most: each has a heap of its own */
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_topk(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_topk_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
@@ -23,21 +23,21 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
 }
 
-static int64_t tiles(const dra_call *c) { return dra_imin(TILES, dra_rows(&c->in[0])); }
+static int64_t count_topk_tiles(const dra_call *c) { return dra_imin(TILES, dra_rows(&c->in[0])); }
 
-static size_t scratch(const dra_call *c)
+static size_t size_topk_scratch(const dra_call *c)
 {
-    return (size_t)(tiles(c) * ((const dra_topk_attr *)c->attr)->k) * sizeof(real);
+    return (size_t)(count_topk_tiles(c) * ((const dra_topk_attr *)c->attr)->k) * sizeof(real);
 }
 
-static bool below(real a, real b) { return a < b || (isnan(b) && !isnan(a)); }
+static bool is_below(real a, real b) { return a < b || (isnan(b) && !isnan(a)); }
 
 /* Puts v on top of the heap's first n places and lets it sink to its own. */
-static void sink(real *heap, int64_t at, int64_t n, real v)
+static void sink_number(real *heap, int64_t at, int64_t n, real v)
 {
     for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && below(heap[child + 1], heap[child])) child++;
-        if (!below(heap[child], v)) break;
+        if (child + 1 < n && is_below(heap[child + 1], heap[child])) child++;
+        if (!is_below(heap[child], v)) break;
         heap[at] = heap[child];
     }
     heap[at] = v;
@@ -46,15 +46,15 @@ static void sink(real *heap, int64_t at, int64_t n, real v)
 static real kth_largest(int64_t n, const real *x, int64_t step, int64_t k, real *heap)
 {
     for (int64_t i = 0; i < k; i++) heap[i] = x[i * step];
-    for (int64_t i = k / 2; i-- > 0;) sink(heap, i, k, heap[i]);
+    for (int64_t i = k / 2; i-- > 0;) sink_number(heap, i, k, heap[i]);
     for (int64_t i = k; i < n; i++)
-        if (below(heap[0], x[i * step])) sink(heap, 0, k, x[i * step]);
+        if (is_below(heap[0], x[i * step])) sink_number(heap, 0, k, x[i * step]);
     return heap[0];
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void run_topk_tile(const dra_call *c, int64_t i)
 {
-    const int64_t     k = ((const dra_topk_attr *)c->attr)->k, n = tiles(c);
+    const int64_t     k = ((const dra_topk_attr *)c->attr)->k, n = count_topk_tiles(c);
     const dra_tensor *x = &c->in[0];
     const int64_t     rows = dra_rows(x), each = dra_div_up(rows, n);
     real             *y = c->out[0].data, *heap = (real *)c->scratch + i * k;
@@ -67,12 +67,12 @@ const dra_op dra_op_topk_threshold = {.name = "topk_threshold",
                                       .n_out = 1,
                                       .flags = DRA_OP_NO_GRAD,
                                       .attr_size = sizeof(dra_topk_attr),
-                                      .infer = infer};
+                                      .infer = infer_topk};
 
 const dra_cpu_kernel dra_cpu_topk_threshold = {
-    .base = {.op = "topk_threshold", .dtypes = DRA_REALS, .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
+    .base = {.op = "topk_threshold", .dtypes = DRA_REALS, .scratch = size_topk_scratch},
+    .tiles = count_topk_tiles,
+    .tile = run_topk_tile,
 };
 
 dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k)

@@ -1,9 +1,8 @@
 /* sample: the next token of each row.
- *   logits (B, V)   rows i32 (B, 16), dra_sample_row each   ->   ids i32 (B), logprob (B)
+ *   logits (B, V)   rows i32 (B, words of a dra_sample_row)   ->   ids i32 (B)
  * bias, penalty, temperature, filters and draw as in sample_row.c. Settings and places are inputs:
- * rows differ from each other and from step to step, and the program stays the same.
- *   logprob = x_id - max x - ln(sum e^(x - max x)), x the logits as they are
- * No gradient. */
+ * rows differ from each other and from step to step, and the program stays the same. No gradient.
+ */
 #include "ops/common.h"
 #include "ops/sampling/sample_row.h"
 
@@ -28,7 +27,7 @@ static dra_status check_option(dra_graph *g, const dra_node *n, int i, const cha
                        shared ? " or (V)" : "");
 }
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+static dra_status infer_sample(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_sample_attr *a = n->attr;
     const dra_shape       *x = &dra_type_of(g, n->in[DRA_SAMPLE_LOGITS])->shape;
@@ -43,8 +42,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "rows %s of logits %s, expected (B, %d)",
                            dra_type_text(g, n->in[DRA_SAMPLE_ROWS]),
                            dra_type_text(g, n->in[DRA_SAMPLE_LOGITS]), DRA_SAMPLE_WORDS);
-    out[DRA_SAMPLE_ID] = (dra_type){DRA_I32, DRA_SHAPE(x->dim[0])};
-    out[DRA_SAMPLE_LOGPROB] = (dra_type){DRA_REAL, DRA_SHAPE(x->dim[0])};
+    out[0] = (dra_type){DRA_I32, DRA_SHAPE(x->dim[0])};
     st = check_option(g, n, a->bias, "bias", DRA_REAL, true);
     if (st == DRA_OK) st = check_option(g, n, a->allowed, "allowed", DRA_BOOL, false);
     return st == DRA_OK ? check_option(g, n, a->seen, "seen", DRA_BOOL, false) : st;
@@ -52,14 +50,15 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-static int64_t tiles(const dra_call *c)
+static int64_t count_sample_tiles(const dra_call *c)
 {
     return dra_imin(TILES, c->in[DRA_SAMPLE_LOGITS].shape.dim[0]);
 }
 
-static size_t scratch(const dra_call *c)
+static size_t size_sample_scratch(const dra_call *c)
 {
-    return (size_t)(tiles(c) * c->in[DRA_SAMPLE_LOGITS].shape.dim[1]) * sizeof(dra_choice);
+    return (size_t)(count_sample_tiles(c) * c->in[DRA_SAMPLE_LOGITS].shape.dim[1]) *
+           sizeof(dra_choice);
 }
 
 /* Row b of a mask (B, V). */
@@ -81,50 +80,36 @@ static dra_sample_from from_of(const dra_call *c, int64_t b)
         .seen = mask_of(c, a->seen, b, V)};
 }
 
-static real logprob_of(const dra_sample_from *from, int32_t id)
-{
-    const dra_sample_row  none = {0};
-    const dra_sample_from plain = {from->V, from->logits, NULL, NULL, NULL};
-    double                max, sum = 0;
-    if (id < 0 || dra_sample_best(&none, &plain, &max) < 0) return (real)NAN;
-    for (int64_t i = 0; i < from->V; i++) sum += dra_sample_exp((double)from->logits[i] - max);
-    return (real)((double)from->logits[id] - max - log(sum));
-}
-
-static void tile(const dra_call *c, int64_t i)
+static void run_sample_tile(const dra_call *c, int64_t i)
 {
     const int64_t         B = c->in[DRA_SAMPLE_LOGITS].shape.dim[0];
     const dra_sample_row *rows = c->in[DRA_SAMPLE_ROWS].data;
-    int32_t              *ids = c->out[DRA_SAMPLE_ID].data;
-    real                 *logprob = c->out[DRA_SAMPLE_LOGPROB].data;
-    for (int64_t b = i; b < B; b += tiles(c)) {
+    int32_t              *ids = c->out[0].data;
+    for (int64_t b = i; b < B; b += count_sample_tiles(c)) {
         const dra_sample_from from = from_of(c, b);
-        const int32_t         id = dra_sample_choose(&rows[b], &from,
-                                                     (dra_choice *)c->scratch + i * from.V);
-        if (ids) ids[b] = id;
-        if (logprob) logprob[b] = logprob_of(&from, id);
+        ids[b] = dra_sample_choose(&rows[b], &from, (dra_choice *)c->scratch + i * from.V);
     }
 }
 
 const dra_op dra_op_sample = {.name = "sample",
                               .n_in = DRA_MANY,
-                              .n_out = 2,
+                              .n_out = 1,
                               .flags = DRA_OP_NO_GRAD,
                               .attr_size = sizeof(dra_sample_attr),
-                              .infer = infer};
+                              .infer = infer_sample};
 
 const dra_cpu_kernel dra_cpu_sample = {
     .base = {.op = "sample",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
              .layout = DRA_LAYOUT_DENSE,
-             .scratch = scratch},
-    .tiles = tiles,
-    .tile = tile,
+             .scratch = size_sample_scratch},
+    .tiles = count_sample_tiles,
+    .tile = run_sample_tile,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
-static int option(dra_value v, dra_value *in, int *n)
+static int append_option(dra_value v, dra_value *in, int *n)
 {
     if (!v.id) return 0;
     in[*n] = v;
@@ -132,16 +117,14 @@ static int option(dra_value v, dra_value *in, int *n)
 }
 
 dra_value dra_sample_ids(dra_graph *g, dra_value logits, dra_value rows,
-                         const dra_sample_config *config, dra_value *logprob)
+                         const dra_sample_config *config)
 {
     const dra_sample_config c = config ? *config : (dra_sample_config){0};
     dra_value               in[DRA_SAMPLE_INPUTS + 3] = {logits, rows};
     int                     n = DRA_SAMPLE_INPUTS;
     dra_sample_attr         a = {0};
-    a.bias = option(c.bias, in, &n);
-    a.allowed = option(c.allowed, in, &n);
-    a.seen = option(c.seen, in, &n);
-    const dra_node *node = dra_node_add(g, &dra_op_sample, n, in, &a);
-    if (logprob) *logprob = node ? node->out[DRA_SAMPLE_LOGPROB] : (dra_value){0};
-    return node ? node->out[DRA_SAMPLE_ID] : (dra_value){0};
+    a.bias = append_option(c.bias, in, &n);
+    a.allowed = append_option(c.allowed, in, &n);
+    a.seen = append_option(c.seen, in, &n);
+    return dra_add_op(g, &dra_op_sample, n, in, &a);
 }

@@ -134,6 +134,19 @@ DRA_BOTH static inline double dra_sample_least(double top_a, uint64_t total, dou
     return top_a / ((double)total / unit);
 }
 
+/* -p y as what is weighed: sums of it by sums of p are the mean of -y, which is the entropy but for
+ * ln S. p >= 0 >= y, so it is 1/e at most. */
+DRA_BOTH static inline double dra_sample_surprise(double p, double y)
+{
+    return dra_sample_mul(p, 0 - y);
+}
+
+/* How far y is from the mean, as bits that are in the order of distances. */
+DRA_BOTH static inline uint64_t dra_sample_distance(double y, uint64_t surprise, uint64_t total)
+{
+    return dra_sample_bits(fabs(y + (double)surprise / (double)total));
+}
+
 /* ---- draws ----------------------------------------------------------------------------------- */
 
 /* 0 <= u < 1 with 53 bits, for a place in a sequence; `which` tells apart several of one place. */

@@ -1,5 +1,5 @@
 /* Choosing the token of one row; its arithmetic is that of sample_math.h.
- *   filters  top-k, top-p, top-a, min-p, in this order: what they drop has p = 0
+ *   filters  in the order of dra/sampler.def: what they drop has p = 0
  *   draw     the first i with w_1 + .. + w_i >= goal; top-k and top-p leave tokens in the order of
  *            z, the largest first, equal ones by id; else they are in the order of their ids
  * Few tokens are kept of many, so nothing sorts the vocabulary: a heap has the k best so far, and
@@ -27,7 +27,7 @@ void dra_sample_fetch(const dra_sample_row *how, const dra_sample_from *from, in
         if (from->seen[first + i]) x[i] = dra_sample_penalised(x[i], how->repetition_penalty);
 }
 
-static double largest(const double *x, int64_t n, bool *broken)
+static double find_largest(const double *x, int64_t n, bool *broken)
 {
     double max = -INFINITY;
     bool   bad = false;
@@ -48,7 +48,7 @@ int32_t dra_sample_best(const dra_sample_row *how, const dra_sample_from *from, 
     for (int64_t first = 0; first < from->V; first += BLOCK) {
         const int64_t n = dra_imin(BLOCK, from->V - first);
         dra_sample_fetch(how, from, first, n, x);
-        const double most = largest(x, n, &broken);
+        const double most = find_largest(x, n, &broken);
         if (broken) return -1;
         if (!(most > *max)) continue;
         *max = most;
@@ -60,18 +60,18 @@ int32_t dra_sample_best(const dra_sample_row *how, const dra_sample_from *from, 
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-static bool before(const dra_choice *a, const dra_choice *b)
+static bool comes_before(const dra_choice *a, const dra_choice *b)
 {
     return a->z > b->z || (a->z == b->z && a->id < b->id);
 }
 
 /* A heap of n choices, but for its place i; on top is the first of them, or the last. */
-static void sink(dra_choice *at, int64_t n, int64_t i, bool last)
+static void sink_choice(dra_choice *at, int64_t n, int64_t i, bool last)
 {
     const dra_choice moved = at[i];
     for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(&at[child + 1], &at[child]) != last) child++;
-        if (before(&at[child], &moved) == last) break;
+        if (child + 1 < n && comes_before(&at[child + 1], &at[child]) != last) child++;
+        if (comes_before(&at[child], &moved) == last) break;
         at[i] = at[child];
     }
     at[i] = moved;
@@ -79,12 +79,12 @@ static void sink(dra_choice *at, int64_t n, int64_t i, bool last)
 
 static void make_heap(dra_choice *at, int64_t n, bool last)
 {
-    for (int64_t i = n / 2; i-- > 0;) sink(at, n, i, last);
+    for (int64_t i = n / 2; i-- > 0;) sink_choice(at, n, i, last);
 }
 
 /* Takes the first choices out of a heap of n until there are `most` of them, or until they weigh
  * `share`: they line up from the end of the array. Returns how many. */
-static int64_t take(dra_choice *at, int64_t n, int64_t most, uint64_t share, double unit)
+static int64_t take_likely(dra_choice *at, int64_t n, int64_t most, uint64_t share, double unit)
 {
     int64_t  taken = 0;
     uint64_t got = 0;
@@ -95,7 +95,7 @@ static int64_t take(dra_choice *at, int64_t n, int64_t most, uint64_t share, dou
         at[n - taken - 1] = best;
         if (!most) got += dra_sample_weight(best.p, unit);
         taken++;
-        sink(at, n - taken, 0, false);
+        sink_choice(at, n - taken, 0, false);
     }
     return taken;
 }
@@ -113,7 +113,23 @@ static int64_t line_up(dra_choice *at, int64_t n, int64_t taken)
 
 void dra_choices_sort(dra_choice *at, int64_t n, int64_t most)
 {
-    if (most > 0) line_up(at, n, take(at, n, most, 0, 1));
+    if (most > 0) line_up(at, n, take_likely(at, n, most, 0, 1));
+}
+
+/* ---- likeliest ------------------------------------------------------------------------------- */
+
+void dra_sample_top(const dra_sample_from *from, double max, int64_t most, dra_choice *at)
+{
+    for (int64_t i = 0; i < most; i++)
+        at[i] = (dra_choice){(double)from->logits[i] - max, 0, (int32_t)i, 0};
+    make_heap(at, most, true);
+    for (int64_t i = most; i < from->V && most > 0; i++) {
+        const double z = (double)from->logits[i] - max;
+        if (z <= at[0].z) continue; /* of equal ones those before stay */
+        at[0] = (dra_choice){z, 0, (int32_t)i, 0};
+        sink_choice(at, most, 0, true);
+    }
+    dra_choices_sort(at, most, most);
 }
 
 /* ---- filters --------------------------------------------------------------------------------- */
@@ -168,9 +184,9 @@ static int64_t take_best(const weighing *w, int64_t k, dra_choice *at, bool *mor
             }
             if (!*more) make_heap(at, k, true);
             *more = true;
-            if (before(&at[0], &c)) continue;
+            if (comes_before(&at[0], &c)) continue;
             at[0] = c;
-            sink(at, k, 0, true);
+            sink_choice(at, k, 0, true);
         }
     }
     return kept;
@@ -232,7 +248,7 @@ static int64_t keep_top_p(const weighing *w, dra_choice *at, int64_t n)
 {
     const uint64_t share = dra_sample_share(w->how->top_p, sum_of(at, n, w->unit));
     if (n > STEPS) n = keep_near(w, at, n, share);
-    return line_up(at, n, take(at, n, 0, share, w->unit));
+    return line_up(at, n, take_likely(at, n, 0, share, w->unit));
 }
 
 static int64_t keep_likely(dra_choice *at, int64_t n, double least)
@@ -242,6 +258,58 @@ static int64_t keep_likely(dra_choice *at, int64_t n, double least)
         if (at[i].p >= least) at[kept++] = at[i];
     return kept;
 }
+
+/* p / S >= epsilon, or the largest there is. */
+static int64_t keep_above(const weighing *w, dra_choice *at, int64_t n, double epsilon)
+{
+    const double least = dra_sample_mul(epsilon, (double)sum_of(at, n, w->unit) / w->unit);
+    double       largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = at[i].p > largest ? at[i].p : largest;
+    return keep_likely(at, n, least < largest ? least : largest);
+}
+
+/* ---- locally typical: -ln p near the entropy [Meister et al. 2022] --------------------------- */
+
+typedef struct typical {
+    const weighing *w;
+    uint64_t        surprise, total;
+} typical;
+
+static uint64_t distance_of(const typical *t, const dra_choice *c)
+{
+    return dra_sample_distance(c->z / t->w->first, t->surprise, t->total);
+}
+
+/* The distance at which the sum of weights, the nearest first, reaches the share: byte by byte. */
+static uint64_t find_distance(const typical *t, const dra_choice *at, int64_t n, uint64_t share)
+{
+    uint64_t found = 0, got = 0;
+    for (int shift = 56; shift >= 0; shift -= 8) {
+        uint64_t sum[256] = {0}, byte = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const uint64_t far = distance_of(t, &at[i]);
+            if (shift == 56 || (far ^ found) >> (shift + 8) == 0)
+                sum[far >> shift & 255] += dra_sample_weight(at[i].p, t->w->unit);
+        }
+        while (got + sum[byte] < share) got += sum[byte++];
+        found |= byte << shift;
+    }
+    return found;
+}
+
+static int64_t keep_typical(const weighing *w, dra_choice *at, int64_t n)
+{
+    typical t = {w, 0, sum_of(at, n, w->unit)};
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        t.surprise += dra_sample_weight(dra_sample_surprise(at[i].p, at[i].z / w->first), w->unit);
+    const uint64_t far = find_distance(&t, at, n, dra_sample_share(w->how->typical_p, t.total));
+    for (int64_t i = 0; i < n; i++)
+        if (distance_of(&t, &at[i]) <= far) at[kept++] = at[i];
+    return kept;
+}
+
+/* ---- all filters ----------------------------------------------------------------------------- */
 
 int64_t dra_sample_weigh(const dra_sample_row *how, const dra_sample_from *from, double max,
                          dra_choice *at)
@@ -253,13 +321,15 @@ int64_t dra_sample_weigh(const dra_sample_row *how, const dra_sample_from *from,
     if (how->top_a > 0)
         n = keep_likely(at, n, dra_sample_least(how->top_a, sum_of(at, n, w.unit), w.unit));
     if (how->min_p > 0) n = keep_likely(at, n, how->min_p);
+    if (how->typical_p > 0 && how->typical_p < 1) n = keep_typical(&w, at, n);
+    if (how->epsilon_cutoff > 0) n = keep_above(&w, at, n, how->epsilon_cutoff);
     for (int64_t i = 0; i < n && early; i++) at[i].p = dra_sample_exp(at[i].z / how->temperature);
     return n;
 }
 
 /* ---- the token ------------------------------------------------------------------------------- */
 
-static int32_t draw(const dra_choice *at, int64_t n, double u, double unit)
+static int32_t draw_choice(const dra_choice *at, int64_t n, double u, double unit)
 {
     const uint64_t goal = dra_sample_goal(u, sum_of(at, n, unit));
     uint64_t       got = 0;
@@ -269,7 +339,7 @@ static int32_t draw(const dra_choice *at, int64_t n, double u, double unit)
 }
 
 /* The tokens of one step come first, in order; returns how many. */
-static int64_t bring(dra_choice *at, int64_t n, int64_t step)
+static int64_t bring_forward(dra_choice *at, int64_t n, int64_t step)
 {
     int64_t k = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -283,14 +353,14 @@ static int64_t bring(dra_choice *at, int64_t n, int64_t step)
 }
 
 /* Goes on to the step in which `goal` is reached, `last` at most; *got: the sum before it. */
-static int64_t reach(const uint64_t *sum, int64_t last, uint64_t goal, uint64_t *got)
+static int64_t reach_goal(const uint64_t *sum, int64_t last, uint64_t goal, uint64_t *got)
 {
     int64_t step = 0;
     for (*got = 0; step < last && *got + sum[step] < goal; step++) *got += sum[step];
     return step;
 }
 
-/* As draw() of what keep_top_p() leaves. Sums of whole numbers are the same in any order. */
+/* As draw_choice() of what keep_top_p() leaves. Sums of whole numbers are the same in any order. */
 static int32_t draw_top_p(const weighing *w, dra_choice *at, double u)
 {
     const int64_t n = take_all(w, at);
@@ -301,20 +371,31 @@ static int32_t draw_top_p(const weighing *w, dra_choice *at, double u)
     }
     for (int64_t i = 0; i <= STEPS; i++) total += sum[i];
     const uint64_t share = dra_sample_share(w->how->top_p, total);
-    const int64_t  last = reach(sum, STEPS, share, &got), k = bring(at, n, last);
+    const int64_t  last = reach_goal(sum, STEPS, share, &got), k = bring_forward(at, n, last);
     for (int64_t i = 0; i < k && got < share; i++) got += dra_sample_weight(at[i].p, w->unit);
     const uint64_t goal = dra_sample_goal(u, got);
-    const int64_t  step = reach(sum, last, goal, &got);
-    if (step != last) bring(at, n, step);
+    const int64_t  step = reach_goal(sum, last, goal, &got);
+    if (step != last) bring_forward(at, n, step);
     int64_t i = 0;
     while ((got += dra_sample_weight(at[i].p, w->unit)) < goal) i++;
     return at[i].id;
 }
 
-static bool only_top_p(const dra_sample_row *how, int64_t V)
+#define IS_PENALTY false
+#define IS_TEMPERATURE false
+#define IS_FILTER true
+#define COUNT_FILTER(with, kind, type, name, option, json, hf, least, most, usual, help)           \
+    +(IS_##kind && how->name != 0 && how->name != (usual))
+
+static int count_filters(const dra_sample_row *how)
 {
-    return how->top_p > 0 && how->top_p < 1 && !(how->top_k > 0 && how->top_k < V) &&
-           !(how->top_a > 0) && !(how->min_p > 0) && !(how->options & DRA_SAMPLE_FILTER_FIRST);
+    return 0 DRA_SAMPLER_ROW_OPTIONS(COUNT_FILTER, );
+}
+
+static bool only_top_p(const dra_sample_row *how)
+{
+    return how->top_p > 0 && how->top_p < 1 && count_filters(how) == 1 &&
+           !(how->options & DRA_SAMPLE_FILTER_FIRST);
 }
 
 int32_t dra_sample_choose(const dra_sample_row *how, const dra_sample_from *from, dra_choice *at)
@@ -325,6 +406,6 @@ int32_t dra_sample_choose(const dra_sample_row *how, const dra_sample_from *from
     if (best < 0 || how->temperature == 0) return best;
     const double   u = dra_sample_uniform(how->seed, how->position, 0, 0);
     const weighing w = {how, from, max, how->temperature, dra_sample_unit(from->V)};
-    if (only_top_p(how, from->V)) return draw_top_p(&w, at, u);
-    return draw(at, dra_sample_weigh(how, from, max, at), u, w.unit);
+    if (only_top_p(how)) return draw_top_p(&w, at, u);
+    return draw_choice(at, dra_sample_weigh(how, from, max, at), u, w.unit);
 }

@@ -26,6 +26,10 @@ int64_t dra_sample_weigh(const dra_sample_row *how, const dra_sample_from *from,
 /* The token, or -1; at (V) is room to work in. */
 int32_t dra_sample_choose(const dra_sample_row *how, const dra_sample_from *from, dra_choice *at);
 
+/* The `most` likeliest of the logits as they are, 0 to V, in order, equal ones by id: at (most),
+ * z = x - max. */
+void dra_sample_top(const dra_sample_from *from, double max, int64_t most, dra_choice *at);
+
 /* x of `n` tokens from `first` on, after bias and penalty. */
 void dra_sample_fetch(const dra_sample_row *how, const dra_sample_from *from, int64_t first,
                       int64_t n, double *x);

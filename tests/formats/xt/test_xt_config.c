@@ -335,7 +335,7 @@ static void a_folder_keeps_its_spelling(void **unused)
     if (!json_equal(before, again)) fail_msg("%s", json_dumps(again, 0));
     /* Another config takes its place. */
     c.vocab = 11;
-    c.mixer[0].mem_kv = 2;
+    c.mixer[0].attention.mem_kv = 2;
     expect_ok(dra_folder_save_config(in_folder("again"), &c, &err), &err);
     json_t *other = json_of(saved_config("again/config.json"));
     assert_int_equal(json_integer_value(json_object_get(other, "num_tokens")), 11);

@@ -3,10 +3,35 @@
 #include "check.h"
 
 #include <math.h>
+#include <string.h>
 
 static void build(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
 {
     out[0] = dra_rotary(g, in[0], in[1], args);
+}
+
+/* What a frequency is multiplied by, as the papers say it. */
+static double scaled(const dra_rotary_config *k, int64_t c, double width, double base)
+{
+    const double f = pow(base, -2.0 * (double)c / width), pi = 3.14159265358979323846;
+    const double wave = 2 * pi / f, low = k->low > 0 ? k->low : 1;
+    if (k->scaling == DRA_SCALING_LLAMA3) {
+        const double high = k->high > 0 ? k->high : 4, L = (double)k->original;
+        if (wave < L / high) return 1;
+        if (wave > L / low) return 1 / k->factor;
+        const double s = (L / wave - low) / (high - low);
+        return (1 - s) / k->factor + s;
+    }
+    const double high = k->high > 0 ? k->high : 32;
+    double       from = width * log((double)k->original / (high * 2 * pi)) / (2 * log(base));
+    double       to = width * log((double)k->original / (low * 2 * pi)) / (2 * log(base));
+    if (!k->exact) from = floor(from), to = ceil(to);
+    if (from < 0) from = 0;
+    if (to > width - 1) to = width - 1;
+    if (from == to) to += 0.001;
+    double t = ((double)c - from) / (to - from);
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    return t / k->factor + 1 - t;
 }
 
 static void turn(const dra_rotary_config *k, int64_t D, double pos, const double *x, double *y)
@@ -17,11 +42,12 @@ static void turn(const dra_rotary_config *k, int64_t D, double pos, const double
     const int64_t pairs = (width + 1) / 2;
     for (int64_t c = 0; c < pairs; c++) {
         const int64_t i = k && k->halves ? c : 2 * c, j = k && k->halves ? c + pairs : 2 * c + 1;
-        const double  angle = pos / stretch / pow(base, 2.0 * (double)c / (double)width);
-        double        f = 1;
+        const double  by = k && k->scaling ? scaled(k, c, (double)width, base) : 1;
+        const double  angle = by * pos / stretch / pow(base, 2.0 * (double)c / (double)width);
+        double        f = k && k->gain ? k->gain : 1;
         if (k && k->xpos_base) {
             const double zeta = (2.0 * (double)c + 0.4 * (double)width) / (1.4 * (double)width);
-            f = pow(zeta, (pos - k->xpos_center) / k->xpos_base * (k->xpos_invert ? -1 : 1));
+            f *= pow(zeta, (pos - k->xpos_center) / k->xpos_base * (k->xpos_invert ? -1 : 1));
         }
         y[i] = f * (x[i] * cos(angle) - x[j] * sin(angle));
         y[j] = f * (x[i] * sin(angle) + x[j] * cos(angle));
@@ -37,17 +63,30 @@ static void oracle(const void *args, const check_tensor *in, check_tensor *out)
     }
 }
 
-static const dra_rotary_config plain = {0}, halves = {.halves = true}, part = {.width = 6},
-                               part_halves = {.width = 6, .halves = true}, slow = {.base = 1e6},
-                               stretched = {.stretch = 4},
-                               query = {.xpos_base = 512, .xpos_center = 3},
-                               key = {.xpos_base = 512, .xpos_center = 3, .xpos_invert = true},
-                               odd = {.width = 5},
-                               odd_all = {.width = 5,
-                                          .halves = true,
-                                          .xpos_base = 512,
-                                          .xpos_center = 3},
-                               wide_odd = {.width = 129}, all = {500, 130, 2, true, 64, 10, true};
+static const dra_rotary_config
+    plain = {0},
+    halves = {.halves = true}, part = {.width = 6}, part_halves = {.width = 6, .halves = true},
+    slow = {.base = 1e6}, stretched = {.stretch = 4}, query = {.xpos_base = 512, .xpos_center = 3},
+    key = {.xpos_base = 512, .xpos_center = 3, .xpos_invert = true}, odd = {.width = 5},
+    odd_all = {.width = 5, .halves = true, .xpos_base = 512, .xpos_center = 3},
+    wide_odd = {.width = 129}, all = {500, 130, 2, true, 64, 10, true},
+    louder = {.gain = 1.25, .halves = true},
+    llama3 = {.base = 100,
+              .scaling = DRA_SCALING_LLAMA3,
+              .factor = 8,
+              .low = 1.5,
+              .high = 5,
+              .original = 64},
+    yarn = {.base = 1000, .scaling = DRA_SCALING_YARN, .factor = 4, .original = 300, .gain = 1.1},
+    yarn_exact = {.base = 1000,
+                  .scaling = DRA_SCALING_YARN,
+                  .factor = 4,
+                  .low = 2,
+                  .high = 20,
+                  .original = 300,
+                  .exact = true,
+                  .halves = true},
+    yarn_steep = {.scaling = DRA_SCALING_YARN, .factor = 4, .original = 2};
 
 #define POS(b, t)                                                                                  \
     {                                                                                              \
@@ -68,6 +107,11 @@ static const check_case cases[] = {
     {"odd width, all there is", 2, {{{4, {2, 3, 5, 6}}}, POS(2, 5)}, &odd},
     {"odd width, halves, xPos", 2, {{{4, {2, 3, 5, 10}}}, POS(2, 5)}, &odd_all},
     {"odd width, wide", 2, {{{4, {2, 3, 5, 133}}}, POS(2, 5)}, &wide_odd},
+    {"gain", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &louder},
+    {"scaled as Llama 3.1", 2, {{{4, {2, 3, 5, 16}}}, POS(2, 5)}, &llama3},
+    {"scaled by YaRN", 2, {{{4, {2, 3, 5, 16}}}, POS(2, 5)}, &yarn},
+    {"scaled by YaRN, pairs not rounded", 2, {{{4, {2, 3, 5, 16}}}, POS(2, 5)}, &yarn_exact},
+    {"scaled by YaRN, all pairs slow", 2, {{{4, {2, 3, 5, 4}}}, POS(2, 5)}, &yarn_steep},
     {"one channel of a pair",
      2,
      {{{4, {2, 3, 5, 3}}}, POS(2, 5)},
@@ -192,6 +236,55 @@ static void xpos_ends_where_factors_do(void **state)
     }
 }
 
+/* The numbers that Llama 3.2 1B has: what its 32 frequencies are divided by. */
+static void divides_frequencies_as_llama_3_does(void **state)
+{
+    static const double want[] = {1, 1.6513, 3.2923, 9.6667, 32, 32}; /* of pairs 14 to 19 */
+    for (int64_t pair = 14; pair < 20; pair++) {
+        const dra_rotary_config k = {.base = 5e5,
+                                     .halves = true,
+                                     .scaling = DRA_SCALING_LLAMA3,
+                                     .factor = 32,
+                                     .low = 1,
+                                     .high = 4,
+                                     .original = 8192};
+        dra_graph              *g = check_graph();
+        dra_value               x = check_real(g, "x", DRA_SHAPE(1, 1, 1, 64));
+        dra_output(g, "y", dra_rotary(g, x, dra_input(g, "pos", DRA_I32, DRA_SHAPE(1, 1)), &k));
+        check_program p = check_compile(g, 1);
+        dra_real      at[64] = {0};
+        const double  f = pow(5e5, -2.0 * (double)pair / 64);
+        int32_t       pos = (int32_t)(1 / f); /* about a radian without scaling */
+        at[pair] = 1;
+        check_bind(&p, "x", at, sizeof at);
+        check_bind(&p, "pos", &pos, sizeof pos);
+        check_run(&p);
+        const dra_real *y = check_result(&p, "y");
+        const double    angle = atan2((double)y[pair + 32], (double)y[pair]);
+        assert_true(fabs(pos * f / angle - want[pair - 14]) < 1e-4 * want[pair - 14]);
+        check_free(&p);
+    }
+}
+
+static void a_limit_is_an_error_of_the_run(void **state)
+{
+    for (int32_t past = 0; past < 2; past++) {
+        const dra_rotary_config k = {.limit = 8};
+        dra_graph              *g = check_graph();
+        dra_value               x = check_real(g, "x", DRA_SHAPE(1, 1, 1, 4));
+        dra_output(g, "y", dra_rotary(g, x, dra_input(g, "pos", DRA_I32, DRA_SHAPE(1, 1)), &k));
+        check_program p = check_compile(g, 1);
+        dra_real      at[4] = {1, 1, 1, 1};
+        int32_t       pos = 7 + past;
+        dra_error     err = {0};
+        check_bind(&p, "x", at, sizeof at);
+        check_bind(&p, "pos", &pos, sizeof pos);
+        assert_int_equal(check_try(&p, &err), past ? DRA_ERR_VALUE : DRA_OK);
+        if (past) assert_non_null(strstr(err.text, "position 8"));
+        check_free(&p);
+    }
+}
+
 /* Width 5 of 10: 3 pairs of 6 channels turn by t 10000^(-2c/5), the others pass. */
 static void rotates_one_more_than_an_odd_width(void **state)
 {
@@ -283,6 +376,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(depends_on_distance_alone),
                                        cmocka_unit_test(has_the_factors_of_xpos),
                                        cmocka_unit_test(xpos_ends_where_factors_do),
+                                       cmocka_unit_test(divides_frequencies_as_llama_3_does),
+                                       cmocka_unit_test(a_limit_is_an_error_of_the_run),
                                        cmocka_unit_test(rotates_one_more_than_an_odd_width),
                                        cmocka_unit_test(refuses_shapes),
                                        cmocka_unit_test(refuses_values)};

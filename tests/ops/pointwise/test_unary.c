@@ -26,6 +26,7 @@ static double reciprocal(double x) { return 1 / x; }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double softplus(double x) { return x > 30 ? x + exp(-x) : log1p(exp(x)); }
 static double log_sigmoid(double x) { return -softplus(-x); }
+static double softsign(double x) { return x / (1 + fabs(x)); }
 static double relu(double x) { return x > 0 ? x : 0; }
 static double relu2(double x) { return x > 0 ? x * x : 0; }
 static double gelu(double x) { return x / 2 * (1 + erf(x / sqrt(2))); }
@@ -71,6 +72,7 @@ CASES(erf, dra_erf, erf, -2, 2, 200)
 CASES(sigmoid, dra_sigmoid, sigmoid, -3, 3, 200)
 CASES(log_sigmoid, dra_log_sigmoid, log_sigmoid, -3, 3, 200)
 CASES(softplus, dra_softplus, softplus, -3, 3, 200)
+CASES(softsign, dra_softsign, softsign, -3, 3, 1e30)
 CASES(relu, dra_relu, relu, 0.01, 2, 1e30)
 CASES(relu2, dra_relu2, relu2, -2, 2, 1e15)
 CASES(gelu, dra_gelu, gelu, -3, 3, 200)
@@ -178,6 +180,7 @@ int main(void)
         SPEC(sigmoid),
         SPEC(log_sigmoid),
         SPEC(softplus),
+        SPEC(softsign),
         SPEC(relu),
         SPEC(relu2),
         SPEC(gelu),

@@ -4,11 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/quant.h"
-#include "check.h"
-
-static const dra_dtype dtypes[] = {DRA_Q4_0, DRA_Q4_1, DRA_Q5_0, DRA_Q5_1,
-                                   DRA_Q8_0, DRA_Q4_K, DRA_Q5_K, DRA_Q6_K};
+#include "quants.h"
 
 enum { N = 37, K = 512, ROWS = 40, WIDE = 256 };
 
@@ -19,23 +15,10 @@ static double        expected[ROWS * WIDE];
 
 static size_t bytes_of(dra_dtype t, int64_t n) { return (size_t)dra_elements_bytes(t, n); }
 
-/* Blocks of numbers, or of those that cannot be written random bits with small scales. */
 static void fill(dra_dtype t, int64_t n)
 {
-    static float  from[K * WIDE];
-    uint64_t      seed = 5;
-    const size_t  bytes = dra_dtype_get(t)->block_bytes;
-    const int64_t each = (int64_t)dra_dtype_get(t)->block_elements;
-    for (int64_t i = 0; i < n; i++)
-        from[i] = (float)(2 * check_random(&seed) - 1) * (i / 32 % 3 == 2 ? 1e-4f : 1);
-    if (dra_can_quantise(t)) dra_quantise(t, from, n, blocks);
-    for (int64_t b = 0; b < n / each && !dra_can_quantise(t); b++) {
-        unsigned char *at = blocks + (size_t)b * bytes;
-        const uint16_t d = dra_f32_to_f16((float)(check_random(&seed) - 0.5) / 64), m = d >> 1;
-        for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)(256 * check_random(&seed));
-        memcpy(at + (t == DRA_Q6_K ? bytes - 2 : 0), &d, sizeof d);
-        if (t != DRA_Q6_K) memcpy(at + 2, &m, sizeof m);
-    }
+    uint64_t seed = 5;
+    check_quant_fill(t, n, &seed, blocks);
     for (int64_t i = 0; i < n; i++) number[i] = (double)dra_dequantised(t, blocks, i);
     for (int64_t i = 0; i < ROWS * K; i++) x[i] = (dra_real)(2 * check_random(&seed) - 1);
 }
@@ -83,14 +66,14 @@ static void try_product(dra_dtype t, int64_t m, bool along, bool bf16)
 static void products(void **state)
 {
     static const int64_t rows[] = {1, 2, 4, 5, 8, 9, ROWS};
-    for (size_t i = 0; i < COUNT(dtypes); i++) {
-        fill(dtypes[i], (int64_t)WIDE * K);
+    for (size_t i = 0; i < COUNT(check_quants); i++) {
+        fill(check_quants[i].dtype, (int64_t)WIDE * K);
         for (size_t k = 0; k < COUNT(rows); k++) {
-            try_product(dtypes[i], rows[k], true, false);
-            if (sizeof(dra_real) == 4) try_product(dtypes[i], rows[k], true, true);
+            try_product(check_quants[i].dtype, rows[k], true, false);
+            if (sizeof(dra_real) == 4) try_product(check_quants[i].dtype, rows[k], true, true);
         }
-        try_product(dtypes[i], 1, false, false);
-        try_product(dtypes[i], ROWS, false, false);
+        try_product(check_quants[i].dtype, 1, false, false);
+        try_product(check_quants[i].dtype, ROWS, false, false);
     }
 }
 
@@ -101,8 +84,8 @@ static void fused_products(void **state)
     static dra_real      bias[N];
     static const char   *names[] = {"a", "b", "c"};
     for (int j = 0; j < N; j++) bias[j] = (dra_real)(j % 5 - 2);
-    for (size_t i = 0; i < COUNT(dtypes) * COUNT(rows); i++) {
-        const dra_dtype t = dtypes[i / COUNT(rows)];
+    for (size_t i = 0; i < COUNT(check_quants) * COUNT(rows); i++) {
+        const dra_dtype t = check_quants[i / COUNT(rows)].dtype;
         const int64_t   m = rows[i % COUNT(rows)];
         fill(t, (int64_t)N * K);
         dra_graph      *g = check_graph();
@@ -133,23 +116,23 @@ static void fused_products(void **state)
 static void lookups(void **state)
 {
     static int32_t ids[] = {3, 0, N - 1, 3, 17};
-    for (size_t i = 0; i < COUNT(dtypes); i++) {
-        fill(dtypes[i], (int64_t)N * K);
+    for (size_t i = 0; i < COUNT(check_quants); i++) {
+        fill(check_quants[i].dtype, (int64_t)N * K);
         dra_graph      *g = check_graph();
-        const dra_value table = dra_input(g, "table", dtypes[i], DRA_SHAPE(N, K));
+        const dra_value table = dra_input(g, "table", check_quants[i].dtype, DRA_SHAPE(N, K));
         dra_output(g, "y",
                    dra_embedding(g, table, dra_input(g, "ids", DRA_I32, DRA_SHAPE(COUNT(ids)))));
         check_program p = check_compile(g, 2);
-        check_bind(&p, "table", blocks, bytes_of(dtypes[i], N * K));
+        check_bind(&p, "table", blocks, bytes_of(check_quants[i].dtype, N * K));
         check_bind(&p, "ids", ids, sizeof ids);
         check_run(&p);
         const dra_real *y = check_result(&p, "y");
         for (size_t r = 0; r < COUNT(ids); r++)
             for (int64_t k = 0; k < K; k++)
                 if (!((double)y[(int64_t)r * K + k] == number[ids[r] * K + k]))
-                    fail_msg("%s, id %d, %d: %.9g, expected %.9g", dra_dtype_get(dtypes[i])->name,
-                             (int)ids[r], (int)k, (double)y[(int64_t)r * K + k],
-                             number[ids[r] * K + k]);
+                    fail_msg("%s, id %d, %d: %.9g, expected %.9g",
+                             dra_dtype_get(check_quants[i].dtype)->name, (int)ids[r], (int)k,
+                             (double)y[(int64_t)r * K + k], number[ids[r] * K + k]);
         check_free(&p);
     }
 }
@@ -187,16 +170,16 @@ static void losses(void **state)
 {
     static int32_t target[ROWS];
     for (int i = 0; i < ROWS; i++) target[i] = 7 * i % N;
-    for (size_t i = 0; i < COUNT(dtypes); i++) {
-        fill(dtypes[i], (int64_t)N * K);
+    for (size_t i = 0; i < COUNT(check_quants); i++) {
+        fill(check_quants[i].dtype, (int64_t)N * K);
         dra_graph      *g = check_graph();
         const dra_value in = check_real(g, "x", DRA_SHAPE(ROWS, K));
-        const dra_value w = dra_input(g, "w", dtypes[i], DRA_SHAPE(N, K));
+        const dra_value w = dra_input(g, "w", check_quants[i].dtype, DRA_SHAPE(N, K));
         const dra_value t = dra_input(g, "t", DRA_I32, DRA_SHAPE(ROWS));
         dra_output(g, "loss", dra_linear_cross_entropy(g, in, w, t, NULL));
         check_program p = check_compile(g, 2);
         check_bind(&p, "x", x, sizeof x);
-        check_bind(&p, "w", blocks, bytes_of(dtypes[i], N * K));
+        check_bind(&p, "w", blocks, bytes_of(check_quants[i].dtype, N * K));
         check_bind(&p, "t", target, sizeof target);
         check_run(&p);
         multiply(ROWS, N, true, false);

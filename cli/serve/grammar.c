@@ -1,0 +1,115 @@
+/* What a request's text must look like: response_format, or a grammar. */
+#include "ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRAMMAR_MOST = 1 << 16 /* bytes of a grammar or a schema */ };
+
+/* Jobs borrow it until they end, which may be after their call. */
+struct serve_grammar {
+    dra_grammar *grammar;
+    int          uses;
+};
+
+serve_grammar *serve_grammar_hold(serve_grammar *g)
+{
+    if (g) g->uses++;
+    return g;
+}
+
+void serve_grammar_drop(serve_grammar *g)
+{
+    if (!g || --g->uses > 0) return;
+    dra_grammar_destroy(g->grammar);
+    free(g);
+}
+
+const dra_grammar *serve_grammar_of(const serve_grammar *g) { return g ? g->grammar : NULL; }
+
+static bool open_grammar(const char *param, const char *text, size_t bytes, bool schema,
+                         serve_grammar **out, serve_error *e)
+{
+    dra_error err = {0};
+    if (bytes > GRAMMAR_MOST)
+        return serve_wrong(e, 400, param, "%s: expected at most %d bytes, found %zu", param,
+                           GRAMMAR_MOST, bytes);
+    serve_grammar *g = calloc(1, sizeof *g);
+    if (!g) return serve_wrong(e, 503, NULL, "out of memory");
+    g->uses = 1;
+    *out = g;
+    if ((schema ? dra_grammar_schema : dra_grammar_parse)(param, text, bytes, &g->grammar, &err) ==
+        DRA_OK)
+        return true;
+    return serve_wrong(e, err.code == DRA_ERR_MEMORY ? 503 : 400, param, "%s", err.text);
+}
+
+typedef struct format {
+    const char *type;
+    json_t     *schema; /* "json_schema": an object that has the schema */
+} format;
+
+static const serve_field format_fields[] = {
+    {"type", SERVE_F_WORD, offsetof(format, type)},
+    {"json_schema", SERVE_F_ANY, offsetof(format, schema)},
+};
+
+typedef struct named_schema {
+    json_t     *schema;
+    const char *name, *description; /* for people */
+    bool        strict;             /* it always is */
+} named_schema;
+
+static const serve_field schema_fields[] = {
+    {"schema", SERVE_F_ANY, offsetof(named_schema, schema)},
+    {"name", SERVE_F_WORD, offsetof(named_schema, name)},
+    {"description", SERVE_F_WORD, offsetof(named_schema, description)},
+    {"strict", SERVE_F_BOOL, offsetof(named_schema, strict)},
+};
+
+static bool open_schema(json_t *x, serve_grammar **out, serve_error *e)
+{
+    static const char param[] = "response_format";
+    named_schema      n = {0};
+    if (!json_is_object(x))
+        return serve_wrong(e, 400, param, "%s: expected json_schema as an object, found %s", param,
+                           x ? serve_kind_name(x) : "nothing");
+    if (!serve_fields_read(schema_fields, COUNT(schema_fields), x, &n, e)) return false;
+    if (!json_is_object(n.schema))
+        return serve_wrong(e, 400, param, "%s: expected schema as an object, found %s", param,
+                           n.schema ? serve_kind_name(n.schema) : "nothing");
+    char *text = serve_json_words(n.schema);
+    if (!text) return serve_wrong(e, 503, NULL, "out of memory");
+    const bool well = open_grammar(param, text, strlen(text), true, out, e);
+    free(text);
+    return well;
+}
+
+static bool open_format(json_t *x, serve_grammar **out, serve_error *e)
+{
+    static const char param[] = "response_format", object[] = "{\"type\": \"object\"}";
+    format            f = {0};
+    if (!json_is_object(x))
+        return serve_wrong(e, 400, param, "%s: expected an object, found %s", param,
+                           serve_kind_name(x));
+    if (!serve_fields_read(format_fields, COUNT(format_fields), x, &f, e)) return false;
+    const char *type = f.type ? f.type : "";
+    if (strcmp(type, "json_schema") == 0) return open_schema(f.schema, out, e);
+    if (f.schema)
+        return serve_wrong(e, 400, param, "%s: expected json_schema with that type only", param);
+    if (strcmp(type, "text") == 0) return true;
+    if (strcmp(type, "json_object") == 0)
+        return open_grammar(param, object, sizeof object - 1, true, out, e);
+    return serve_wrong(e, 400, param,
+                       "%s: expected the type text, json_object or json_schema, found %.40s", param,
+                       f.type ? f.type : "none");
+}
+
+bool serve_grammar_open(const serve_ask *a, serve_grammar **out, serve_error *e)
+{
+    *out = NULL;
+    if (a->grammar && a->response_format)
+        return serve_wrong(e, 400, "grammar", "expected one of grammar and response_format");
+    if (a->grammar) return open_grammar("grammar", a->grammar, strlen(a->grammar), false, out, e);
+    return !a->response_format || open_format(a->response_format, out, e);
+}

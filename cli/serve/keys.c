@@ -1,0 +1,121 @@
+/* Keys of --api-key-file: read at the start and on SIGHUP, compared with every request. */
+#include "serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { FILE_MOST = 1 << 26 };
+
+static const char blanks[] = " \t\r";
+
+void serve_keys_free(serve_keys *keys)
+{
+    free(keys->all);
+    free(keys->text);
+    *keys = (serve_keys){0};
+}
+
+static bool add_key(serve_keys *keys, size_t *room, serve_key key)
+{
+    if (keys->n == *room) {
+        *room = *room ? 2 * *room : 16;
+        serve_key *all = realloc(keys->all, *room * sizeof *all);
+        if (!all) return false;
+        keys->all = all;
+    }
+    keys->all[keys->n++] = key;
+    return true;
+}
+
+/* The hash of FNV-1a, never 0: a key that is changed keeps its owner by its name. */
+static uint64_t owner_of(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
+/* Whether a name ends with this word, which is then cut off. */
+static bool take_scope(char *name, const char *word)
+{
+    const size_t n = strlen(name), k = strlen(word);
+    if (n < k || strcmp(name + n - k, word) != 0) return false;
+    char *end = name + n - k;
+    while (end > name && strchr(blanks, end[-1])) end--;
+    *end = '\0';
+    return true;
+}
+
+/* "KEY NAME [SCOPE] # comment": the key is the first word, its name the rest. */
+static serve_key split_line(char *line)
+{
+    char *end = line + strlen(line);
+    for (char *c = line; *c; c++)
+        if (*c == '#' && (c == line || strchr(blanks, c[-1]))) end = c;
+    while (end > line && strchr(blanks, end[-1])) end--;
+    *end = '\0';
+    char        *key = line + strspn(line, blanks);
+    const size_t n = strcspn(key, blanks);
+    char        *name = key + n + strspn(key + n, blanks);
+    key[n] = '\0';
+    serve_key x = {.text = key, .n = n, .name = name};
+    x.reads = take_scope(name, "[read-only]");
+    x.rules = take_scope(name, "[admin]");
+    x.owner = owner_of(name[0] ? name : key);
+    return x;
+}
+
+static bool split_file(serve_keys *keys)
+{
+    size_t room = 0;
+    for (char *line = keys->text, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        const serve_key key = split_line(line);
+        if (key.n && !add_key(keys, &room, key)) return false;
+    }
+    return true;
+}
+
+bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err)
+{
+    serve_keys now = {0};
+    size_t     bytes = 0;
+    if (dra_file_read(path, FILE_MOST, &now.text, &bytes, err) != DRA_OK) return false;
+    bool well = strlen(now.text) == bytes;
+    if (!well)
+        cli_error(err, DRA_ERR_VALUE, "%.200s: expected lines of text, found a zero", path);
+    else if (!(well = split_file(&now)))
+        cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    else if (!(well = now.n > 0))
+        cli_error(err, DRA_ERR_VALUE, "%.200s: expected a key in a line, found none", path);
+    if (well) {
+        serve_keys_free(keys);
+        *keys = now;
+    } else {
+        serve_keys_free(&now);
+    }
+    return well;
+}
+
+/* Takes a time that depends on what is given, not on where they differ. */
+static bool same_key(const serve_key *key, const char *given, size_t n)
+{
+    unsigned char differs = key->n != n;
+    for (size_t i = 0; i < n; i++)
+        differs |= (unsigned char)(key->text[i < key->n ? i : 0] ^ given[i]);
+    return !differs;
+}
+
+const serve_key *serve_key_of(const serve *s, const http_head *h)
+{
+    const char      *given = http_header(h, "authorization");
+    const serve_key *found = NULL;
+    if (!given || strncasecmp(given, "bearer ", 7) != 0) return NULL;
+    given += 7 + strspn(given + 7, " ");
+    const size_t n = strlen(given);
+    for (size_t i = 0; i < s->keys.n; i++)
+        if (same_key(&s->keys.all[i], given, n)) found = &s->keys.all[i];
+    return found;
+}

@@ -1,0 +1,305 @@
+"""Training runs: an iterator of what happens."""
+import ctypes
+import json
+import math
+import os
+import signal
+import tempfile
+import threading
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Union)
+
+import numpy as np
+
+from . import _c
+from ._library import (Handle, Lent, Path, call, ids_of, lib, make, no_pickle, path_bytes,
+                       text_bytes)
+from .errors import ClosedError, InvalidValue, ShapeError
+from .model import Model, _device, load
+from .tokenizer import Tokenizer
+
+KINDS = ("step", "eval", "sample", "save")
+
+
+class Event(NamedTuple):
+    """Something that happened: `kind` is "step", "eval", "sample" or "save". What is not known is
+    NaN."""
+    kind: str
+    step: int
+    steps: int
+    loss: float  #: of the step
+    rate: float  #: the learning rate
+    norm: float  #: of all gradients, before clipping
+    eval_loss: float  #: of the last evaluation
+    best_loss: float  #: of all of them
+    tokens: int  #: of all steps so far
+    seconds: float
+    tokens_per_second: float
+    skipped: int  #: steps whose loss or gradients were not finite
+    measures: Dict[str, float]  #: accuracy, error, ...: of what is no text
+
+
+Data = Union[Path, Sequence[Path], np.ndarray]
+Callback = Callable[[Event], Any]
+
+
+class Trainer:
+    """Trains a model in a folder: `model` is a preset's name, a config, or a folder to start from;
+    `data` text or token files (docs/data.md), or an int32 array of ids. Settings are those of the
+    command line: steps, batch, context, lr, warmup, optimizer, eval_every, save_every, seed, ...
+
+    An iterator of `Event`s, of which each step has one. Callbacks are called with each of them; one
+    that returns False ends the run. Ctrl-C ends it, too, with what was done saved; so does leaving
+    a `with` block, or close(). `resume=True` goes on from the newest checkpoint, bit for bit.
+
+    >>> import dra, numpy as np, tempfile
+    >>> ids = np.tile(np.arange(64, dtype=np.int32), 50)
+    >>> folder = tempfile.mkdtemp()
+    >>> run = dra.Trainer("dra-gru-tiny", data=ids, out=folder, set={"dim": 48, "depth": 1},
+    ...                   steps=4, batch=2, context=32)
+    >>> [e.step for e in run if e.kind == "step"]
+    [1, 2, 3, 4]
+    >>> m = run.model()
+    >>> longer = dra.Trainer(data=ids, out=folder, steps=6, resume=True)
+    >>> [e.step for e in longer if e.kind == "step"]
+    [5, 6]
+    """
+
+    def __init__(self, model: Union[None, Path, Mapping[str, Any]] = None, *, data: Data,
+                 out: Path, eval_data: Optional[Data] = None, resume: bool = False,
+                 force: bool = False, callbacks: Iterable[Callback] = (), device: str = "cpu",
+                 threads: int = 0, tokenizer: Union[None, Path, Tokenizer] = None,
+                 set: Optional[Mapping[str, Any]] = None, tensorboard: bool = False,
+                 **settings: Any) -> None:
+        self.folder = os.fspath(out)
+        self.callbacks = list(callbacks)
+        self._events: List[Event] = []
+        self._more, self._stop, self._closed = True, False, False
+        self._saved_step, self._step = -1, 0
+        self._lock, self._lent = threading.RLock(), Lent()
+        self._trainer: Optional[Handle] = None
+        self._on_event = _c.FUNCTIONS["dra_trainer_step"]()[1][1](self._take)
+        if model is None and not resume:
+            raise InvalidValue("Trainer: expected a model: a preset, a config or a folder")
+        train = _settings(settings)
+        config, start = self._config(self.folder if model is None else model, set or {})
+        words = self._tokenizer(model, config, tokenizer, data)
+        device_handle = _device(device, threads)
+        run = _c.dra_run_model_config(
+            folder=path_bytes(out), model=ctypes.pointer(config), train=ctypes.pointer(train),
+            resume=resume, force=force)
+        built = Handle(make(lib.dra_run_model, ctypes.byref(run)), lib.dra_model_destroy)
+        corpora = [self._corpus(d, words) for d in (data, eval_data)]
+        trainer = _c.dra_trainer_config(
+            folder=path_bytes(out), train=ctypes.pointer(train), device=device_handle.at,
+            model=built.at, weights=None if resume else start,
+            data=corpora[0] and corpora[0].at, eval_data=corpora[1] and corpora[1].at,
+            tokenizer=words._handle.at if words else None, resume=resume, force=force,
+            tensorboard=tensorboard)
+        at = make(lib.dra_trainer_create, ctypes.byref(trainer))
+        self._trainer = Handle(at, lib.dra_trainer_destroy, device_handle, built, *corpora,
+                               words and words._handle, trainer, train, config)
+
+    @classmethod
+    def resume(cls, out: Path, *, data: Data, **settings: Any) -> "Trainer":
+        """Goes on with the run in a folder; `steps` may be more than they were."""
+        return cls(data=data, out=out, resume=True, **settings)
+
+    # -- making one
+
+    def _config(self, model: Union[Path, Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
+        """The model's config, and where its first weights are, if anywhere."""
+        c, start = _c.dra_model_config(), None
+        if isinstance(model, Mapping):
+            text = json.dumps(model).encode()
+            call(lib.dra_model_config_parse, b"config", text, len(text), ctypes.byref(c))
+        elif os.path.exists(model):
+            start = path_bytes(model)
+            call(lib.dra_folder_config, start, ctypes.byref(c))
+        else:
+            call(lib.dra_preset_config, text_bytes(os.fspath(model)), ctypes.byref(c))
+        for name, value in settings.items():
+            word = value if isinstance(value, str) else json.dumps(value)
+            call(lib.dra_model_config_set, ctypes.byref(c), text_bytes(name), text_bytes(word))
+        return c, start
+
+    def _tokenizer(self, model: Any, config: Any, given: Union[None, Path, Tokenizer],
+                   data: Data) -> Optional[Tokenizer]:
+        """The one given, whose vocabulary a preset takes; else that of the model; none for ids."""
+        if given is not None:
+            words = given if isinstance(given, Tokenizer) else Tokenizer(given)
+            if model is not None and not isinstance(model, Mapping) and not os.path.exists(model):
+                call(lib.dra_model_config_set, ctypes.byref(config), b"vocab",
+                     b"%d" % len(words))
+            return words
+        if isinstance(data, np.ndarray):
+            return None
+        folder = self.folder if model is None else model
+        known = not isinstance(folder, Mapping) and os.path.exists(folder)
+        at = make(lib.dra_tokenizer_open_folder, path_bytes(folder) if known else None,
+                  config.vocab)
+        return Tokenizer(_handle=Handle(at, lib.dra_tokenizer_destroy))
+
+    def _corpus(self, data: Optional[Data], words: Optional[Tokenizer]) -> Optional[Handle]:
+        if data is None:
+            return None
+        if isinstance(data, np.ndarray):
+            ids = ids_of(data, "data")
+            if ids.ndim != 1:
+                raise ShapeError("data: expected ids (N), found %s" % (ids.shape,))
+            with tempfile.TemporaryDirectory(prefix="dra-") as room:
+                path = os.path.join(room, "ids.npy")
+                np.save(path, ids)
+                return self._corpus(path, words)  # which stays mapped
+        files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+        paths = self._lent.keep((ctypes.c_char_p * len(files))(*[path_bytes(p) for p in files]))
+        config = _c.dra_corpus_config(n=len(files), paths=ctypes.addressof(paths),
+                                      tokenizer=words._handle.at if words else None)
+        no_progress = _c.FUNCTIONS["dra_corpus_open"]()[1][1]()
+        at = make(lib.dra_corpus_open, ctypes.byref(config), no_progress, None)
+        return Handle(at, lib.dra_corpus_close)
+
+    # -- running
+
+    def _take(self, _: int, at: int) -> bool:
+        """What the library tells, in the middle of a step."""
+        e = _c.dra_event.from_address(at)
+        names = [(_text(n), m) for n, m in zip(e.measure_name, e.measure) if n]
+        self._step = e.step
+        if e.kind == _c.DRA_EVENT_SAVE:
+            self._saved_step = e.step
+        self._events.append(Event(KINDS[e.kind], e.step, e.steps, e.loss, e.rate, e.norm,
+                                  e.eval_loss, e.best_loss, e.tokens, e.seconds,
+                                  e.tokens_per_second, e.skipped, dict(names)))
+        return not self._stop
+
+    def _at(self) -> int:
+        if self._closed or self._trainer is None:
+            raise ClosedError("trainer: it is closed")
+        return self._trainer.at
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        with self._lock:
+            while not self._events:
+                if not self._more:
+                    self.close()  # another one may go on in the folder
+                    raise StopIteration
+                self._advance()
+            event = self._events.pop(0)
+        for callback in self.callbacks:
+            if callback(event) is False:
+                self.stop()
+        return event
+
+    def _advance(self) -> None:
+        more = ctypes.c_bool()
+        with _Interrupt(self) as interrupt:
+            try:
+                call(lib.dra_trainer_step, self._at(), self._on_event, None, ctypes.byref(more))
+                self._more = more.value
+            except BaseException:
+                self._more = False
+                raise
+        if interrupt.came:
+            self._events.clear()
+            self.close()
+            raise KeyboardInterrupt("training was stopped after step %d, which is saved in %s" %
+                                    (self._step, self.folder))
+
+    def run(self) -> Optional[Event]:
+        """To the end; returns the last event."""
+        last = None
+        for last in self:
+            pass
+        return last
+
+    def stop(self) -> None:
+        """No further step is made; what was done is saved."""
+        if self._more:
+            self._more = False
+            self.save()
+
+    def save(self) -> None:
+        """A checkpoint of now, unless there is one."""
+        with self._lock:
+            if self._step and self._saved_step != self._step:
+                call(lib.dra_trainer_save, self._at())
+                self._saved_step = self._step
+
+    def evaluate(self) -> float:
+        """The mean loss of the evaluation data as the weights are now."""
+        loss = ctypes.c_double()
+        with self._lock:
+            call(lib.dra_trainer_evaluate, self._at(), ctypes.byref(loss))
+        return loss.value
+
+    def model(self, **options: Any) -> Model:
+        """The model as it was saved last."""
+        return load(self.folder, **options)
+
+    def close(self) -> None:
+        """Saves what was done since the last checkpoint, and lets go of the folder."""
+        if self._closed or self._trainer is None:
+            return
+        try:
+            self._more = False
+            self.save()
+        finally:
+            self._closed, self._trainer, self._on_event = True, None, None
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise no_pickle("a trainer")
+
+    def __repr__(self) -> str:
+        return "<dra.Trainer in %s, step %d%s>" % (self.folder, self._step,
+                                                   ", closed" if self._closed else "")
+
+
+class _Interrupt:
+    """Ctrl-C during a step: the step is finished and saved first."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self.came = trainer, False
+        self._before: Any = None
+
+    def _note(self, *_: Any) -> None:
+        self.came = self._trainer._stop = True
+
+    def __enter__(self) -> "_Interrupt":
+        if threading.current_thread() is threading.main_thread() and \
+                signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
+def _text(name: Any) -> str:
+    return (name if isinstance(name, bytes) else ctypes.string_at(name)).decode()
+
+
+def _settings(settings: Mapping[str, Any]) -> "_c.dra_train_config":
+    """Settings by the names of train/config.json."""
+    for name, value in settings.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidValue("Trainer: %s is %g" % (name, value))
+    words = dict(settings)
+    context = words.pop("context", None)
+    if context is not None:  # tokens of a row, or [(tokens, the step from which on), ...]
+        rows = [(context, 0)] if isinstance(context, int) else context
+        words["stage"] = [{"context": int(c), "from": int(f)} for c, f in rows]
+    text = json.dumps(words).encode()
+    out = _c.dra_train_config()
+    call(lib.dra_train_config_parse, b"Trainer", text, len(text), ctypes.byref(out))
+    return out

@@ -1,0 +1,328 @@
+/* The Llama family as Hugging Face has it: pre-norm blocks of RMS norms, rotated attention and a
+ * gated feed-forward. A family is a row of what it does otherwise than Llama; all share the names
+ * of tensors. [https://huggingface.co/docs/transformers/model_doc/llama]
+ * What layers see (windows) and how they rotate is in llama_layers.c. */
+#include "formats/llama.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+enum { COMMON = 18, NORMS_MOST = 4 };
+
+static const dra_name_rule common[COMMON] = {
+    {"embedding", "embed_tokens.weight", .instead = "lm_head.weight"},
+    {"layers.*.mixer.W_q", "layers.*.self_attn.q_proj.weight"},
+    {"layers.*.mixer.W_k", "layers.*.self_attn.k_proj.weight"},
+    {"layers.*.mixer.W_v", "layers.*.self_attn.v_proj.weight"},
+    {"layers.*.mixer.W_o", "layers.*.self_attn.o_proj.weight"},
+    {"layers.*.mixer.b_q", "layers.*.self_attn.q_proj.bias"},
+    {"layers.*.mixer.b_k", "layers.*.self_attn.k_proj.bias"},
+    {"layers.*.mixer.b_v", "layers.*.self_attn.v_proj.bias"},
+    {"layers.*.mixer.b_o", "layers.*.self_attn.o_proj.bias"},
+    {"layers.*.mixer.gain_q", "layers.*.self_attn.q_norm.weight"},
+    {"layers.*.mixer.gain_k", "layers.*.self_attn.k_norm.weight"},
+    {"layers.*.ff.W_up", "layers.*.mlp.up_proj.weight"},
+    {"layers.*.ff.W_gate", "layers.*.mlp.gate_proj.weight"},
+    {"layers.*.ff.W_down", "layers.*.mlp.down_proj.weight"},
+    {"layers.*.ff.b_up", "layers.*.mlp.up_proj.bias"},
+    {"layers.*.ff.b_gate", "layers.*.mlp.gate_proj.bias"},
+    {"layers.*.ff.b_down", "layers.*.mlp.down_proj.bias"},
+    {"norm_g", "norm.weight"}};
+
+static const dra_name_rule head[] = {{"head", "lm_head.weight"}, {0}};
+
+static const dra_name_rule norms[][NORMS_MOST] = {
+    [DRA_NORMS_PRE] = {{"layers.*.mixer.norm_g", "layers.*.input_layernorm.weight"},
+                       {"layers.*.ff.norm_g", "layers.*.post_attention_layernorm.weight"}},
+    [DRA_NORMS_BRANCH] = {{"layers.*.mixer.branch_norm_g",
+                           "layers.*.post_attention_layernorm.weight"},
+                          {"layers.*.ff.branch_norm_g",
+                           "layers.*.post_feedforward_layernorm.weight"}},
+    [DRA_NORMS_BOTH] = {
+        {"layers.*.mixer.norm_g", "layers.*.input_layernorm.weight"},
+        {"layers.*.mixer.branch_norm_g", "layers.*.post_attention_layernorm.weight"},
+        {"layers.*.ff.norm_g", "layers.*.pre_feedforward_layernorm.weight"},
+        {"layers.*.ff.branch_norm_g", "layers.*.post_feedforward_layernorm.weight"}}};
+
+/* Old files hold the frequencies. */
+static const char *const ignored[] = {".rotary_emb.inv_freq", NULL};
+
+static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
+{
+    const dra_llama     *f = out->format->family;
+    const dra_name_rule *own = norms[f->norms];
+    int                  n = 0;
+    dra_name_rule *row = dra_arena_alloc(&out->arena, (COMMON + NORMS_MOST + 2) * sizeof *row);
+    if (!row) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", out->format->name);
+    for (int i = 0; i < COMMON; i++) row[n++] = common[i];
+    for (int i = 0; i < NORMS_MOST && own[i].ours; i++) row[n++] = own[i];
+    memcpy(row + n, head, sizeof head);
+    dra_llama_order_rows(c, DRA_ROWS_HALVES, row);
+    out->row = row;
+    return DRA_OK;
+}
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+/* Keys of models that have more than this file describes. */
+static void refuse_others(dra_keys *k)
+{
+    static const struct {
+        const char *key, *expected;
+    } others[] = {
+        {"quantization_config", "none: load the unquantised folder, or a GGUF file"},
+        {"vision_config", "none: only models of text are read"},
+        {"text_config", "none: save its language model as a folder of its own"},
+        {"num_experts", "none: mixtures of experts are not read"},
+        {"num_local_experts", "none: mixtures of experts are not read"},
+        {"final_logit_softcapping", "none: capped logits are not read"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const json_t *v = json_object_get(k->object, others[i].key);
+        if (v && !json_is_null(v) && !json_is_false(v))
+            dra_keys_refuse(k, others[i].key, others[i].expected);
+    }
+    if (dra_keys_number(k, "partial_rotary_factor", 1, 1) < 1)
+        dra_keys_refuse(k, "partial_rotary_factor", "1");
+}
+
+static bool has_key(const dra_keys *k, const char *key)
+{
+    const json_t *v = json_object_get(k->object, key);
+    return v && !json_is_null(v);
+}
+
+static void read_sizes(dra_keys *k, const dra_llama *f, dra_model_config *c)
+{
+    c->vocab = dra_keys_int(k, "vocab_size", NULL, f->vocab);
+    c->dim = dra_keys_int(k, "hidden_size", NULL, f->dim);
+    c->ff.dim = dra_keys_int(k, "intermediate_size", NULL, f->inner);
+    c->depth = dra_keys_int(k, "num_hidden_layers", NULL, f->depth);
+    c->heads = dra_keys_int(k, "num_attention_heads", NULL, f->heads);
+    c->context = dra_keys_int(k, "max_position_embeddings", NULL, f->context);
+    if (c->heads < 1) dra_keys_refuse(k, "num_attention_heads", "1 or more");
+    if (c->depth < 1) dra_keys_refuse(k, "num_hidden_layers", "1 or more");
+    c->norm_eps = dra_keys_real(k, "rms_norm_eps", f->eps > 0 ? f->eps : 1e-6);
+    c->attention_dropout = dra_keys_real(k, "attention_dropout", 0);
+    c->tied = dra_keys_bool(k, "tie_word_embeddings", f->tied) ? DRA_ON : DRA_OFF;
+}
+
+/* The activation, as the key names it. */
+static const struct {
+    const char *name;
+    dra_ff_kind kind;
+} activations[] = {
+    {"silu", DRA_FF_SWIGLU},   {"swish", DRA_FF_SWIGLU}, {"gelu_pytorch_tanh", DRA_FF_GELU},
+    {"gelu_new", DRA_FF_GELU}, {"gelu", DRA_FF_ERF},     {"relu", DRA_FF_RELU},
+    {"relu2", DRA_FF_RELU2}};
+
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static const char *activation_key(const dra_llama *f)
+{
+    return f->gemma ? "hidden_activation" : "hidden_act";
+}
+
+static void read_ff(dra_keys *k, const dra_llama *f, dra_model_config *c)
+{
+    const char *key = activation_key(f);
+    const char *name = dra_keys_text(k, key, f->gemma ? "gelu_pytorch_tanh" : "silu");
+    int         i = 0;
+    while (i < ACTIVATIONS && strcmp(activations[i].name, name) != 0) i++;
+    if (i == ACTIVATIONS)
+        dra_keys_refuse(k, key, "silu, gelu_pytorch_tanh, gelu_new, gelu, relu or relu2");
+    else
+        c->ff.kind = activations[i].kind;
+    c->ff.gated = c->ff.kind != DRA_FF_SWIGLU;
+    if (f->mlp_bias && dra_keys_bool(k, "mlp_bias", false)) c->ff.bias = DRA_FF_BIAS_ALL;
+}
+
+/* What all mixers of the model have. */
+static void read_mixer(dra_keys *k, const dra_llama *f, dra_model_config *c, dra_mixer_config *m)
+{
+    static const char key[] = "num_key_value_heads";
+    const bool        null = json_is_null(json_object_get(k->object, key));
+    m->kv_heads = dra_keys_int(k, key, NULL, f->kv_heads && !null ? f->kv_heads : c->heads);
+    if (m->kv_heads < 1 || (c->heads > 0 && c->heads % m->kv_heads))
+        dra_keys_refuse(k, key, "a divisor of num_attention_heads");
+    if (m->kv_heads == c->heads) m->kv_heads = 0;
+    c->key_dim = dra_keys_int(k, "head_dim", NULL, f->head_dim);
+    if (c->heads > 0 && c->key_dim * c->heads == c->dim) c->key_dim = 0;
+    m->biases = f->qkv_bias ? DRA_BIAS_QKV : DRA_BIAS_MODEL;
+    if (f->attention_bias && dra_keys_bool(k, "attention_bias", false)) m->biases = DRA_BIAS_ALL;
+    m->qk_norm = f->qk_norm != DRA_LLAMA_NO_NORM;
+    m->qk_whole = f->qk_norm == DRA_LLAMA_NORM_ALL;
+    m->qkv_eps = m->qk_norm ? c->norm_eps : 0;
+    m->qk_gain_offset = f->gemma;
+}
+
+/* Constant factors. */
+static void read_factors(dra_keys *k, const dra_llama *f, dra_model_config *c, dra_mixer_config *m)
+{
+    if (f->gemma) {
+        const double D = dra_keys_number(k, "query_pre_attn_scalar", 1e9, 256);
+        m->score_scale = 1 / sqrt(D);
+        m->attention.softcap = dra_keys_number(k, "attn_logit_softcapping", 1e6, 0);
+        c->embed_scale = sqrt((double)c->dim);
+        c->norm_offset = true;
+        if (dra_keys_bool(k, "use_bidirectional_attention", false))
+            dra_keys_refuse(k, "use_bidirectional_attention", "false");
+    }
+    if (!f->granite) return;
+    c->embed_scale = dra_keys_number(k, "embedding_multiplier", 1e6, 1);
+    c->block.branch_factor = dra_keys_number(k, "residual_multiplier", 1e6, 1);
+    c->logit_scale = 1 / dra_keys_number(k, "logits_scaling", 1e6, 1);
+    m->score_scale = dra_keys_number(k, "attention_multiplier", 1e6, 1);
+}
+
+static void read_llama(dra_keys *k, dra_model_config *c)
+{
+    const dra_llama *f = k->format->family;
+    dra_mixer_config m = {.rotary = true};
+    refuse_others(k);
+    read_sizes(k, f, c);
+    read_ff(k, f, c);
+    read_mixer(k, f, c, &m);
+    read_factors(k, f, c, &m);
+    c->block.norm = f->norms == DRA_NORMS_BRANCH ? DRA_PLACE_NONE : DRA_PLACE_PRE;
+    c->block.branch_norm = f->norms != DRA_NORMS_PRE;
+    if (k->status == DRA_OK) dra_llama_read_layers(k, f, &m, c);
+}
+
+/* ---- back ------------------------------------------------------------------------------------ */
+
+static void put_int(dra_keys *k, const char *key, int64_t n)
+{
+    dra_keys_put(k, key, dra_json_int(&k->json, n));
+}
+
+static void put_real(dra_keys *k, const char *key, double x)
+{
+    dra_keys_put(k, key, dra_json_real(&k->json, x));
+}
+
+static void put_activation(dra_keys *k, const dra_llama *f, const dra_model_config *c)
+{
+    const char *said = json_string_value(json_object_get(k->object, activation_key(f)));
+    int         first = ACTIVATIONS;
+    for (int i = ACTIVATIONS - 1; i >= 0; i--) {
+        if (activations[i].kind != c->ff.kind) continue;
+        if (said && strcmp(said, activations[i].name) == 0) return;
+        first = i;
+    }
+    const char *name = first < ACTIVATIONS ? activations[first].name : "none";
+    dra_keys_put(k, activation_key(f), dra_json_text(&k->json, name));
+}
+
+/* Where a key says 1 / x^n of what is meant, already, it stays as it is. */
+static void put_inverse(dra_keys *k, const char *key, double x, int power)
+{
+    const double said = json_number_value(json_object_get(k->object, key));
+    if (said > 0 && 1 / (power == 2 ? sqrt(said) : said) == x) return;
+    if (power == 2)
+        put_int(k, key, (int64_t)round(1 / (x * x)));
+    else
+        put_real(k, key, 1 / x);
+}
+
+static double or_one(double x) { return x > 0 ? x : 1; }
+
+static void put_factors(dra_keys *k, const dra_llama *f, const dra_model_config *c)
+{
+    const dra_mixer_config *m = &c->mixer[0];
+    const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
+    const double            scale = m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D);
+    if (f->gemma) {
+        put_inverse(k, "query_pre_attn_scalar", scale, 2);
+        dra_keys_put(k, "attn_logit_softcapping",
+                     m->attention.softcap > 0 ? dra_json_real(&k->json, m->attention.softcap)
+                                              : json_null());
+    }
+    if (!f->granite) return;
+    put_real(k, "embedding_multiplier", or_one(c->embed_scale));
+    put_real(k, "residual_multiplier", or_one(c->block.branch_factor));
+    put_real(k, "attention_multiplier", scale);
+    put_inverse(k, "logits_scaling", or_one(c->logit_scale), 1);
+}
+
+static void write_llama(dra_keys *k, const dra_model_config *c)
+{
+    const dra_llama        *f = k->format->family;
+    const dra_mixer_config *m = &c->mixer[0];
+    const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
+    put_int(k, "vocab_size", c->vocab);
+    put_int(k, "hidden_size", c->dim);
+    put_int(k, "intermediate_size", c->ff.dim);
+    put_int(k, "num_hidden_layers", c->depth);
+    put_int(k, "num_attention_heads", c->heads);
+    put_int(k, "num_key_value_heads", m->kv_heads ? m->kv_heads : c->heads);
+    put_int(k, "max_position_embeddings", c->context);
+    if (f->head_dim || c->key_dim || has_key(k, "head_dim")) put_int(k, "head_dim", D);
+    put_activation(k, f, c);
+    put_real(k, "rms_norm_eps", c->norm_eps);
+    put_real(k, "attention_dropout", c->attention_dropout);
+    dra_keys_put(k, "tie_word_embeddings", dra_json_bool(c->tied == DRA_ON));
+    if (f->attention_bias)
+        dra_keys_put(k, "attention_bias", dra_json_bool(m->biases == DRA_BIAS_ALL));
+    if (f->mlp_bias) dra_keys_put(k, "mlp_bias", dra_json_bool(c->ff.bias == DRA_FF_BIAS_ALL));
+    put_factors(k, f, c);
+    dra_llama_write_layers(k, f, c);
+}
+
+/* ---- families: what is not said is as Llama has it ------------------------------------------- */
+
+#define FAMILY(symbol, type, class, ...)                                                           \
+    const dra_format dra_format_##symbol = {.name = type,                                          \
+                                            .prefix = "model.",                                    \
+                                            .head = "lm_head.weight",                              \
+                                            .make_rules = make_rules,                              \
+                                            .ignored = ignored,                                    \
+                                            .class_name = class,                                   \
+                                            .read = read_llama,                                    \
+                                            .write = write_llama,                                  \
+                                            .ordered = true,                                       \
+                                            .family = &(const dra_llama){__VA_ARGS__}}
+
+FAMILY(llama, "llama", "LlamaForCausalLM", .vocab = 32000, .dim = 4096, .inner = 11008, .depth = 32,
+       .heads = 32, .context = 2048, .theta = 1e4, .attention_bias = true, .mlp_bias = true);
+
+FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", .vocab = 151936, .dim = 4096, .inner = 22016,
+       .depth = 32, .heads = 32, .kv_heads = 32, .context = 32768, .theta = 1e4, .qkv_bias = true,
+       .windows = DRA_WINDOWS_LATE, .window = 4096);
+
+FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .vocab = 151936, .dim = 4096, .inner = 22016,
+       .depth = 32, .heads = 32, .kv_heads = 32, .head_dim = 128, .context = 32768, .theta = 1e4,
+       .attention_bias = true, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_LATE,
+       .window = 4096);
+
+FAMILY(smollm3, "smollm3", "SmolLM3ForCausalLM", .vocab = 128256, .dim = 2048, .inner = 11008,
+       .depth = 36, .heads = 16, .kv_heads = 4, .context = 32768, .theta = 2e6, .tied = true,
+       .attention_bias = true, .mlp_bias = true, .windows = DRA_WINDOWS_NO_ROPE, .rope_every = 4);
+
+FAMILY(granite, "granite", "GraniteForCausalLM", .vocab = 32000, .dim = 4096, .inner = 11008,
+       .depth = 32, .heads = 32, .context = 2048, .theta = 1e4, .attention_bias = true,
+       .mlp_bias = true, .granite = true);
+
+FAMILY(olmo2, "olmo2", "Olmo2ForCausalLM", .vocab = 50304, .dim = 4096, .inner = 11008, .depth = 32,
+       .heads = 32, .context = 2048, .theta = 1e4, .eps = 1e-5, .attention_bias = true,
+       .norms = DRA_NORMS_BRANCH, .qk_norm = DRA_LLAMA_NORM_ALL);
+
+FAMILY(olmo3, "olmo3", "Olmo3ForCausalLM", .vocab = 50304, .dim = 4096, .inner = 11008, .depth = 32,
+       .heads = 32, .context = 2048, .theta = 5e5, .eps = 1e-5, .attention_bias = true,
+       .norms = DRA_NORMS_BRANCH, .qk_norm = DRA_LLAMA_NORM_ALL, .windows = DRA_WINDOWS_MOST,
+       .window = 4096, .every = 4, .two_ropes = true);
+
+FAMILY(gemma3, "gemma3_text", "Gemma3ForCausalLM", .vocab = 262208, .dim = 2304, .inner = 9216,
+       .depth = 26, .heads = 8, .kv_heads = 4, .head_dim = 256, .context = 131072, .theta = 1e6,
+       .local_theta = 1e4, .tied = true, .attention_bias = true, .gemma = true,
+       .norms = DRA_NORMS_BOTH, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_MOST,
+       .window = 4096, .every = 6, .two_ropes = true);
+
+FAMILY(mistral, "mistral", "MistralForCausalLM", .vocab = 32000, .dim = 4096, .inner = 14336,
+       .depth = 32, .heads = 32, .kv_heads = 8, .context = 131072, .theta = 1e4,
+       .windows = DRA_WINDOWS_ALL, .window = 4096);

@@ -1,0 +1,60 @@
+/* The Llama family: what its members do otherwise, and their layers. */
+#ifndef DRA_SRC_FORMATS_LLAMA_H
+#define DRA_SRC_FORMATS_LLAMA_H
+
+#include "formats/format.h"
+
+/* Which norms a sublayer has. */
+typedef enum dra_llama_norms {
+    DRA_NORMS_PRE,    /* of what it reads     */
+    DRA_NORMS_BRANCH, /* of what it adds      */
+    DRA_NORMS_BOTH
+} dra_llama_norms;
+
+typedef enum dra_llama_qk_norm {
+    DRA_LLAMA_NO_NORM,
+    DRA_LLAMA_NORM_HEAD, /* of each head's channels          */
+    DRA_LLAMA_NORM_ALL   /* of those of all heads at once    */
+} dra_llama_qk_norm;
+
+/* Which layers see only a window, where no layer_types say it. */
+typedef enum dra_llama_windows {
+    DRA_WINDOWS_NEVER,
+    DRA_WINDOWS_ALL,     /* all, unless sliding_window is null                              */
+    DRA_WINDOWS_LATE,    /* with use_sliding_window, from layer max_window_layers on        */
+    DRA_WINDOWS_NO_ROPE, /* with use_sliding_window, those that do not rotate               */
+    DRA_WINDOWS_MOST     /* all but every n-th                                              */
+} dra_llama_windows;
+
+typedef struct dra_llama {
+    int64_t vocab, dim, inner, depth, heads, context; /* where keys are missing, as all here */
+    int64_t kv_heads;                                 /* 0: as many as heads                 */
+    int64_t head_dim;                                 /* 0: dim / heads                      */
+    double  theta, local_theta;                       /* local: of layers with a window      */
+    double  eps;                                      /* 0: 1e-6                             */
+    bool    tied;
+    bool    qkv_bias;       /* queries, keys and values have biases            */
+    bool    attention_bias; /* there is this key                               */
+    bool    mlp_bias;       /* there is this key                               */
+    bool    granite;        /* there are its four factors                      */
+    bool    gemma;          /* gains are stored less 1, its own scales         */
+
+    dra_llama_norms   norms;
+    dra_llama_qk_norm qk_norm;
+    dra_llama_windows windows;
+    int64_t           window;     /* 0: null                                   */
+    int64_t           every;      /* of DRA_WINDOWS_MOST                       */
+    int64_t           rope_every; /* every n-th layer does not rotate; 0: all rotate */
+    bool              two_ropes;  /* layers with and without a window rotate in their own way */
+} dra_llama;
+
+/* The mixers of the layers, each a copy of `m` with its window and rotation (llama_layers.c). */
+void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_config *m,
+                           dra_model_config *c);
+void dra_llama_write_layers(dra_keys *k, const dra_llama *f, const dra_model_config *c);
+
+/* Lets rules of queries and keys put their rows into the order of the file, where the config has
+ * another one. */
+void dra_llama_order_rows(const dra_model_config *c, dra_row_order file, dra_name_rule *row);
+
+#endif

@@ -1,0 +1,383 @@
+/* What the layers of the Llama family see and how they rotate: windows, layers without positions,
+ * and the kinds of rope. A layer is of a kind, which becomes a mixer of the config.
+ * Newer files have `rope_parameters`, one object or one for each type of layer, older ones
+ * `rope_theta` and `rope_scaling`; what is missing is looked for in this order: there, at the top,
+ * the family's default. [transformers, modeling_rope_utils.py] */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/llama.h"
+
+static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention";
+
+/* ---- rope, reading --------------------------------------------------------------------------- */
+
+static double read_needed(dra_keys *k, const char *key)
+{
+    const double x = dra_keys_number(k, key, 1e6, 0);
+    if (!(x > 0)) dra_keys_refuse(k, key, "a number above 0");
+    return x > 0 ? x : 1;
+}
+
+static int64_t read_original(dra_keys *k, const dra_keys *top, const dra_model_config *c)
+{
+    static const char key[] = "original_max_position_embeddings";
+    dra_keys          outer = *top;
+    const int64_t     own = dra_keys_int(k, key, NULL, c->context);
+    return dra_keys_int(&outer, key, NULL, own);
+}
+
+static void read_llama3(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                        dra_rotary_config *t)
+{
+    t->scaling = DRA_SCALING_LLAMA3;
+    t->factor = read_needed(k, "factor");
+    t->low = read_needed(k, "low_freq_factor");
+    t->high = read_needed(k, "high_freq_factor");
+    t->original = read_original(k, top, c);
+    if (!(t->low < t->high)) dra_keys_refuse(k, "high_freq_factor", "more than low_freq_factor");
+}
+
+static double yarn_gain(double factor, double scale)
+{
+    return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
+}
+
+static void read_yarn(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                      dra_rotary_config *t)
+{
+    const double some = dra_keys_number(k, "mscale", 1e6, 0);
+    const double all = dra_keys_number(k, "mscale_all_dim", 1e6, 0);
+    t->scaling = DRA_SCALING_YARN;
+    t->original = read_original(k, top, c);
+    t->factor = dra_keys_number(k, "factor", 1e6, (double)c->context / (double)t->original);
+    t->low = dra_keys_number(k, "beta_slow", 1e6, 1);
+    t->high = dra_keys_number(k, "beta_fast", 1e6, 32);
+    t->exact = !dra_keys_bool(k, "truncate", true);
+    t->gain = some > 0 && all > 0 ? yarn_gain(t->factor, some) / yarn_gain(t->factor, all)
+                                  : yarn_gain(t->factor, 1);
+    t->gain = dra_keys_number(k, "attention_factor", 1e6, t->gain);
+    if (!(t->low < t->high)) dra_keys_refuse(k, "beta_fast", "more than beta_slow");
+}
+
+static void read_linear(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                        dra_rotary_config *t)
+{
+    t->stretch = read_needed(k, "factor");
+}
+
+/* Up to the length of training frequencies are those without scaling; beyond it they would change
+ * with every token, also those of keys that are kept: no text has a meaning of its own there. */
+static void read_dynamic(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                         dra_rotary_config *t)
+{
+    t->limit = c->context;
+}
+
+static void read_default(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                         dra_rotary_config *t)
+{}
+
+static const struct {
+    const char *name;
+    void (*read)(dra_keys *k, const dra_keys *top, const dra_model_config *c, dra_rotary_config *t);
+} ropes[] = {{"default", read_default},
+             {"linear", read_linear},
+             {"llama3", read_llama3},
+             {"yarn", read_yarn},
+             {"dynamic", read_dynamic}};
+
+enum { ROPES = sizeof ropes / sizeof *ropes };
+
+static const json_t *object_at(const dra_keys *k, const char *key)
+{
+    const json_t *v = json_object_get(k->object, key);
+    return json_is_object(v) ? v : NULL;
+}
+
+static void check_objects(dra_keys *k)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = json_object_get(k->object, keys[i]);
+        if (v && !json_is_null(v) && !json_is_object(v))
+            dra_keys_refuse(k, keys[i], "an object or null");
+    }
+}
+
+/* The object that says how layers of a type rotate; NULL: there is none. */
+static const json_t *find_rope(const dra_keys *k, const dra_llama *f, const char *type,
+                               const char **name)
+{
+    const json_t *old = object_at(k, "rope_scaling"), *both = object_at(k, "rope_parameters");
+    const json_t *own = both ? json_object_get(both, type) : NULL;
+    const bool    full = strcmp(type, FULL) == 0;
+    *name = "rope_scaling";
+    if (old && (!f->two_ropes || full)) return old;
+    *name = "rope_parameters";
+    if (json_is_object(own)) return own;
+    return f->two_ropes && both && !full && json_object_get(both, FULL) ? NULL : both;
+}
+
+static double read_theta(dra_keys *k, const dra_llama *f, bool local, dra_keys *top)
+{
+    const double fallback = local && f->local_theta > 0 ? f->local_theta : f->theta;
+    const char  *key = local && f->local_theta > 0 ? "rope_local_base_freq" : "rope_theta";
+    const double outer = dra_keys_number(top, key, 1e12, fallback);
+    return k->object ? dra_keys_number(k, "rope_theta", 1e12, outer) : outer;
+}
+
+static void read_rope(dra_keys *top, const dra_llama *f, const dra_model_config *c,
+                      const char *type, dra_rotary_config *t)
+{
+    const char   *name, *word = "default";
+    const json_t *object = find_rope(top, f, type, &name);
+    char          place[200];
+    int           i = 0;
+    snprintf(place, sizeof place, "%.120s: %s", top->place, name);
+    dra_keys k = {.place = place, .object = (json_t *)(uintptr_t)object, .err = top->err};
+    if (object) word = dra_keys_text(&k, "rope_type", dra_keys_text(&k, "type", "default"));
+    *t = (dra_rotary_config){.halves = true};
+    t->base = read_theta(&k, f, strcmp(type, FULL) != 0, top);
+    while (i < ROPES && strcmp(ropes[i].name, word) != 0) i++;
+    if (i == ROPES)
+        dra_keys_refuse(&k, json_object_get(object, "rope_type") ? "rope_type" : "type",
+                        "default, linear, llama3, yarn or dynamic: others depend on the call");
+    else
+        ropes[i].read(&k, top, c, t);
+    if (object && dra_keys_number(&k, "partial_rotary_factor", 1, 1) < 1)
+        dra_keys_refuse(&k, "partial_rotary_factor", "1");
+    if (top->status == DRA_OK) top->status = k.status;
+}
+
+/* ---- layers, reading ------------------------------------------------------------------------- */
+
+/* How many tokens a layer with a window sees; 0: there are no windows. */
+static int64_t read_window(dra_keys *k, const dra_llama *f)
+{
+    static const char key[] = "sliding_window";
+    const bool        asked = f->windows == DRA_WINDOWS_LATE || f->windows == DRA_WINDOWS_NO_ROPE;
+    if (f->windows == DRA_WINDOWS_NEVER || json_is_null(json_object_get(k->object, key))) return 0;
+    if (asked && !dra_keys_bool(k, "use_sliding_window", false)) return 0;
+    const int64_t n = dra_keys_int(k, key, NULL, f->window);
+    if (n < 0 || (n == 0 && json_object_get(k->object, key)))
+        dra_keys_refuse(k, key, "1 or more, or null");
+    return n;
+}
+
+/* Entry l of a list with one for each layer; NULL: there is no list. */
+static const json_t *entry_of(dra_keys *k, const char *key, const dra_model_config *c, int64_t l)
+{
+    const json_t *list = json_object_get(k->object, key);
+    if (!list || json_is_null(list)) return NULL;
+    if (!json_is_array(list) || (int64_t)json_array_size(list) < c->depth) {
+        dra_keys_refuse(k, key, "a list with an entry for each layer");
+        return NULL;
+    }
+    return json_array_get(list, (size_t)l);
+}
+
+static bool has_rotary(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l)
+{
+    if (!f->rope_every) return true;
+    const json_t *own = entry_of(k, "no_rope_layers", c, l);
+    const int64_t every = dra_keys_int(k, "no_rope_layer_interval", NULL, f->rope_every);
+    if (own) return json_number_value(own) != 0 || json_is_true(own);
+    return every < 1 || (l + 1) % every != 0;
+}
+
+static bool has_window(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l,
+                       bool rope)
+{
+    const bool    listed = f->windows > DRA_WINDOWS_ALL;
+    const json_t *own = listed ? entry_of(k, "layer_types", c, l) : NULL;
+    const char   *type = json_string_value(own);
+    if (own && (!type || (strcmp(type, FULL) != 0 && strcmp(type, SLIDING) != 0)))
+        dra_keys_refuse(k, "layer_types", "full_attention and sliding_attention");
+    if (type) return strcmp(type, SLIDING) == 0;
+    const int64_t every = dra_keys_int(k, "sliding_window_pattern", NULL, f->every);
+    switch (f->windows) {
+    case DRA_WINDOWS_ALL: return true;
+    case DRA_WINDOWS_LATE: return l >= dra_keys_int(k, "max_window_layers", NULL, 28);
+    case DRA_WINDOWS_NO_ROPE: return !rope;
+    case DRA_WINDOWS_MOST: return every < 1 || (l + 1) % every != 0;
+    default: return false;
+    }
+}
+
+void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_config *m,
+                           dra_model_config *c)
+{
+    const int64_t     W = read_window(k, f);
+    dra_rotary_config turn[2];
+    int               number[4] = {0}; /* of a mixer, from 1, by window and rope */
+    check_objects(k);
+    read_rope(k, f, c, FULL, &turn[0]);
+    turn[1] = turn[0];
+    if (f->two_ropes) read_rope(k, f, c, SLIDING, &turn[1]);
+    for (int64_t l = 0; l < c->depth && k->status == DRA_OK; l++) {
+        const bool rope = has_rotary(k, f, c, l);
+        const bool window = (W || f->two_ropes) && has_window(k, f, c, l, rope);
+        int       *n = &number[window + 2 * rope];
+        if (!*n) {
+            dra_mixer_config *own = &c->mixer[c->mixers];
+            *n = ++c->mixers;
+            *own = *m;
+            own->rotary = rope;
+            if (rope) own->turn = turn[window];
+            if (window && W) own->a.retrieval = "window", own->a.window = W;
+        }
+        if (l < DRA_SUBLAYERS_MOST) c->pattern[l] = *n - 1;
+        if (l >= DRA_SUBLAYERS_MOST && c->mixers > 1)
+            dra_keys_refuse(k, "num_hidden_layers", "256 or fewer, where layers differ");
+    }
+    c->n_pattern = c->mixers > 1 ? (int)c->depth : 0;
+    if (c->mixers == 1) memset(c->pattern, 0, sizeof c->pattern);
+}
+
+/* ---- back ------------------------------------------------------------------------------------ */
+
+static const dra_mixer_config *mixer_of(const dra_model_config *c, int64_t l)
+{
+    return &c->mixer[c->n_pattern ? c->pattern[l] : l % c->mixers];
+}
+
+static const char *rope_name(const dra_rotary_config *t)
+{
+    return t->scaling == DRA_SCALING_LLAMA3    ? "llama3"
+           : t->scaling == DRA_SCALING_YARN    ? "yarn"
+           : t->limit                          ? "dynamic"
+           : t->stretch > 0 && t->stretch != 1 ? "linear"
+                                               : "default";
+}
+
+static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta)
+{
+    static const char original[] = "original_max_position_embeddings";
+    json_t           *o = dra_json_object(j);
+    const char       *name = rope_name(t);
+    dra_json_set(j, o, "rope_type", dra_json_text(j, name));
+    if (theta) dra_json_set(j, o, "rope_theta", dra_json_real(j, t->base > 0 ? t->base : 1e4));
+    if (t->limit) dra_json_set(j, o, "factor", dra_json_real(j, 1));
+    if (strcmp(name, "linear") == 0) dra_json_set(j, o, "factor", dra_json_real(j, t->stretch));
+    if (!t->scaling) return o;
+    const bool yarn = t->scaling == DRA_SCALING_YARN;
+    dra_json_set(j, o, "factor", dra_json_real(j, t->factor));
+    dra_json_set(j, o, yarn ? "beta_slow" : "low_freq_factor", dra_json_real(j, t->low));
+    dra_json_set(j, o, yarn ? "beta_fast" : "high_freq_factor", dra_json_real(j, t->high));
+    dra_json_set(j, o, original, dra_json_int(j, t->original));
+    if (yarn) dra_json_set(j, o, "attention_factor", dra_json_real(j, t->gain));
+    if (t->exact) dra_json_set(j, o, "truncate", dra_json_bool(false));
+    return o;
+}
+
+/* How layers with a window, or those without, rotate; NULL: none does. */
+static const dra_rotary_config *turn_of(const dra_model_config *c, bool window)
+{
+    for (int i = 0; i < c->mixers; i++)
+        if (c->mixer[i].rotary && (c->mixer[i].a.window > 0) == window) return &c->mixer[i].turn;
+    return NULL;
+}
+
+static void put_ropes(dra_keys *k, const dra_llama *f, const dra_model_config *c)
+{
+    static const char *const all[] = {"rope_theta", "rope_scaling", "rope_parameters",
+                                      "rope_local_base_freq"};
+    const bool               is_new = f->two_ropes || object_at(k, "rope_parameters");
+    const dra_rotary_config *turn[] = {turn_of(c, false), turn_of(c, true)};
+    const dra_rotary_config *any = turn[0] ? turn[0] : turn[1];
+    dra_json                *j = &k->json;
+    for (int i = 0; i < 4; i++) dra_json_delete(k->object, all[i]);
+    if (!any) return;
+    if (f->two_ropes) {
+        json_t *both = dra_json_object(j);
+        for (int i = 0; i < 2; i++)
+            dra_json_set(j, both, i ? SLIDING : FULL,
+                         rope_object(j, turn[i] ? turn[i] : any, true));
+        dra_keys_put(k, all[2], both);
+    } else if (is_new) {
+        dra_keys_put(k, all[2], rope_object(j, any, true));
+    } else {
+        dra_keys_put(k, all[0], dra_json_real(j, any->base > 0 ? any->base : 1e4));
+        if (strcmp(rope_name(any), "default") != 0)
+            dra_keys_put(k, all[1], rope_object(j, any, false));
+    }
+}
+
+static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config *c)
+{
+    dra_json *j = &k->json;
+    json_t   *types = dra_json_array(j), *ropes_of = dra_json_array(j);
+    int64_t   W = 0;
+    for (int64_t l = 0; l < c->depth; l++) {
+        const dra_mixer_config *m = mixer_of(c, l);
+        if (m->a.window > 0) W = m->a.window;
+        dra_json_append(j, types, dra_json_text(j, m->a.window > 0 ? SLIDING : FULL));
+        dra_json_append(j, ropes_of, dra_json_int(j, m->rotary));
+    }
+    if (f->windows == DRA_WINDOWS_LATE || f->windows == DRA_WINDOWS_NO_ROPE)
+        dra_keys_put(k, "use_sliding_window", dra_json_bool(W > 0));
+    if (f->windows) dra_keys_put(k, "sliding_window", W ? dra_json_int(j, W) : json_null());
+    if (f->rope_every)
+        dra_keys_put(k, "no_rope_layers", ropes_of);
+    else
+        json_decref(ropes_of);
+    if (f->windows > DRA_WINDOWS_ALL)
+        dra_keys_put(k, "layer_types", types);
+    else
+        json_decref(types);
+}
+
+/* Whether the object says these layers already. */
+static bool says_layers(const dra_keys *k, const dra_model_config *c)
+{
+    static const char *const keys[] = {"mixer", "pattern"};
+    dra_model_config         before;
+    bool                     same = true;
+    if (dra_format_read(k->format, k->place, k->object, &before, NULL) != DRA_OK) return false;
+    if (before.depth != c->depth || before.dim != c->dim || before.heads != c->heads) return false;
+    const dra_rotary_config *turn = turn_of(c, false) ? turn_of(c, false) : turn_of(c, true);
+    for (int i = 0; turn && i < before.mixers; i++)
+        if (before.mixer[i].rotary) before.mixer[i].turn.halves = turn->halves;
+    json_t *a = dra_model_config_object(&before), *b = dra_model_config_object(c);
+    for (int i = 0; i < 2; i++) {
+        const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
+        same = same && (x && y ? json_equal(x, y) : x == y);
+    }
+    json_decref(a);
+    json_decref(b);
+    return same;
+}
+
+/* What is said already stays as it is, in whichever words. */
+void dra_llama_write_layers(dra_keys *k, const dra_llama *f, const dra_model_config *c)
+{
+    if (says_layers(k, c)) return;
+    put_ropes(k, f, c);
+    put_windows(k, f, c);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool is_ordered(const char *param)
+{
+    static const char *const names[] = {"W_q", "W_k", "b_q", "b_k", "gain_q", "gain_k"};
+    const char              *dot = strrchr(param, '.');
+    for (int i = 0; i < 6; i++)
+        if (dot && strcmp(dot + 1, names[i]) == 0) return true;
+    return false;
+}
+
+void dra_llama_order_rows(const dra_model_config *c, dra_row_order file, dra_name_rule *row)
+{
+    bool halves = file == DRA_ROWS_HALVES;
+    for (int i = 0; i < c->mixers; i++)
+        if (c->mixer[i].rotary) halves = c->mixer[i].turn.halves;
+    if (halves == (file == DRA_ROWS_HALVES)) return;
+    for (; row->ours; row++) {
+        if (!is_ordered(row->ours)) continue;
+        row->order = file;
+        row->head_rows = c->key_dim ? c->key_dim : c->dim / c->heads;
+    }
+}

@@ -1,0 +1,48 @@
+/* Options of softmax attention over items: what there is, and what goes together. Parameters are
+ * declared by mixer.c, reads are built by time.c. */
+#include "file/field_rows.h"
+#include "memory/mixer.h"
+#include "memory/part.h"
+
+const dra_field dra_attention_fields[] = {
+    INT(dra_attention_options, mem_kv, "0", "learned keys and values that every query sees"),
+    BOOL(dra_attention_options, mem_whole, "mem_kv: their keys are normalised as a whole"),
+    INT(dra_attention_options, topk, "all", "only the k largest scores count"),
+    BOOL(dra_attention_options, topk_straight, "topk: the gradient is as if all counted"),
+    BOOL(dra_attention_options, hard, "only the largest score counts"),
+    BOOL(dra_attention_options, talk_before, "heads mix their scores"),
+    BOOL(dra_attention_options, talk_after, "heads mix their weights"),
+    BOOL(dra_attention_options, residual_scores, "add the scores of the attention sublayer before"),
+    REAL(dra_attention_options, softcap, 0, 1e6, "none", "scores s become c tanh(s / c)"),
+    {0},
+};
+const dra_field dra_attention_late_fields[] = {
+    BOOL(dra_attention_options, softcap_late, "softcap comes after biases and residual scores"),
+    BOOL(dra_attention_options, sink,
+         "attention sink: a learned logit of each head in the denominator"),
+    {0},
+};
+const dra_field dra_attention_last_fields[] = {
+    BOOL(dra_attention_options, forget, "forgetting attention: scores decay by learned gates"),
+    {0},
+};
+const dra_part dra_attention_part = {
+    offsetof(dra_mixer_config, attention),
+    {dra_attention_fields, dra_attention_late_fields, dra_attention_last_fields}};
+
+dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
+{
+    const dra_attention_options *o = &c->attention;
+    if (o->topk_straight && !o->topk)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: topk_straight without topk");
+    if (o->hard && o->topk)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hard and topk exclude each other");
+    if (o->softcap_late && !(o->softcap > 0))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
+    if (o->residual_scores && c->blend != DRA_BLEND_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
+    if (o->forget && (c->whole || c->prefix))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
+                        c->whole ? "whole" : "prefix");
+    return DRA_OK;
+}

@@ -1,0 +1,57 @@
+/* The options of a rotation, a dra_rotary_config; src/ops/attention/rotary.h says what they do. */
+#include "memory/turn.h"
+
+#include "base/error.h"
+#include "file/field_rows.h"
+
+DRA_CHOICES(scalings, DRA_SCALING_COUNT, "none", "llama3", "yarn");
+
+const dra_field dra_turn_late_fields[] = {
+    CHOICE(dra_rotary_config, scaling, scalings,
+           "rotate: slow frequencies are divided by factor; yarn tells them by the pair's number"),
+    REAL(dra_rotary_config, factor, 0, 1e6, "1", "scaling: its factor"),
+    REAL(dra_rotary_config, low, 0, 1e6, "1", "scaling: up to so many turns a pair is slow"),
+    REAL(dra_rotary_config, high, 0, 1e6, "4; of yarn 32",
+         "scaling: from so many turns over the original length on a pair is fast"),
+    INT(dra_rotary_config, original, "required", "scaling: the original length in tokens"),
+    BOOL(dra_rotary_config, exact, "scaling yarn: low and high are not rounded to pairs"),
+    REAL(dra_rotary_config, gain, 0, 1e6, "1", "rotate: factor of what is rotated"),
+    INT(dra_rotary_config, limit, "none", "rotate: texts of more tokens are an error"),
+    {0},
+};
+
+const dra_field dra_turn_fields[] = {
+    INT(dra_rotary_config, width, "all", "rotary: channels of a head"),
+    REAL(dra_rotary_config, base, 0, 1e12, "10000", "rotary: base of its frequencies"),
+    REAL(dra_rotary_config, xpos_base, 0, 1e12, "none", "rotary: base of the scales of xPos"),
+    REAL(dra_rotary_config, stretch, 0, 1e6, "1", "rotary: positions are divided by it"),
+    BOOL(dra_rotary_config, halves, "rotary: pairs are channels of the two halves, not neighbours"),
+    {.name = "", .kind = DRA_FIELD_INLINE, .fields = dra_turn_late_fields},
+    {0},
+};
+
+dra_status dra_turn_check(const dra_rotary_config *t, dra_error *err)
+{
+    const char  *said = t->factor > 0 ? "factor"
+                        : t->low > 0  ? "low"
+                        : t->high > 0 ? "high"
+                        : t->original ? "original"
+                        : t->exact    ? "exact"
+                                      : NULL;
+    const double low = t->low > 0 ? t->low : 1;
+    const double high = t->high > 0 ? t->high : t->scaling == DRA_SCALING_YARN ? 32 : 4;
+    dra_status   st = dra_fields_check(dra_turn_late_fields, "turn", t, err);
+    if (st != DRA_OK) return st;
+    if (!t->scaling && said) return dra_fail(err, DRA_ERR_VALUE, "turn: %s without scaling", said);
+    if (t->exact && t->scaling != DRA_SCALING_YARN)
+        return dra_fail(err, DRA_ERR_VALUE, "turn: exact without scaling yarn");
+    if (t->scaling && t->original < 1)
+        return dra_fail(err, DRA_ERR_VALUE, "turn: scaling needs an original length of 1 or more");
+    if (t->scaling && !(low < high))
+        return dra_fail(err, DRA_ERR_VALUE, "turn: low is %g, expected less than high, %g", low,
+                        high);
+    if (t->scaling && t->base > 0 && !(t->base > 1))
+        return dra_fail(err, DRA_ERR_VALUE, "turn: base is %g, expected more than 1 with scaling",
+                        t->base);
+    return DRA_OK;
+}

@@ -1,0 +1,559 @@
+/* The Llama family: golden numbers of the transformers library in float64 (tests/parity/
+ * llama_models.py made them), whole = parts = steps = resumed, folders and GGUF both ways, what is
+ * refused, and a second memory. */
+#include "file/gguf.h"
+#include "formats/rwkv/rwkv567.h"
+#include "formats/tensor_source.h"
+#include "model/model.h"
+
+#ifdef DRA_REAL_DOUBLE
+#define TOL 1e-10
+#define BACK_TOL 1e-6 /* GGUF has settings in f32 */
+#else
+#define TOL (check_cuda() ? 1e-4 : 2e-5)
+#define BACK_TOL 2e-5
+#endif
+
+enum { TOKENS = 20, PROMPT = 5, VOCAB_MOST = 90 };
+
+static const char *const families[] = {"llama",   "qwen2", "qwen3", "mistral",    "smollm3",
+                                       "granite", "olmo2", "olmo3", "gemma3_text"};
+
+static const char *data_of(const char *name, const char *file)
+{
+    static char paths[4][200];
+    static int  next;
+    char       *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "tests/data/llama/%s%s", name, file);
+    return path;
+}
+
+static loaded open_model(const char *path)
+{
+    loaded    m = {0};
+    dra_error err = {0};
+    expect_ok(dra_folder_load(path, &m.model, &m.weights, &err), &err);
+    return m;
+}
+
+static void read_ids(const char *family, const char *tensor, int32_t *ids, size_t count)
+{
+    dra_tensors *t = NULL;
+    dra_error    err = {0};
+    expect_ok(dra_tensors_open(data_of(family, "/expected.safetensors"), &t, &err), &err);
+    const dra_tensor_info *info = dra_tensors_find(t, tensor);
+    assert_non_null(info);
+    assert_int_equal(info->bytes, count * sizeof *ids);
+    memcpy(ids, info->data, info->bytes);
+    dra_tensors_close(t);
+}
+
+/* Logits of a text that is read in parts; to be freed. */
+static dra_real *logits_of(const loaded *m, const int32_t *ids, int64_t part)
+{
+    const int64_t words = dra_model_config_of(m->model)->vocab;
+    dra_real     *logits = calloc((size_t)(TOKENS * words), sizeof *logits);
+    assert_non_null(logits);
+    dra_states *s = open_states(m, 1);
+    read_rows(m, s, ids, 1, TOKENS, part, logits);
+    dra_states_destroy(s);
+    return logits;
+}
+
+/* ---- golden numbers -------------------------------------------------------------------------- */
+
+static double number_of(const dra_tensors *t, const char *name)
+{
+    size_t    n;
+    dra_real *x = numbers(t, name, &n);
+    double    sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    free(x);
+    return sqrt(sum);
+}
+
+/* The loss of the text, and the length of all gradients as one vector. */
+static void learn(const loaded *m, const int32_t *ids, double *loss, double *length)
+{
+    const dra_specs           *params = dra_model_params(m->model);
+    const dra_gradients_config how = {.model = m->model,
+                                      .device = check_device(2, dra_device_level_at(0))};
+    int32_t                    targets[TOKENS];
+    dra_gradients             *g;
+    dra_microbatch_result      r;
+    dra_error                  err = {0};
+    double                     sum = 0;
+    for (int i = 0; i < TOKENS; i++) targets[i] = i + 1 < TOKENS ? ids[i + 1] : -1;
+    const dra_microbatch batch = {.B = 1, .T = TOKENS, .ids = ids, .targets = targets};
+    expect_ok(dra_weights_train(m->weights, how.device, &err), &err);
+    expect_ok(dra_gradients_create(&how, &g, &err), &err);
+    expect_ok(dra_gradients_bind(g, m->weights, &err), &err);
+    expect_ok(dra_gradients_run(g, &batch, &r, &err), &err);
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_real *x = dra_gradients_of(g, i);
+        const int64_t   n = dra_shape_count(&dra_specs_at(params, i)->shape);
+        for (int64_t k = 0; k < n; k++) sum += (double)x[k] * (double)x[k];
+    }
+    *loss = r.loss;
+    *length = sqrt(sum);
+    dra_gradients_destroy(g);
+}
+
+static void has_the_numbers_of_transformers(void **state)
+{
+    for (size_t i = 0; i < COUNT(families); i++) {
+        dra_tensors *t = NULL;
+        dra_error    err = {0};
+        int32_t      ids[TOKENS];
+        double       loss, length;
+        size_t       n;
+        loaded       m = open_model(data_of(families[i], ""));
+        read_ids(families[i], "ids", ids, TOKENS);
+        expect_ok(dra_tensors_open(data_of(families[i], "/expected.safetensors"), &t, &err), &err);
+        dra_real *want = numbers(t, "logits", &n), *logits = logits_of(&m, ids, TOKENS);
+        expect_near(families[i], n, logits, want, TOL);
+        learn(&m, ids, &loss, &length);
+        const double should = number_of(t, "loss"), gradients = number_of(t, "norms");
+        if (!(fabs(loss - should) <= TOL * should)) fail_msg("%s: loss %g", families[i], loss);
+        if (!(fabs(length - gradients) <= 10 * TOL * gradients))
+            fail_msg("%s: gradients of length %.12g, expected %.12g", families[i], length,
+                     gradients);
+        free(want);
+        free(logits);
+        dra_tensors_close(t);
+        load_free(&m);
+    }
+}
+
+static void chooses_the_tokens_of_transformers(void **state)
+{
+    if (check_cuda()) skip(); /* logits say it, too, and hundreds of readers take long there */
+    for (size_t i = 0; i < COUNT(families); i++) {
+        int32_t      text[TOKENS] = {0}, want[PROMPT + 12];
+        const loaded m = open_model(data_of(families[i], ""));
+        const size_t words = (size_t)dra_model_config_of(m.model)->vocab;
+        read_ids(families[i], "greedy", want, PROMPT + 12);
+        memcpy(text, want, PROMPT * sizeof *text);
+        for (int t = PROMPT; t < PROMPT + 12; t++) {
+            dra_real *logits = logits_of(&m, text, t);
+            dra_real *last = logits + (size_t)(t - 1) * words;
+            for (size_t k = 0; k < words; k++)
+                if (last[k] > last[text[t]]) text[t] = (int32_t)k;
+            free(logits);
+        }
+        assert_memory_equal(text, want, sizeof want);
+        load_free((loaded *)&m);
+    }
+}
+
+/* ---- exactness ------------------------------------------------------------------------------- */
+
+/* The first `half` tokens, the state through a file, the rest in parts. */
+static dra_real *resumed(const loaded *m, const int32_t *ids, int64_t half, int64_t part,
+                         dra_states **end)
+{
+    const int64_t  words = dra_model_config_of(m->model)->vocab;
+    const uint64_t print = dra_model_fingerprint(m->model);
+    dra_real      *logits = calloc((size_t)(TOKENS * words), sizeof *logits);
+    dra_states    *s = open_states(m, 1), *later = NULL;
+    dra_error      err = {0};
+    assert_non_null(logits);
+    read_rows(m, s, ids, 1, half, half, logits);
+    expect_ok(dra_states_save(s, print, in_folder("state"), &err), &err);
+    expect_ok(dra_states_load(check_device(2, dra_device_level_at(0)), dra_model_state(m->model),
+                              print, in_folder("state"), &later, &err),
+              &err);
+    read_rows(m, later, ids + half, 1, TOKENS - half, part, logits + half * words);
+    dra_states_destroy(s);
+    *end = later;
+    return logits;
+}
+
+static void whole_is_parts_is_steps_is_resumed(void **state)
+{
+    const size_t n = check_cuda() ? 3 : COUNT(families);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t parts[] = {7, 1};
+        int32_t       ids[TOKENS];
+        loaded        m = open_model(data_of(families[i], ""));
+        const size_t  bytes = sizeof(dra_real) * TOKENS *
+                             (size_t)dra_model_config_of(m.model)->vocab;
+        read_ids(families[i], "ids", ids, TOKENS);
+        dra_states *whole = open_states(&m, 1), *end;
+        dra_real   *all = calloc(1, bytes);
+        assert_non_null(all);
+        read_rows(&m, whole, ids, 1, TOKENS, TOKENS, all);
+        for (size_t k = 0; k < COUNT(parts); k++) {
+            dra_real *some = logits_of(&m, ids, parts[k]), *later;
+            later = resumed(&m, ids, 9, parts[k], &end);
+            if (check_cuda()) {
+                expect_near(families[i], bytes / sizeof *all, some, all, TOL);
+            } else {
+                dra_states_difference d;
+                dra_error             err = {0};
+                assert_memory_equal(some, all, bytes);
+                assert_memory_equal(later, all, bytes);
+                expect_ok(dra_states_compare(whole, end, &d, &err), &err);
+                if (!d.same) fail_msg("%s: %s differs by %g", families[i], d.name, d.worst);
+            }
+            dra_states_destroy(end);
+            free(some);
+            free(later);
+        }
+        dra_states_destroy(whole);
+        free(all);
+        load_free(&m);
+    }
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static dra_status convert(const char *from, const char *to, dra_format_kind format, dra_error *err)
+{
+    dra_model_config c;
+    expect_ok(dra_folder_config(from, &c, err), err);
+    c.format = format;
+    const dra_convert_config how = {.from = from, .to = to, .config = &c};
+    return dra_convert(&how, err);
+}
+
+/* Its own format again, over dra's own. */
+static void folders_there_and_back(void **state)
+{
+    for (size_t i = 0; i < COUNT(families); i++) {
+        dra_model_config c;
+        dra_error        err = {0};
+        char             own[40], back[40];
+        const char      *from = data_of(families[i], "");
+        snprintf(own, sizeof own, "%s.own", families[i]);
+        snprintf(back, sizeof back, "%s.back", families[i]);
+        expect_ok(dra_folder_config(from, &c, &err), &err);
+        assert_int_equal(dra_model_config_class(&c), c.format);
+        expect_ok(convert(from, in_folder(own), DRA_FORMAT_DRA, &err), &err);
+        expect_ok(convert(in_folder(own), in_folder(back), c.format, &err), &err);
+        int32_t ids[TOKENS];
+        read_ids(families[i], "ids", ids, TOKENS);
+        loaded    a = open_model(from), b = open_model(in_folder(back));
+        dra_real *x = logits_of(&a, ids, TOKENS), *y = logits_of(&b, ids, TOKENS);
+        assert_memory_equal(x, y, sizeof *x * TOKENS * (size_t)c.vocab);
+        assert_true(dra_model_fingerprint(a.model) == dra_model_fingerprint(b.model));
+        free(x);
+        free(y);
+        load_free(&a);
+        load_free(&b);
+    }
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------ */
+
+/* A folder with drawn weights of a config in the words of Hugging Face. */
+static const char *draw(const char *name, const char *json)
+{
+    dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    char             file[400];
+    const char      *path = in_folder(name);
+    expect_ok(dra_model_config_parse(name, json, strlen(json), &c, &err), &err);
+    snprintf(file, sizeof file, "%s/model.safetensors", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_weights_draw(m, 3, &w, &err), &err);
+    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    expect_ok(dra_weights_save(w, file, &err), &err);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+    return path;
+}
+
+static void expect_same_logits(const char *a, const char *b, double tol)
+{
+    int32_t ids[TOKENS];
+    loaded  x = open_model(a), y = open_model(b);
+    for (int i = 0; i < TOKENS; i++) ids[i] = (7 * i + 3) % 19;
+    dra_real    *p = logits_of(&x, ids, TOKENS), *q = logits_of(&y, ids, TOKENS);
+    const size_t n = TOKENS * (size_t)dra_model_config_of(x.model)->vocab;
+    expect_near(b, n, q, p, tol);
+    free(p);
+    free(q);
+    load_free(&x);
+    load_free(&y);
+}
+
+#define SIZES                                                                                      \
+    "\"vocab_size\": 19, \"hidden_size\": 24, \"intermediate_size\": 20, "                         \
+    "\"num_hidden_layers\": 5, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
+    "\"max_position_embeddings\": 64, \"rms_norm_eps\": 0.0009765625"
+#define LLAMA3                                                                                     \
+    "\"rope_theta\": 1000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "      \
+    "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "                                        \
+    "\"original_max_position_embeddings\": 64}"
+
+static const struct {
+    const char     *name;
+    dra_format_kind kind;
+    const char     *json;
+} ggufs[] = {
+    {"llama", DRA_FORMAT_LLAMA,
+     "{\"model_type\": \"llama\", " SIZES ", \"attention_bias\": true, \"head_dim\": 32, " LLAMA3
+     "}"},
+    {"llama-mlp", DRA_FORMAT_LLAMA,
+     "{\"model_type\": \"llama\", " SIZES ", \"mlp_bias\": true, \"rope_scaling\": {\"type\": "
+     "\"linear\", \"factor\": 2.0}}"},
+    {"qwen2", DRA_FORMAT_QWEN2, "{\"model_type\": \"qwen2\", " SIZES "}"},
+    {"qwen3", DRA_FORMAT_QWEN3,
+     "{\"model_type\": \"qwen3\", " SIZES ", \"head_dim\": 8, \"tie_word_embeddings\": true, "
+     "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+     "\"original_max_position_embeddings\": 16}}"},
+    {"smollm3", DRA_FORMAT_SMOLLM3, "{\"model_type\": \"smollm3\", " SIZES "}"},
+};
+
+/* Row i drawn, and as GGUF. */
+static void make_gguf(size_t i, char from[60], char file[60])
+{
+    dra_error err = {0};
+    snprintf(from, 60, "%s.drawn", ggufs[i].name);
+    snprintf(file, 60, "%s.gguf", ggufs[i].name);
+    draw(from, ggufs[i].json);
+    expect_ok(convert(in_folder(from), in_folder(file), DRA_FORMAT_GGUF, &err), &err);
+}
+
+static void gguf_there_and_back(void **state)
+{
+    for (size_t i = 0; i < COUNT(ggufs); i++) {
+        dra_model_config c;
+        dra_error        err = {0};
+        char             from[60], file[60], back[60];
+        make_gguf(i, from, file);
+        snprintf(back, sizeof back, "%s.of-gguf", ggufs[i].name);
+        expect_ok(dra_folder_config(in_folder(file), &c, &err), &err);
+        const bool halves = strncmp(ggufs[i].name, "qwen", 4) == 0;
+        assert_int_equal(c.mixer[0].turn.halves, halves); /* rows are used as they stand */
+        expect_same_logits(in_folder(from), in_folder(file), BACK_TOL);
+        expect_ok(convert(in_folder(file), in_folder(back), ggufs[i].kind, &err), &err);
+        expect_same_logits(in_folder(from), in_folder(back), BACK_TOL);
+        char a[1100], b[1100];
+        snprintf(a, sizeof a, "%s/model.safetensors", in_folder(from));
+        snprintf(b, sizeof b, "%s/model.safetensors", in_folder(back));
+#ifndef DRA_REAL_DOUBLE
+        expect_same_file(a, b); /* permuted and permuted back */
+#endif
+    }
+}
+
+/* A file of others has no keys of dra: Llama 3.1's numbers follow from its tensor. */
+static void finds_the_scaling_of_a_gguf(void **state)
+{
+    static const char *const own[] = {"dra.rope.original", "dra.rope.factor", "dra.rope.low",
+                                      "dra.rope.high", "dra.attention_bias"};
+    dra_tensor_source       *s;
+    dra_tensor_item          items[80];
+    dra_model_config         a, b;
+    dra_error                err = {0};
+    char                     drawn[60], file[60];
+    make_gguf(0, drawn, file);
+    const char *from = in_folder(file), *to = in_folder("others.gguf");
+    expect_ok(dra_tensor_source_open(from, &s, &err), &err);
+    assert_true(s->count < COUNT(items));
+    for (size_t i = 0; i < s->count; i++) {
+        const dra_tensor_info *t = s->entry[i].info;
+        items[i] = (dra_tensor_item){t->name, t->dtype, t->shape, t->data};
+    }
+    json_t *pairs = json_deep_copy(s->gguf.pairs);
+    for (size_t i = 0; i < COUNT(own); i++) json_object_del(pairs, own[i]);
+    expect_ok(dra_gguf_write(to, pairs, items, s->count, &err), &err);
+    json_decref(pairs);
+    dra_tensor_source_close(s);
+    expect_ok(dra_folder_config(from, &a, &err), &err);
+    expect_ok(dra_folder_config(to, &b, &err), &err);
+    assert_int_equal(b.mixer[0].turn.scaling, DRA_SCALING_LLAMA3);
+    assert_int_equal(b.mixer[0].turn.original, a.mixer[0].turn.original);
+    assert_true(b.mixer[0].turn.factor == a.mixer[0].turn.factor);
+    assert_true(b.mixer[0].turn.high == a.mixer[0].turn.high);
+    assert_int_equal(b.mixer[0].biases, DRA_BIAS_ALL);
+    expect_same_logits(from, to, BACK_TOL);
+}
+
+/* ---- what is refused, and limits ------------------------------------------------------------- */
+
+static void refuses(void **state)
+{
+    static const struct {
+        const char *json, *words[3];
+    } rows[] = {
+        {"\"model_type\": \"llama\", \"quantization_config\": {\"bits\": 4}",
+         {"quantization_config", "bits", "unquantised"}},
+        {"\"model_type\": \"llama\", \"vision_config\": {\"size\": 4}",
+         {"vision_config", "size", "text"}},
+        {"\"model_type\": \"qwen3\", \"num_experts\": 8", {"num_experts", "8", "expert"}},
+        {"\"model_type\": \"llama\", \"hidden_act\": \"mish\"", {"hidden_act", "mish", "silu"}},
+        {"\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"longrope\"}",
+         {"rope_type", "longrope", "depend on the call"}},
+        {"\"model_type\": \"llama\", \"rope_scaling\": \"yarn\"",
+         {"rope_scaling", "yarn", "an object"}},
+        {"\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"mrope\"}",
+         {"type", "mrope", "yarn"}},
+        {"\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"linear\"}",
+         {"rope_parameters", "factor", "above 0"}},
+        {"\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": "
+         "8.0, \"low_freq_factor\": 4.0, \"high_freq_factor\": 1.0}",
+         {"high_freq_factor", "1.0", "low_freq_factor"}},
+        {"\"model_type\": \"llama\", \"num_key_value_heads\": 3",
+         {"num_key_value_heads", "3", "divisor"}},
+        {"\"model_type\": \"llama\", \"partial_rotary_factor\": 0.5",
+         {"partial_rotary_factor", "0.5", "1"}},
+        {"\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"linear\"]",
+         {"layer_types", "linear", "each layer"}},
+        {"\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"num_hidden_layers\": 1, "
+         "\"layer_types\": [\"linear\"]",
+         {"layer_types", "linear", "sliding_attention"}},
+        {"\"model_type\": \"gemma3_text\", \"final_logit_softcapping\": 30.0",
+         {"final_logit_softcapping", "30", "capped"}},
+        {"\"model_type\": \"gemma3\"", {"model_type", "gemma3", "gemma3_text"}},
+        {"\"model_type\": \"llama\", \"num_hidden_layers\": 0", {"num_hidden_layers", "0", "1"}},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_model_config c;
+        dra_error        err = {0};
+        char             json[400];
+        snprintf(json, sizeof json, "{%s}", rows[i].json);
+        assert_int_equal(dra_model_config_parse("config.json", json, strlen(json), &c, &err),
+                         DRA_ERR_VALUE);
+        for (int k = 0; k < 3; k++)
+            if (!strstr(err.text, rows[i].words[k])) fail_msg("%s: %s", json, err.text);
+        assert_null(strchr(err.text, '\n'));
+    }
+}
+
+static void names_missing_and_further_tensors(void **state)
+{
+    dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    const char      *path = draw("bare", "{\"model_type\": \"llama\", " SIZES "}");
+    const char       biased[] = "{\"model_type\": \"llama\", " SIZES ", \"mlp_bias\": true}";
+    char             text[1200];
+    expect_ok(dra_model_config_parse("c", biased, sizeof biased - 1, &c, &err), &err);
+    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    assert_int_equal(dra_folder_load(path, &m, &w, &err), DRA_ERR_NAME);
+    assert_non_null(strstr(err.text, "model.layers.0.mlp.up_proj.bias"));
+    snprintf(text, sizeof text, "%s", draw("biased", biased));
+    c.ff.bias = DRA_FF_BIAS_MODEL;
+    err = (dra_error){0};
+    expect_ok(dra_folder_save_config(text, &c, &err), &err);
+    assert_int_equal(dra_folder_load(text, &m, &w, &err), DRA_ERR_NAME);
+    assert_non_null(strstr(err.text, "bias"));
+}
+
+/* A whole model whose config says that it has a head of its own has one. */
+static void misses_a_head(void **state)
+{
+    static const char untied[] = "{\"model_type\": \"llama\", " SIZES "}";
+    dra_model_config  c;
+    dra_model        *m;
+    dra_weights      *w;
+    dra_error         err = {0};
+    char              path[1200];
+    snprintf(
+        path, sizeof path, "%s",
+        draw("headless", "{\"model_type\": \"llama\", " SIZES ", \"tie_word_embeddings\": true}"));
+    expect_ok(dra_folder_load(path, &m, &w, &err), &err);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+    expect_ok(dra_model_config_parse("c", untied, sizeof untied - 1, &c, &err), &err);
+    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    assert_int_equal(dra_folder_load(path, &m, &w, &err), DRA_ERR_FORMAT);
+    assert_non_null(strstr(err.text, "lm_head.weight is missing"));
+}
+
+/* Rope that depends on the call: up to the length of training it does not. */
+static void dynamic_rope_ends_where_it_would_change(void **state)
+{
+    static const char json[] = "{\"model_type\": \"llama\", \"vocab_size\": 19, \"hidden_size\": 8,"
+                               " \"intermediate_size\": 8, \"num_hidden_layers\": 1, "
+                               "\"num_attention_heads\": 1, \"max_position_embeddings\": 8, "
+                               "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}}";
+    for (int64_t n = 8; n < 10; n++) {
+        loaded           m = open_model(n == 8 ? draw("dynamic", json) : in_folder("dynamic"));
+        const dra_view   view = {.model = m.model, .logits = true};
+        dra_reader      *r = open_reader(&m, &view);
+        dra_states      *s = open_states(&m, 1);
+        const int32_t    ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+        dra_error        err = {0};
+        dra_named        in = {"ids", ids, (size_t)n * sizeof *ids};
+        const dra_status st = dra_reader_read(r, s, n, NULL, 1, &in, &err);
+        assert_int_equal(st, n == 8 ? DRA_OK : DRA_ERR_VALUE);
+        if (n > 8) assert_non_null(strstr(err.text, "position 8"));
+        dra_reader_destroy(r);
+        dra_states_destroy(s);
+        load_free(&m);
+    }
+}
+
+/* ---- a second memory ------------------------------------------------------------------------- */
+
+/* With weight 0 it changes no bit; with another weight it does. */
+static void takes_a_second_memory(void **state)
+{
+    static const char *const some[] = {"llama", "qwen3", "smollm3", "gemma3_text"};
+    for (size_t i = 0; i < COUNT(some); i++) {
+        dra_model_config c;
+        dra_error        err = {0};
+        int32_t          ids[TOKENS];
+        char             to[40];
+        snprintf(to, sizeof to, "%s.grafted", some[i]);
+        expect_ok(dra_folder_config(data_of(some[i], ""), &c, &err), &err);
+        expect_ok(dra_model_config_graft(&c, "delta", &err), &err);
+        const dra_convert_config how = {
+            .from = data_of(some[i], ""), .to = in_folder(to), .config = &c, .seed = 5};
+        expect_ok(dra_convert(&how, &err), &err);
+        read_ids(some[i], "ids", ids, TOKENS);
+        loaded       a = open_model(data_of(some[i], "")), b = open_model(in_folder(to));
+        dra_real    *x = logits_of(&a, ids, TOKENS), *y = logits_of(&b, ids, TOKENS);
+        const size_t bytes = sizeof *x * TOKENS * (size_t)c.vocab;
+        assert_memory_equal(x, y, bytes);
+        free(y);
+        const int at = dra_specs_find(dra_model_params(b.model), "blend");
+        assert_true(at >= 0);
+        expect_ok(dra_weights_train(b.weights, check_device(2, dra_device_level_at(0)), &err),
+                  &err);
+        *dra_weights_edit(b.weights, at) = (dra_real)0.5;
+        y = logits_of(&b, ids, TOKENS);
+        dra_real *steps = logits_of(&b, ids, 1);
+        assert_true(memcmp(x, y, bytes) != 0);
+        expect_near(some[i], bytes / sizeof *x, steps, y, TOL);
+        free(x);
+        free(y);
+        free(steps);
+        load_free(&a);
+        load_free(&b);
+    }
+}
+
+static int remove_all(void **state)
+{
+    fixture_remove();
+    return 0;
+}
+
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, remove_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_the_numbers_of_transformers),
+        cmocka_unit_test(chooses_the_tokens_of_transformers),
+        IN_A_FOLDER(whole_is_parts_is_steps_is_resumed),
+        IN_A_FOLDER(folders_there_and_back),
+        IN_A_FOLDER(gguf_there_and_back),
+        IN_A_FOLDER(finds_the_scaling_of_a_gguf),
+        cmocka_unit_test(refuses),
+        IN_A_FOLDER(names_missing_and_further_tensors),
+        IN_A_FOLDER(misses_a_head),
+        IN_A_FOLDER(dynamic_rope_ends_where_it_would_change),
+        IN_A_FOLDER(takes_a_second_memory),
+    };
+    return check_main("llama", NULL, 0, tests, COUNT(tests));
+}

@@ -1,0 +1,376 @@
+"""The Llama family against Hugging Face: folders of random tiny models, written by either side.
+
+    llama_models.py DRA [DRA_DOUBLE [COUNT [FAMILY...]]]
+    llama_models.py fixtures FOLDER           what tests/formats/test_llama.c reads
+
+For COUNT configs of each family (20, seeded): logits, loss, the gradient of every parameter, whole
+against parts, greedy tokens; folders that `dra` writes load strictly with from_pretrained and give the
+same tensors; GGUF files that `dra` writes give the same logits, also where transformers reads them. With the double build everything is
+compared once more in float64, with a copy of the library's modules in which casts to float32 are casts
+to float64. Prints the largest differences, exits with 1 when one is over its bar.
+"""
+
+import importlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+    from side import Side
+    from transformers import AutoConfig, AutoModelForCausalLM
+except ImportError as missing:
+    print(f"llama  skipped: {missing}")
+    sys.exit(0)
+
+try:  # with them transformers reads GGUF
+    import accelerate  # noqa: F401
+    import gguf  # noqa: F401
+    reads_gguf = True
+except ImportError:
+    reads_gguf = False
+
+BARS = {  # float, double
+    "logits": (2e-5, 1e-10),
+    "parts": (2e-5, 1e-10),
+    "loss": (2e-5, 1e-10),
+    "gradients": (2e-5, 1e-10),
+    "greedy tokens": (0, 0),
+    "written": (0, 0),
+    "logits of written": (2e-5, 1e-10),
+    "logits of GGUF": (2e-5, 1e-5),
+    "GGUF, theirs": (2e-5, 0),
+}
+GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
+
+
+# ---- random configs -----------------------------------------------------------------------------
+
+def rope(rng, length):
+    kind = rng.choice(["default", "default", "linear", "llama3", "llama3", "yarn", "yarn", "dynamic"])
+    r = {"rope_type": kind, "rope_theta": rng.choice([100.0, 10000.0, 500000.0])}
+    if kind != "default":
+        r["factor"] = rng.choice([2.0, 4.0, 8.5])
+    if kind == "llama3":
+        r |= {"low_freq_factor": 1.0, "high_freq_factor": rng.choice([2.0, 4.0]),
+              "original_max_position_embeddings": rng.choice([8, 32])}
+    if kind == "yarn":
+        r["original_max_position_embeddings"] = rng.choice([8, 32])
+        r |= rng.choice([{}, {"attention_factor": 0.8}, {"mscale": 1.3, "mscale_all_dim": 0.7},
+                         {"beta_fast": 4.0, "beta_slow": 0.5}, {"truncate": False}])
+    return r
+
+
+def common(rng):
+    heads = rng.choice([1, 2, 4, 6])
+    width = heads * rng.choice([w for w in (4, 8, 12, 16) if w * heads >= 16])
+    return dict(
+        vocab_size=rng.randint(11, 90), hidden_size=width, intermediate_size=rng.randint(9, 40),
+        num_hidden_layers=rng.randint(1, 5), num_attention_heads=heads,
+        num_key_value_heads=rng.choice([k for k in (1, 2, 3, 4, 6) if heads % k == 0]),
+        max_position_embeddings=64, rms_norm_eps=rng.choice([1e-5, 1e-6, 1e-3]),
+        tie_word_embeddings=rng.random() < 0.5, initializer_range=0.2,
+        rope_parameters=rope(rng, 64), bos_token_id=0, eos_token_id=None, pad_token_id=None)
+
+
+def llama(rng):
+    c = common(rng)
+    return c | dict(attention_bias=rng.random() < 0.4, mlp_bias=rng.random() < 0.4,
+                    head_dim=rng.choice([None, 6, 16]))
+
+
+def windows(rng, c):
+    if rng.random() < 0.5:
+        return dict(use_sliding_window=False)
+    own = [rng.choice(["full_attention", "sliding_attention"]) for _ in range(c["num_hidden_layers"])]
+    return dict(use_sliding_window=True, sliding_window=rng.choice([1, 3, 5])) | rng.choice(
+        [{"max_window_layers": rng.randint(0, 3)}, {"layer_types": own}])
+
+
+def qwen2(rng):
+    c = common(rng)
+    return c | windows(rng, c)
+
+
+def qwen3(rng):
+    return qwen2(rng) | dict(attention_bias=rng.random() < 0.4, head_dim=rng.choice([6, 8, 16]))
+
+
+def mistral(rng):
+    return common(rng) | dict(sliding_window=rng.choice([None, 1, 4, 50]),
+                              head_dim=rng.choice([None, 6, 16]))
+
+
+def smollm3(rng):
+    c = common(rng)
+    n = c["num_hidden_layers"]
+    c |= rng.choice([{}, {"no_rope_layer_interval": 2},
+                     {"no_rope_layers": [rng.choice([0, 1]) for _ in range(n)]}])
+    if rng.random() < 0.4:
+        c |= dict(use_sliding_window=True, sliding_window=3)
+    return c | dict(attention_bias=rng.random() < 0.4, mlp_bias=rng.random() < 0.4)
+
+
+def granite(rng):
+    return common(rng) | dict(
+        attention_bias=rng.random() < 0.4, mlp_bias=rng.random() < 0.4,
+        embedding_multiplier=rng.choice([1.0, 12.0, 3.7]), logits_scaling=rng.choice([1.0, 8.0, 3.3]),
+        residual_multiplier=rng.choice([1.0, 0.22]), attention_multiplier=rng.choice([1.0, 0.3]))
+
+
+def olmo2(rng):
+    return common(rng) | dict(attention_bias=rng.random() < 0.4)
+
+
+def both_ropes(rng, c, local):
+    del c["rope_parameters"]
+    plain = {"rope_type": "default", "rope_theta": local}
+    return c | dict(rope_parameters={"full_attention": rope(rng, 64), "sliding_attention": plain})
+
+
+def olmo3(rng):
+    c = olmo2(rng) | dict(sliding_window=rng.choice([1, 3, 50]))
+    return both_ropes(rng, c, 500000.0)
+
+
+def gemma3_text(rng):
+    c = common(rng) | dict(
+        head_dim=rng.choice([6, 8, 16]), sliding_window=rng.choice([1, 3, 50]),
+        query_pre_attn_scalar=rng.choice([16, 256, 24]), attention_bias=rng.random() < 0.4)
+    n = c["num_hidden_layers"]
+    c["layer_types"] = ["sliding_attention" if (l + 1) % 3 else "full_attention" for l in range(n)]
+    return both_ropes(rng, c, rng.choice([100.0, 10000.0]))
+
+
+FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
+                                    gemma3_text)}
+
+
+# ---- comparing ----------------------------------------------------------------------------------
+
+def make(family, i):
+    """A model in float32 with numbers of its own in every parameter."""
+    rng = random.Random(f"{family} {i}")
+    torch.manual_seed(i)
+    config = AutoConfig.for_model(family, **FAMILIES[family](rng))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    g = torch.Generator().manual_seed(i)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=g))
+    return rng, model.eval()
+
+
+def difference(a, b):
+    a, b = a.double(), b.double()
+    most = b.abs().max().item()
+    worst = (a - b).abs().max().item() if a.shape == b.shape else float("inf")
+    return worst / most if most else worst
+
+
+def loss_of(model, ids):
+    logits = model(ids, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def compare(model, side, rng, put):
+    length = rng.randint(6, 20)
+    ids = torch.randint(0, model.config.vocab_size, (2, length),
+                        generator=torch.Generator().manual_seed(rng.randint(0, 1 << 30)))
+    with torch.no_grad():
+        want = model(ids, use_cache=False).logits
+    put("logits", difference(side.forward(ids)["logits"], want))
+    parts = side.forward(ids, "--chunks", str(rng.randint(1, length - 1)))["logits"]
+    put("parts", difference(parts, want))
+
+    prompt = ids[:1, :5]
+    text = prompt
+    with torch.no_grad():
+        for _ in range(12):
+            best = model(text, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            text = torch.cat([text, best], 1)
+    put("greedy tokens", float(side.greedy(prompt[0].tolist(), 12) != text[0, 5:].tolist()))
+
+    model.zero_grad()
+    loss = loss_of(model, ids)
+    loss.backward()
+    found = side.gradients(ids)
+    put("loss", abs(found["loss"].item() - loss.item()) / loss.item())
+    # Relative to the tensor's own largest, but not below a share of the largest of all: gradients
+    # of biases of keys are what rounding leaves of a sum that is 0.
+    most = max(p.grad.abs().max().item() for p in model.parameters())
+    put("gradients", max((found[name] - p.grad).abs().max().item() /
+                         max(p.grad.abs().max().item(), 0.1 * most)
+                         for name, p in model.named_parameters()))
+    return ids, want
+
+
+def written(model, side, put, ids, want):
+    """dra's own folder of it, and from there back to one that Hugging Face reads."""
+    own, back, file = f"{side.work}/own", f"{side.work}/back", f"{side.work}/model.gguf"
+    family = model.config.model_type
+    subprocess.run(["rm", "-rf", own, back, file], check=True)
+    side.call("convert", "--from", side.folder, "--to", own, "--check", "--threads", "1")
+    side.call("convert", "--from", own, "--to", back, "--as", family, "--check", "--threads", "1")
+    again, notes = AutoModelForCausalLM.from_pretrained(
+        back, output_loading_info=True, attn_implementation="eager", dtype=want.dtype)
+    wrong = [key for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if notes[key]]
+    if wrong:
+        raise RuntimeError(f"from_pretrained: {notes}")
+    put("written", max(difference(a, b) for a, b in
+                       zip(again.parameters(), model.parameters(), strict=True)))
+    with torch.no_grad():
+        logits = again.eval()(ids, use_cache=False).logits
+    put("logits of written", difference(side.forward(ids)["logits"], logits))
+    if family not in GGUF or can_not_be_gguf(model.config):
+        return
+    side.call("convert", "--from", side.folder, "--to", file, "--check", "--threads", "1")
+    put("logits of GGUF", difference(Side(side.dra, file, side.work).forward(ids)["logits"], want))
+    if not reads_gguf or not can_read_gguf(model.config) or want.dtype == torch.float64:
+        return
+    theirs = AutoModelForCausalLM.from_pretrained(side.work, gguf_file="model.gguf",
+                                                  attn_implementation="eager", dtype=want.dtype)
+    with torch.no_grad():
+        put("GGUF, theirs", difference(theirs.eval()(ids, use_cache=False).logits, want))
+
+
+def can_not_be_gguf(config):
+    """What llama.cpp's keys have no words for."""
+    r = config.rope_parameters
+    return (r["rope_type"] in ("dynamic",) or getattr(config, "use_sliding_window", False) or
+            getattr(config, "sliding_window", None) or r.get("truncate") is False or
+            "attention_factor" in r or "mscale" in r or
+            (r["rope_type"] == "llama3" and config.model_type not in ("llama", "smollm3")) or
+            getattr(config, "no_rope_layers", None) is not None)
+
+
+def can_read_gguf(config):
+    """What transformers reads of GGUF: no scaled rope, and no biases but Qwen 2's."""
+    return (config.rope_parameters["rope_type"] == "default" and config.model_type != "smollm3" and
+            not getattr(config, "attention_bias", False) and not getattr(config, "mlp_bias", False))
+
+
+def in_double(families):
+    """Loads the library's modules once more, with float64 in place of float32."""
+    def again(name):
+        module = importlib.import_module(name)
+        with open(module.__file__, encoding="utf-8") as f:
+            text = f.read()
+        for a, b in (("torch.float32", "torch.float64"), (".float()", ".double()"),
+                     ("dtype=torch.float)", "dtype=torch.float64)"),
+                     ("dtype=torch.float,", "dtype=torch.float64,")):
+            text = text.replace(a, b)
+        exec(compile(text, module.__file__, "exec"), module.__dict__)
+    again("transformers.modeling_rope_utils")
+    for family in families:
+        name = "gemma3" if family == "gemma3_text" else family
+        again(f"transformers.models.{name}.modeling_{name}")
+
+
+def run(family, dra, count, column):
+    worst, failed = {}, []
+    for i in range(count):
+        rng, model = make(family, i)
+        with tempfile.TemporaryDirectory() as work:
+            folder = f"{work}/model"
+            torch.set_default_dtype(torch.float32)
+            model.float().save_pretrained(folder)
+            if column:
+                torch.set_default_dtype(torch.float64)
+                module = sys.modules[type(model).__module__]
+                double = getattr(module, type(model).__name__)(model.config)
+                double.load_state_dict(model.double().state_dict())
+                model = double.eval()
+            side = Side(dra, folder, work)
+
+            def put(what, number):
+                if not number <= BARS[what][column]:
+                    failed.append(f"{family} {i}: {what} {number:.3g}, at most "
+                                  f"{BARS[what][column]:g} {json.dumps(model.config.to_diff_dict())}")
+                worst[what] = max(worst.get(what, 0.0), number)
+
+            try:
+                written(model, side, put, *compare(model, side, rng, put))
+            except RuntimeError as error:
+                failed.append(f"{family} {i}: {error} {json.dumps(model.config.to_diff_dict())}")
+    torch.set_default_dtype(torch.float32)
+    for what, number in worst.items():
+        print(f"llama  {family:11} {'double' if column else 'float ':6} {what:18} {number:9.2e}"
+              f"  of at most {BARS[what][column]:g}")
+    return failed
+
+
+def fixtures(folder):
+    """The first small models of each family in which keys are shared and rope is scaled."""
+    in_double(list(FAMILIES))
+    for family in FAMILIES:
+        for i in range(1000):
+            rng, model = make(family, i)
+            c, r = model.config, model.config.rope_parameters
+            kind = (r if "rope_type" in r else r["full_attention"])["rope_type"]
+            some = sum(p.numel() for p in model.parameters())
+            window = getattr(c, "sliding_window", None) or 0
+            wide = family in ("qwen2", "mistral", "olmo3", "gemma3_text")
+            kinds = ("llama3",) if family == "llama" else ("llama3", "yarn", "linear")
+            if ((1 < window < 20 or not wide) and kind in kinds and c.num_hidden_layers > 2
+                    and c.num_key_value_heads < c.num_attention_heads and some < 14000):
+                break
+        path = f"{folder}/{family}"
+        model.float().save_pretrained(path)
+        torch.set_default_dtype(torch.float64)
+        double = getattr(sys.modules[type(model).__module__], type(model).__name__)(c)
+        double.load_state_dict(model.double().state_dict())
+        ids = torch.randint(0, c.vocab_size, (1, 20))
+        with torch.no_grad():
+            logits = double.eval()(ids, use_cache=False).logits
+        double.zero_grad()
+        loss = loss_of(double, ids)
+        loss.backward()
+        grads = {f"grad.{name}": p.grad for name, p in double.named_parameters()}
+        text = ids[:, :5]
+        with torch.no_grad():
+            for _ in range(12):
+                best = double(text, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+                text = torch.cat([text, best], 1)
+        torch.set_default_dtype(torch.float32)
+        save_file({"ids": ids.to(torch.int32), "logits": logits, "loss": loss.detach(),
+                   "greedy": text.to(torch.int32), "norms": torch.stack(
+                       [grads[name].norm() for name in sorted(grads)])},
+                  f"{path}/expected.safetensors")
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "fixtures":
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        fixtures(sys.argv[2])
+        return
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    programs = sys.argv[1:3]
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    families = sys.argv[4:] or list(FAMILIES)
+    failed = []
+    for column, dra in enumerate(programs):
+        if dra == "-":
+            continue
+        if column and programs[0] != "-":  # a library that has run already is not replaced as a whole
+            again = [sys.executable, __file__, "-", dra, str(count), *families]
+            failed += ["in double"] if subprocess.run(again).returncode else []
+            break
+        if column:
+            in_double(families)
+        for family in families:
+            failed += run(family, dra, count, column)
+    for line in failed:
+        print(f"llama  FAILED  {line}")
+    sys.exit(1 if failed else 0)
+
+
+main()
