@@ -88,8 +88,10 @@ interrupted() {
         "$dra" sweep $more --out parts >"$out" 2>"$err" </dev/null &
         job=$!
         tries=0
-        while [ ! -d parts/lr=0.01/train/step-00000010 ] && [ "$tries" -lt 400 ]; do
-            [ "$signal" = KILL ] && [ -d parts/lr=0.001/train/step-00000010 ] && break
+        # What is logged stays, where checkpoints come and go.
+        in=parts/lr=0.01/log.jsonl
+        [ "$signal" = INT ] || in=parts/lr=0.001/log.jsonl
+        until grep -q '"step": *10,' "$in" 2>/dev/null || [ "$tries" -ge 3000 ]; do
             sleep 0.02
             tries=$((tries + 1))
         done
