@@ -16,6 +16,20 @@ static void name_folder(const char *path, char folder[PATH_TEXT])
     snprintf(folder, PATH_TEXT, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
 }
 
+/* A name that ends as another format's would lie about what is in the file. */
+static dra_status check_ending(const cli_option *o, const char *path, dra_error *err)
+{
+    static const char *const others[] = {"npy", "npz", "pt", "pth", "bin", "gguf", "json", "csv"};
+    const char              *dot = strrchr(path, '.');
+    for (size_t i = 0; i < COUNT(others) && dot; i++)
+        if (strcmp(dot + 1, others[i]) == 0)
+            return cli_error(err, DRA_ERR_FILE,
+                             "--%s: expected a name such as %.*s.safetensors, "
+                             "since that is what is written, found %.300s",
+                             o->name, (int)(dot - path < 300 ? dot - path : 300), path, path);
+    return DRA_OK;
+}
+
 /* A device or a pipe is what somebody meant. */
 static dra_status try_path(const cli_option *o, const char *path, dra_error *err)
 {
@@ -39,7 +53,9 @@ dra_status cli_outputs_try(const cli_verb *verb, const void *args, dra_error *er
         const cli_option *o = &verb->options[i];
         if (!(o->flags & CLI_WRITES)) continue;
         const char *path = *(const char *const *)(const void *)((const char *)args + o->offset);
-        if (path && strcmp(path, "-") != 0) st = try_path(o, path, err);
+        if (!path || strcmp(path, "-") == 0) continue;
+        if (o->flags & CLI_TENSORS) st = check_ending(o, path, err);
+        if (st == DRA_OK) st = try_path(o, path, err);
     }
     return st;
 }

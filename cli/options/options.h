@@ -46,11 +46,12 @@ enum {
     CLI_A_MODEL = 64,     /* says where the model comes from: where another one of them is given,
                              none is looked for by place */
     CLI_BY_NAME = 128,    /* a list that others fill, too: its name stands in it before the text */
-    CLI_ZERO = 256,      /* a number whose 0 is asked for: the field keeps it as -1, since its own 0
+    CLI_ZERO = 256,   /* a number whose 0 is asked for: the field keeps it as -1, since its own 0
                              is what was not given */
-    CLI_WRITES = 512,    /* a text: a file that is written, see outputs.h */
-    CLI_ONE_PLACE = 1024 /* a list of texts: by place only one, since a second word is more often
-                            of the same text, without quotes */
+    CLI_WRITES = 512, /* a text: a file that is written, see outputs.h */
+    CLI_ONE_PLACE = 1024, /* a list of texts: by place only one, since a second word is more often
+                             of the same text, without quotes */
+    CLI_TENSORS = 2048    /* of CLI_WRITES: safetensors, so no name that says another format */
 };
 
 typedef struct cli_option {

@@ -30,7 +30,7 @@ static const cli_option options[] = {
      "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
-     .flags = CLI_WRITES | CLI_REQUIRED, .group = "Output", .brief = 'o'},
+     .flags = CLI_WRITES | CLI_TENSORS | CLI_REQUIRED, .group = "Output", .brief = 'o'},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
      "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
      "rwkv-state, out, numbers, loss",

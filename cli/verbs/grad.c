@@ -28,7 +28,7 @@ static const cli_option options[] = {
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE",
-     .flags = CLI_WRITES | CLI_REQUIRED, .group = "Output", .brief = 'o'},
+     .flags = CLI_WRITES | CLI_TENSORS | CLI_REQUIRED, .group = "Output", .brief = 'o'},
     CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };

@@ -64,6 +64,21 @@ static bool own_path(const char *first, char path[PATH_TEXT])
     return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
 }
 
+/* A page that --out does not name goes into the folder of a run, not into any model's. */
+static dra_status check_is_run(const char *folder, dra_error *err)
+{
+    char        log[PATH_TEXT];
+    struct stat s;
+    if (cli_stat(folder, &s) != 0 || !S_ISDIR(s.st_mode)) return DRA_OK;
+    for (const char *const *name = (const char *const[]){"log.jsonl", "probes.jsonl", NULL}; *name;
+         name++)
+        if (cli_path(folder, *name, log, sizeof log) && cli_is_there(log)) return DRA_OK;
+    return cli_error(err, DRA_ERR_FILE,
+                     "%.300s: expected a run, found no log.jsonl; --out FILE writes a page about a "
+                     "model that was not trained here",
+                     folder);
+}
+
 static void print_json(const struct args *a, const char *page)
 {
     fputs("{\"page\": ", stdout);
@@ -83,7 +98,9 @@ static int run_report(const void *args)
     const char        *page = a->out ? a->out : path;
     dra_error          err = {0};
     dra_status         st = DRA_OK;
-    if (!a->out &&
+    for (size_t i = 0; i < a->runs.count && !a->out && st == DRA_OK; i++)
+        st = check_is_run(a->runs.text[i], &err);
+    if (st == DRA_OK && !a->out &&
         !(a->runs.count > 1 ? joint_path(&a->runs, path) : own_path(a->runs.text[0], path)))
         st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long; expected --out",
                        a->runs.text[0]);

@@ -14,7 +14,7 @@ import numpy as np
 from . import _c
 from ._library import (Handle, Lent, Path, call, ids_of, lib, make, no_pickle, path_bytes,
                        text_bytes)
-from .errors import ClosedError, InvalidValue, ShapeError
+from .errors import ClosedError, FileError, InvalidValue, ShapeError
 from .model import Model, _device, load
 from .tokenizer import Tokenizer
 
@@ -81,6 +81,8 @@ class Trainer:
         self._on_event = _c.FUNCTIONS["dra_trainer_step"]()[1][1](self._take)
         if model is None and not resume:
             raise InvalidValue("Trainer: expected a model: a preset, a config or a folder")
+        if model is None and not os.path.isdir(os.path.join(self.folder, "train")):
+            raise FileError(f"{self.folder}: expected a run to resume, found none")
         train = _settings(settings)
         config, start = self._config(self.folder if model is None else model, set or {})
         words = self._tokenizer(model, config, tokenizer, data)

@@ -149,6 +149,35 @@ outputs() {
     done
 }
 
+# What is written is not what these names say, or not a page of a run.
+names_of_files() {
+    for path in l.npy l.pt l.gguf; do
+        failed "--out: expected a name such as l.safetensors" forward --model plain --tokens 1,2 \
+            --out $path && [ ! -e $path ] &&
+            failed "--out: expected a name such as l.safetensors" grad --model plain --tokens 1,2 \
+                --out $path || return 1
+    done
+    run 0 init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --out fresh &&
+        failed "fresh: expected a run, found no log.jsonl" report fresh &&
+        [ ! -e fresh/report.html ] && run 0 report fresh --out fresh.html && [ -s fresh.html ]
+}
+
+# Words of other programs lead to ours.
+synonyms() {
+    leads() { # leads VERB WORD OURS OPTIONS...
+        verb=$1
+        word=$2
+        ours=$3
+        shift 3
+        misused "dra $verb: no such option: '$word'; did you mean $ours?" "$verb" "$@" "$word"
+    }
+    leads generate --greedy --temperature --model plain --prompt a &&
+        leads generate --rep-penalty --repetition-penalty --model plain --prompt a &&
+        leads convert --format --as --from plain --to other &&
+        leads sweep --grid --set --preset gpt2-tiny --data text &&
+        leads chat --template --chat-template --model plain
+}
+
 disk() {
     train 0 room --steps 3 --split 0.1 && has '^disk     .* free: 1 checkpoint, the best model$' \
         "$err" || return 1
@@ -164,7 +193,21 @@ unusual() {
     head -c 40 text >tiny
     # shellcheck disable=SC2086 # a list of options
     run 0 train ${small%--data*} --data tiny --batch 8 --context 16 --steps 400 --out often &&
-        has '^run .*, 1,[0-9][0-9][0-9] epochs$' "$err" && has '^warning  the data is read' "$err"
+        has '^run .*, 1,[0-9][0-9][0-9] epochs$' "$err" &&
+        has '^warning  the data is read' "$err" || return 1
+    train 0 slow --steps 6 --warmup 60 &&
+        has '^warning  the warm-up of 60 steps is longer than the run' "$err" &&
+        count 0 slow/best "$err"
+}
+
+# The command to go on with takes the best model where the last one is worse.
+goes_on_with_the_best() {
+    train 0 worse --steps 12 --lr 0.3 --schedule constant --eval-every 1 --split 0.1 --seed 3 ||
+        return 1
+    best=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' worse/log.jsonl | sort -n | head -n 1)
+    last=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' worse/log.jsonl | tail -n 1)
+    [ "$best" != "$last" ] || { echo "the last model is the best"; return 1; }
+    has '--model worse/best ' "$err" && has 'dra report worse$' "$err"
 }
 
 one_run() {
@@ -215,6 +258,9 @@ check "evaluations and samples by default" by_default
 check "epochs" epochs
 check "weights that are not finite" broken_weights
 check "outputs are tried first" outputs
+check "names of files" names_of_files
+check "words of other programs" synonyms
+check "the best model is the one to go on with" goes_on_with_the_best
 check "the disk is part of the plan" disk
 check "what is unusual is said" unusual
 check "a sweep of one run" one_run

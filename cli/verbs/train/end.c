@@ -56,7 +56,8 @@ void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_
         cli_line(stderr, "%s: the model is in %s%s", cli_progress_diverged(w) ? "ended" : "done",
                  t->run,
                  w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
-        cli_progress_next(t->run, t->model, t->text && !cli_progress_diverged(w), stderr);
+        cli_progress_next(t->run, t->model, w->last.best_loss < w->last.eval_loss,
+                          t->text && !cli_progress_diverged(w), stderr);
         cli_line(stderr, "  dra train --resume --out %s --steps %lld", t->run,
                  (long long)(2 * steps));
     }

@@ -80,6 +80,11 @@ static void plan_steps(const dra_trainer_plan *p, FILE *out)
         cli_fold(CLI_TRAIN_LABEL, out,
                  "warning  the data is read %s times over: expect the model to memorise it",
                  epochs_text(p->epochs, epochs));
+    if (c->warmup > c->steps && p->first < c->steps)
+        cli_fold(CLI_TRAIN_LABEL, out,
+                 "warning  the warm-up of %lld steps is longer than the run: the learning rate "
+                 "ends at %.3g of %.3g",
+                 (long long)c->warmup, c->lr * (double)c->steps / (double)c->warmup, c->lr);
 }
 
 /* What is not the next token is said. */
@@ -334,13 +339,15 @@ void cli_progress_totals(const cli_train_progress *w, FILE *out)
                  w->first_loss, e->loss);
 }
 
-void cli_progress_next(const char *folder, const dra_model *model, bool text, FILE *out)
+void cli_progress_next(const char *run, const dra_model *model, bool best, bool text, FILE *out)
 {
+    char                    folder[4096];
     const dra_model_config *c = dra_model_config_of(model);
     const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_BIDIRECTIONAL;
     const bool translates = c->context_stack &&
                             c->context_stack->source.kind == DRA_SOURCE_TOKENS &&
                             c->head.kind == DRA_HEAD_TOKENS;
+    snprintf(folder, sizeof folder, "%s%s", run, best ? "/best" : "");
     fputs("next:\n", out);
     if (text && writes)
         cli_line(out, "  dra generate --model %s --prompt \"Once upon a time\"", folder);
@@ -348,5 +355,5 @@ void cli_progress_next(const char *folder, const dra_model *model, bool text, FI
         cli_line(out, "  dra generate --model %s --source \"a text to translate\"", folder);
     else
         cli_line(out, "  dra info --model %s", folder);
-    cli_line(out, "  dra report %s", folder);
+    cli_line(out, "  dra report %s", run);
 }
