@@ -4,7 +4,8 @@
  * round. The numbers of all results stay the same. The pass goes from the last instruction to the
  * first, since a copy rounds if its readers do. Kernels say what they round and what they can store
  * in bf16 (device/kernel.h); on a device whose kernels say nothing, such as the CPU, nothing
- * changes. */
+ * changes. One kind of reader is content with rounded numbers without rounding them itself: the
+ * sum over rows that is the gradient of a bias. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
@@ -23,8 +24,9 @@ typedef struct narrowing {
     dra_uses     uses;
     size_t       n;      /* instructions of the block */
     uint32_t    *rounds; /* by instruction: bits of its inputs */
-    dra_instr  **cast;   /* those to be inserted, the last one first */
-    int32_t     *after;  /* which instruction each */
+    uint32_t    *accepts;
+    dra_instr  **cast;  /* those to be inserted, the last one first */
+    int32_t     *after; /* which instruction each */
     size_t       casts;
 } narrowing;
 
@@ -37,6 +39,11 @@ typedef struct readers { /* of a storage */
 static void ask_rounds(const dra_kernel *k, const dra_call *c, void *answer)
 {
     *(uint32_t *)answer = k->rounds(c);
+}
+
+static void ask_accepts(const dra_kernel *k, const dra_call *c, void *answer)
+{
+    *(uint32_t *)answer = k->accepts(c);
 }
 
 static void ask_narrows(const dra_kernel *k, const dra_call *c, void *answer)
@@ -60,12 +67,23 @@ static void ask_what_it_rounds(narrowing *w, int32_t at)
 {
     const dra_instr *in = instr_at(w, at);
     if (in->kernel && in->kernel->rounds) dra_ask_kernel(w->p, in, ask_rounds, &w->rounds[at]);
+    if (in->kernel && in->kernel->accepts) dra_ask_kernel(w->p, in, ask_accepts, &w->accepts[at]);
+}
+
+static bool has_input_bit(const narrowing *w, int32_t at, int i, const uint32_t *bits)
+{
+    const dra_instr *in = instr_at(w, at);
+    return i < MOST_INPUTS && bits[at] >> i & 1 && in->in[i].offset % LINE == 0;
 }
 
 static bool rounds_input(const narrowing *w, int32_t at, int i)
 {
-    const dra_instr *in = instr_at(w, at);
-    return i < MOST_INPUTS && w->rounds[at] >> i & 1 && in->in[i].offset % LINE == 0;
+    return has_input_bit(w, at, i, w->rounds);
+}
+
+static bool accepts_input(const narrowing *w, int32_t at, int i)
+{
+    return has_input_bit(w, at, i, w->accepts);
 }
 
 /* ---- what can be narrow ---------------------------------------------------------------------- */
@@ -102,7 +120,7 @@ static bool count_readers(const narrowing *w, int32_t root, int32_t maker, reade
             if (dra_root(w->p, in->in[i].storage) != root) continue;
             const bool rounding = rounds_input(w, at, i);
             r->rounding += rounding;
-            r->others += !rounding;
+            r->others += !rounding && !accepts_input(w, at, i);
             r->gain += rounding ? (in->kernel->packs ? 1 : WORTH) : 0;
         }
     }
@@ -118,7 +136,7 @@ static void make_narrow(dra_place *x, int32_t storage)
     x->offset /= 2;
 }
 
-/* Makes the readers that round read `storage`, in bf16. */
+/* Makes the readers that round, or accept it, read `storage`, in bf16. */
 static void redirect_readers(const narrowing *w, int32_t root, int32_t storage)
 {
     const dra_uses *u = &w->uses;
@@ -127,7 +145,7 @@ static void redirect_readers(const narrowing *w, int32_t root, int32_t storage)
         bool       changed = false;
         for (int i = 0; i < in->n_in; i++) {
             if (dra_root(w->p, in->in[i].storage) != root || in->in[i].tensor.dtype != DRA_F32 ||
-                !rounds_input(w, u->at[k], i))
+                !(rounds_input(w, u->at[k], i) || accepts_input(w, u->at[k], i)))
                 continue;
             make_narrow(&in->in[i], storage);
             changed = true;
@@ -254,15 +272,17 @@ static bool narrowing_open(narrowing *w)
     size_t outputs = 0;
     bool   any = false;
     w->rounds = calloc(w->n + 1, sizeof *w->rounds);
-    for (size_t i = 0; i < w->n && w->rounds; i++) {
+    w->accepts = calloc(w->n + 1, sizeof *w->accepts);
+    const bool made = w->rounds && w->accepts;
+    for (size_t i = 0; i < w->n && made; i++) {
         ask_what_it_rounds(w, (int32_t)i);
         any = any || w->rounds[i];
         outputs += (size_t)instr_at(w, (int32_t)i)->n_out;
     }
-    if (w->rounds && !any) return false;
+    if (made && !any) return false;
     w->cast = calloc(outputs + 1, sizeof(dra_instr *));
     w->after = calloc(outputs + 1, sizeof *w->after);
-    if (w->rounds && w->cast && w->after && dra_uses_open(&w->uses, w->p, w->block)) return true;
+    if (made && w->cast && w->after && dra_uses_open(&w->uses, w->p, w->block)) return true;
     dra_no_memory(w->p);
     return false;
 }
@@ -271,6 +291,7 @@ static void narrowing_close(narrowing *w)
 {
     dra_uses_close(&w->uses);
     free(w->rounds);
+    free(w->accepts);
     free(w->cast);
     free(w->after);
 }

@@ -120,14 +120,28 @@ template <int W> __device__ static inline void dra_store_some(float *to, const f
         *to = v[0];
 }
 
-/* The row x of n elements. W: neighbours that a thread takes at once, 1 or 4. HELD: how many
- * elements of a thread are in registers; 0: none. */
-template <typename Team, int W, int HELD> struct dra_team_row {
-    const float *x;
-    int64_t      n;
-    float        held[HELD ? HELD : 1];
+template <int W> __device__ static inline void dra_load_some(const uint16_t *from, float *to)
+{
+    if (W == 4) {
+        const uint2 v = *reinterpret_cast<const uint2 *>(from);
+        to[0] = dra_widen_bf16((uint16_t)v.x);
+        to[W / 2 - (W > 2)] = dra_widen_bf16((uint16_t)(v.x >> 16));
+        to[W / 2] = dra_widen_bf16((uint16_t)v.y);
+        to[W - 1] = dra_widen_bf16((uint16_t)(v.y >> 16));
+    } else {
+        to[0] = dra_widen_bf16(*from);
+    }
+}
 
-    __device__ void open(const float *from, int64_t length)
+/* The row x of n elements. W: neighbours that a thread takes at once, 1 or 4. HELD: how many
+ * elements of a thread are in registers; 0: none. From: as they are stored, uint16_t: in bf16. */
+template <typename Team, int W, int HELD, typename From = float> struct dra_team_row {
+    enum { AHEAD = 4 }; /* of a row that is not held: loads that are under way */
+    const From *x;
+    int64_t     n;
+    float       held[HELD ? HELD : 1];
+
+    __device__ void open(const From *from, int64_t length)
     {
         x = from;
         n = length;
@@ -147,8 +161,15 @@ template <typename Team, int W, int HELD> struct dra_team_row {
             for (int k = 0; k < HELD / W; k++)
                 if (at(k) < (int)n) f(at(k), held + k * W);
         } else {
-            DRA_UNROLL_BY(4)
-            for (int64_t i = at(0); i < n; i += Team::SIZE * W) {
+            int64_t i = at(0);
+            for (; i + (AHEAD - 1) * Team::SIZE * W < n; i += AHEAD * Team::SIZE * W) {
+                float v[AHEAD][W]; /* f may write to the row, so all are loaded before */
+                DRA_UNROLL
+                for (int k = 0; k < AHEAD; k++) dra_load_some<W>(x + i + k * Team::SIZE * W, v[k]);
+                DRA_UNROLL
+                for (int k = 0; k < AHEAD; k++) f(i + k * Team::SIZE * W, v[k]);
+            }
+            for (; i < n; i += Team::SIZE * W) {
                 float v[W];
                 dra_load_some<W>(x + i, v);
                 f(i, v);
@@ -156,7 +177,15 @@ template <typename Team, int W, int HELD> struct dra_team_row {
         }
     }
 
-    /* The same with another row: f(i, v, w). */
+    /* The element at one place. */
+    __device__ float pick(int64_t i) const
+    {
+        float v[1];
+        dra_load_some<1>(x + i, v);
+        return v[0];
+    }
+
+    /* each() with another row: f(i, v, w). */
     template <typename F> __device__ void each_with(dra_team_row &other, F f)
     {
         if constexpr (HELD > 0) {
@@ -240,8 +269,8 @@ template <int W> __device__ static inline void dra_exp_take(dra_exp_sum &s, cons
 }
 
 /* Of a whole row, for all threads of the team; one pass where it is not held. */
-template <typename Team, int W, int HELD>
-__device__ static inline dra_exp_sum dra_row_exp_sum(dra_team_row<Team, W, HELD> &row)
+template <typename Team, int W, int HELD, typename From>
+__device__ static inline dra_exp_sum dra_row_exp_sum(dra_team_row<Team, W, HELD, From> &row)
 {
     dra_exp_sum own = {-INFINITY, 0};
     if (HELD)

@@ -25,13 +25,13 @@ __device__ static inline void dra_target_check(dra_fault_place f, const dra_row_
 
 /* The loss of a row that counts, of V logits; those after them are -inf. Everything is taken
  * relative to the maximum, so that large logits cancel before they round. */
-template <typename Team, int W, int HELD>
-__device__ static float dra_row_loss(dra_team_row<Team, W, HELD> &row, int64_t V, float smoothing,
+template <typename Team, int W, int HELD, typename From>
+__device__ static float dra_row_loss(dra_team_row<Team, W, HELD, From> &row, int64_t V, float smoothing,
                                      int32_t target, float *lse)
 {
     const dra_exp_sum s = dra_row_exp_sum(row);
     const float       log_sum = logf(s.sum) + (s.max - s.max); /* NaN where no maximum is */
-    float             expected = row.x[target] - s.max;
+    float             expected = row.pick(target) - s.max;
     if (smoothing != 0) {
         float sum = 0;
         row.each([&](int64_t i, const float *v) {
@@ -45,8 +45,8 @@ __device__ static float dra_row_loss(dra_team_row<Team, W, HELD> &row, int64_t V
 }
 
 /* The first largest logit and its place, for all threads of the team. */
-template <typename Team, int W, int HELD>
-__device__ static float dra_row_largest(dra_team_row<Team, W, HELD> &row, int64_t *place)
+template <typename Team, int W, int HELD, typename From>
+__device__ static float dra_row_largest(dra_team_row<Team, W, HELD, From> &row, int64_t *place)
 {
     float   top = -INFINITY;
     int64_t first = row.n;
@@ -61,8 +61,8 @@ __device__ static float dra_row_largest(dra_team_row<Team, W, HELD> &row, int64_
 
 /* dx = dy (softmax(x) - target distribution), and dy l2wrap max(x) more at the first largest; 0 for
  * rows that do not count. store(i, dx) takes W of them from number i on. */
-template <typename Team, int W, int HELD, typename Store>
-__device__ static void dra_row_loss_back(dra_team_row<Team, W, HELD> &row, int64_t V,
+template <typename Team, int W, int HELD, typename From, typename Store>
+__device__ static void dra_row_loss_back(dra_team_row<Team, W, HELD, From> &row, int64_t V,
                                          const dra_cross_entropy_config &k, const dra_row_target &t,
                                          float lse, float dy, Store store)
 {

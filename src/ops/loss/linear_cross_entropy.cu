@@ -2,8 +2,8 @@
  * without ever holding all logits; see linear_cross_entropy.c.
  *   x (N, C)   w (V, C)   target (N)   ->   loss (), dx (N, C), dw (V, C) for upstream 1
  * Blocks of tokens go one after the other. Each makes its logits Z, turns each row into its loss
- * and dZ in one launch, then makes dx = dZ w for its own rows and dw += dZ^T x. In bf16, x and w
- * are packed once for all blocks, and dZ is written as bf16. */
+ * and dZ in one launch, in the place of Z, then makes dx = dZ w for its own rows and dw += dZ^T x.
+ * In bf16, x and w are packed once for all blocks, and Z and dZ are stored as bf16. */
 #include "ops/loss/cross_entropy.cuh"
 #include "ops/products/gemm.cuh"
 #include "device/cuda/stored.cuh"
@@ -26,17 +26,18 @@ struct head {
     dra_precision   precision;
     dra_cuda_matrix x, w; /* as given */
     /* scratch */
-    int64_t  *count;       /* rows that count */
-    float    *losses;      /* (N) */
-    float    *logits;      /* (rows, line) */
-    uint16_t *dz;          /* the same in bf16; NULL: dZ takes the place of Z */
-    void     *x_at, *w_at; /* packed */
-    size_t    bytes;
+    int64_t *count;       /* rows that count */
+    float   *losses;      /* (N) */
+    void    *logits;      /* (rows, line): Z, then dZ, in f32 or bf16 */
+    void    *x_at, *w_at; /* packed */
+    size_t   bytes;
 };
 
-static int64_t block_rows(int64_t N, int64_t line)
+static bool in_bf16(const head *h) { return h->precision == DRA_PRECISION_BF16; }
+
+static int64_t block_rows(int64_t N, int64_t line, int64_t bytes)
 {
-    const int64_t most = dra_imax(1, LOGITS / ((int64_t)sizeof(float) * line * ROWS)) * ROWS;
+    const int64_t most = dra_imax(1, LOGITS / (bytes * line * ROWS)) * ROWS;
     if (N <= most) return dra_imax(1, N);
     return dra_div_up(dra_div_up(N, dra_div_up(N, most)), (int64_t)ROWS) * ROWS;
 }
@@ -61,13 +62,11 @@ static head head_of(const dra_call *c)
     h.N = h.x.rows, h.C = h.x.columns, h.V = h.w.rows;
     h.precision = static_cast<const dra_linear_cross_entropy_attr *>(c->attr)->precision;
     h.line = dra_imax(8, dra_div_up(h.V, (int64_t)8) * 8);
-    h.rows = block_rows(h.N, h.line);
-    const size_t logits = (size_t)h.rows * (size_t)h.line;
+    const int64_t bytes = in_bf16(&h) ? sizeof(uint16_t) : sizeof(float);
+    h.rows = block_rows(h.N, h.line, bytes);
     h.count = static_cast<int64_t *>(take(c, &h, sizeof *h.count));
     h.losses = static_cast<float *>(take(c, &h, (size_t)h.N * sizeof *h.losses));
-    h.logits = static_cast<float *>(take(c, &h, logits * sizeof *h.logits));
-    if (h.precision == DRA_PRECISION_BF16)
-        h.dz = static_cast<uint16_t *>(take(c, &h, logits * sizeof *h.dz));
+    h.logits = take(c, &h, (size_t)(h.rows * h.line * bytes));
     h.x_at = take(c, &h, dra_cuda_pack_bytes(&h.x, h.precision));
     h.w_at = take(c, &h, dra_cuda_pack_bytes(&h.w, h.precision));
     return h;
@@ -108,43 +107,41 @@ __global__ static void count_kernel(const __grid_constant__ rows_call a)
     if (threadIdx.x == 0) *a.h.count = count;
 }
 
+__device__ static void store_logit(float *z, float x) { *z = x; }
+__device__ static void store_logit(uint16_t *z, float x) { *z = (uint16_t)dra_pair_bf16(x, 0); }
+
 /* Logits after the last one, which no product writes, have no part in the softmax. */
-__global__ static void pad_kernel(const __grid_constant__ rows_call a)
+template <typename T> __global__ static void pad_kernel(const __grid_constant__ rows_call a)
 {
     const int64_t more = a.h.line - a.h.V;
-    DRA_EACH(i, a.h.rows * more) a.h.logits[i / more * a.h.line + a.h.V + i % more] = -INFINITY;
+    T            *z = static_cast<T *>(a.h.logits);
+    DRA_EACH(i, a.h.rows * more) store_logit(z + i / more * a.h.line + a.h.V + i % more, -INFINITY);
 }
 
-template <int W>
-__device__ static void store_dz(const rows_call &a, int64_t row, int64_t i, const float *v)
+/* Logits behind the last one stay -inf for the rows of the next block. */
+template <int W, typename T>
+__device__ static void store_dz(const rows_call &a, T *z, int64_t i, const float *v)
 {
-    float    *z = a.h.logits + row * a.h.line + i;
-    uint16_t *dz = a.h.dz + row * a.h.line + i;
-    if (a.h.dz && W == 4) {
-        const uint64_t low = dra_pair_bf16(v[0], v[W / 4]);
-        *reinterpret_cast<uint64_t *>(dz) = low | (uint64_t)dra_pair_bf16(v[W / 2], v[W - 1]) << 32;
-    } else if (a.h.dz) {
-        dz[0] = (uint16_t)dra_pair_bf16(v[0], 0);
-    } else if (i + W <= a.h.V) {
-        dra_store_some<W>(z, v);
-    } else {
-        for (int j = 0; i + j < a.h.V; j++) z[j] = v[j];
-    }
+    if (i + W <= a.h.V)
+        dra_store_real<W>(z, sizeof(T) == 2, i, v);
+    else
+        for (int j = 0; i + j < a.h.V; j++) store_logit(z + i + j, v[j]);
 }
 
 /* Losses of rows of Z; where a gradient is wanted, dZ. */
-template <typename Team, int W, int HELD>
-__global__ static void losses_kernel(const __grid_constant__ rows_call a)
+template <typename Team, int W, int HELD, typename T>
+__device__ static void take_losses(const rows_call &a)
 {
     const float scale = (float)(1.0 / (double)*a.h.count);
     DRA_EACH_ROW(Team, r, a.rows)
     {
         const int64_t        n = a.first + r;
         const dra_row_target t = dra_target_of(a.k, a.target[n * a.step], a.h.V);
+        T                   *z = static_cast<T *>(a.h.logits) + r * a.h.line;
         float                loss = 0, lse = INFINITY;
 
-        dra_team_row<Team, W, HELD> row;
-        row.open(a.h.logits + r * a.h.line, a.h.line);
+        dra_team_row<Team, W, HELD, T> row;
+        row.open(z, a.h.line);
         if (t.valid) loss = dra_row_loss(row, a.h.V, (float)a.k.smoothing, t.at, &lse);
         if (Team::rank() == 0) a.h.losses[n] = loss;
         if (!a.wanted) continue;
@@ -153,8 +150,20 @@ __global__ static void losses_kernel(const __grid_constant__ rows_call a)
         else
             __syncthreads();
         dra_row_loss_back(row, a.h.V, a.k, t, lse, scale,
-                          [&](int64_t i, const float *dx) { store_dz<W>(a, r, i, dx); });
+                          [&](int64_t i, const float *dx) { store_dz<W>(a, z, i, dx); });
     }
+}
+
+template <typename Team, int W, int HELD>
+__global__ static void losses_kernel(const __grid_constant__ rows_call a)
+{
+    take_losses<Team, W, HELD, float>(a);
+}
+
+template <typename Team, int W, int HELD>
+__global__ static void losses_bf16_kernel(const __grid_constant__ rows_call a)
+{
+    take_losses<Team, W, HELD, uint16_t>(a);
 }
 
 /* One block; sums in double, as on the CPU. */
@@ -174,12 +183,13 @@ static dra_cuda_matrix turn(dra_cuda_matrix m)
 }
 
 static void multiply(const dra_call *c, const head *h, const dra_cuda_matrix &a,
-                     const dra_cuda_matrix &b, float *y, int64_t y_row, bool add)
+                     const dra_cuda_matrix &b, void *y, bool y_bf16, int64_t y_row, bool add)
 {
     dra_cuda_gemm g = {};
     g.M = a.rows, g.K = a.columns, g.N = b.columns;
     g.batch = 1;
     g.y = y;
+    g.y_bf16 = y_bf16;
     g.y_row = y_row;
     g.add = add;
     g.precision = h->precision;
@@ -200,14 +210,28 @@ static void run_block(const dra_call *c, rows_call *a, const dra_cuda_matrix &al
         x.data = static_cast<const char *>(x.data) +
                  a->first * x.row * (int64_t)dra_dtype_bytes(x.dtype);
     x.rows = a->rows;
-    multiply(c, h, x, turn(w), h->logits, h->line, false);
-    DRA_LAUNCH_ROWS(c, losses_kernel, a->rows, h->line, true, *a);
-    dz.data = h->dz ? static_cast<const void *>(h->dz) : h->logits;
-    dz.dtype = h->dz ? DRA_BF16 : DRA_F32;
+    multiply(c, h, x, turn(w), h->logits, in_bf16(h), h->line, false);
+    if (in_bf16(h))
+        DRA_LAUNCH_ROWS(c, losses_bf16_kernel, a->rows, h->line, true, *a);
+    else
+        DRA_LAUNCH_ROWS(c, losses_kernel, a->rows, h->line, true, *a);
+    dz.data = h->logits;
+    dz.dtype = in_bf16(h) ? DRA_BF16 : DRA_F32;
     dz.rows = a->rows, dz.columns = h->V, dz.batch = 1;
     dz.row = h->line, dz.column = 1;
-    if (dx) multiply(c, h, dz, w, dx + a->first * h->C, h->C, false);
-    if (dw) multiply(c, h, turn(dz), x, dw, h->C, a->first > 0);
+    if (dx) multiply(c, h, dz, w, dx + a->first * h->C, false, h->C, false);
+    if (dw) multiply(c, h, turn(dz), x, dw, false, h->C, a->first > 0);
+}
+
+static void launch_pad(const dra_call *c, const rows_call &a)
+{
+    const int64_t  count = a.h.rows * (a.h.line - a.h.V);
+    const unsigned grid = dra_grid(c, count, DRA_THREADS);
+    if (count == 0) return;
+    if (in_bf16(&a.h))
+        DRA_LAUNCH(c, pad_kernel<uint16_t>, grid, DRA_THREADS, 0, a);
+    else
+        DRA_LAUNCH(c, pad_kernel<float>, grid, DRA_THREADS, 0, a);
 }
 
 static void launch(const dra_call *c)
@@ -222,9 +246,7 @@ static void launch(const dra_call *c)
     a.fault = dra_fault_of(c);
     a.loss = static_cast<float *>(c->out[0].data);
     DRA_LAUNCH(c, count_kernel, 1, DRA_LONG_THREADS, 0, a);
-    if (h->line > h->V)
-        DRA_LAUNCH(c, pad_kernel, dra_grid(c, h->rows * (h->line - h->V), DRA_THREADS), DRA_THREADS,
-                   0, a);
+    launch_pad(c, a);
     const dra_cuda_matrix x = dra_cuda_pack(c, &h->x, h->precision, h->x_at);
     const dra_cuda_matrix w = dra_cuda_pack(c, &h->w, h->precision, h->w_at);
     for (a.first = 0; a.first < h->N; a.first += h->rows) {

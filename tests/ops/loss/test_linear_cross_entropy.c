@@ -215,7 +215,8 @@ static void pulls_at_the_largest_logit(void **state)
 }
 
 /* In bf16, and with a head stored in bf16. The fused head rounds dZ before it is scaled by 1.7, the
- * composition afterwards: terms of the gradients differ by up to 2^-8 of themselves. */
+ * composition afterwards: terms of the gradients differ by up to 2^-8 of themselves. A GPU also
+ * stores logits in bf16. */
 static void has_both_precisions(void **state)
 {
     fill_inputs(V);
@@ -225,7 +226,7 @@ static void has_both_precisions(void **state)
         const dra_precision precision = i == 1 ? DRA_PRECISION_FULL : DRA_PRECISION_BF16;
         check_program       fused = run_head_in(dra_linear_cross_entropy, NULL, dtype, precision);
         check_program       plain = run_head_in(composed, NULL, dtype, precision);
-        compare(&fused, &plain, "loss", 1);
+        compare_within(&fused, &plain, "loss", 1, i != 1 && check_cuda() ? 4e-3 : TOLERANCE);
         compare_within(&fused, &plain, "dx", N * C, i == 1 ? TOLERANCE : 1e-2);
         compare_within(&fused, &plain, "dw", V * C, i == 1 ? TOLERANCE : 1e-2);
         assert_true(*check_result(&fused, "loss") != *check_result(&full, "loss"));

@@ -122,6 +122,8 @@ AXES(logsumexp)
 
 static const check_case more_sums[] = {
     {"long wide columns", 1, {{{2, {131, 1030}}}}, &sum_args[2]},
+    {"rows of many columns", 1, {{{2, {300, 264}}}}, &sum_args[2]},
+    {"rows of few columns, in a batch", 1, {{{3, {3, 111, 12}}}}, &sum_args[8]},
     {"of nothing", 1, {{{2, {3, 0}}}}, &sum_args[0]},
     {"of nothing at all", 1, {{{3, {0, 0, 0}}}}, &sum_args[6]},
     {"i32", 1, {{{3, {4, 5, 3}}, CHECK_I32, .lo = -50, .hi = 50}}, &sum_args[3]},
