@@ -4,8 +4,8 @@
  * round. The numbers of all results stay the same. The pass goes from the last instruction to the
  * first, since a copy rounds if its readers do. Kernels say what they round and what they can store
  * in bf16 (device/kernel.h); on a device whose kernels say nothing, such as the CPU, nothing
- * changes. One kind of reader is content with rounded numbers without rounding them itself: the
- * sum over rows that is the gradient of a bias. */
+ * changes. Two kinds of readers take rounded numbers without rounding them: the sum over rows that
+ * is the gradient of a bias, where others round; pointwise functions, where a product rounds. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct narrowing {
     dra_uses     uses;
     size_t       n;      /* instructions of the block */
     uint32_t    *rounds; /* by instruction: bits of its inputs */
-    uint32_t    *accepts;
+    uint32_t    *accepts, *widens;
     dra_instr  **cast;  /* those to be inserted, the last one first */
     int32_t     *after; /* which instruction each */
     size_t       casts;
@@ -44,6 +44,11 @@ static void ask_rounds(const dra_kernel *k, const dra_call *c, void *answer)
 static void ask_accepts(const dra_kernel *k, const dra_call *c, void *answer)
 {
     *(uint32_t *)answer = k->accepts(c);
+}
+
+static void ask_widens(const dra_kernel *k, const dra_call *c, void *answer)
+{
+    *(uint32_t *)answer = k->widens(c);
 }
 
 static void ask_narrows(const dra_kernel *k, const dra_call *c, void *answer)
@@ -68,6 +73,7 @@ static void ask_what_it_rounds(narrowing *w, int32_t at)
     const dra_instr *in = instr_at(w, at);
     if (in->kernel && in->kernel->rounds) dra_ask_kernel(w->p, in, ask_rounds, &w->rounds[at]);
     if (in->kernel && in->kernel->accepts) dra_ask_kernel(w->p, in, ask_accepts, &w->accepts[at]);
+    if (in->kernel && in->kernel->widens) dra_ask_kernel(w->p, in, ask_widens, &w->widens[at]);
 }
 
 static bool has_input_bit(const narrowing *w, int32_t at, int i, const uint32_t *bits)
@@ -81,9 +87,10 @@ static bool rounds_input(const narrowing *w, int32_t at, int i)
     return has_input_bit(w, at, i, w->rounds);
 }
 
-static bool accepts_input(const narrowing *w, int32_t at, int i)
+/* Without rounding it; `product`: it is the result of one. */
+static bool takes_input(const narrowing *w, int32_t at, int i, bool product)
 {
-    return has_input_bit(w, at, i, w->accepts);
+    return has_input_bit(w, at, i, w->accepts) || (product && has_input_bit(w, at, i, w->widens));
 }
 
 /* ---- what can be narrow ---------------------------------------------------------------------- */
@@ -106,10 +113,17 @@ static bool writes_storage(const dra_program *p, const dra_instr *in, int32_t ro
     return false;
 }
 
-/* False: somebody else writes there. */
+static bool is_product(const narrowing *w, int32_t at)
+{
+    const dra_instr *in = instr_at(w, at);
+    return in->kernel && in->kernel->product;
+}
+
+/* False: somebody else writes there, or nobody gains. */
 static bool count_readers(const narrowing *w, int32_t root, int32_t maker, readers *r)
 {
     const dra_uses *u = &w->uses;
+    const bool      product = is_product(w, maker);
     *r = (readers){0};
     for (size_t k = u->first[root]; k < u->end[root]; k++) {
         const int32_t    at = u->at[k];
@@ -120,11 +134,11 @@ static bool count_readers(const narrowing *w, int32_t root, int32_t maker, reade
             if (dra_root(w->p, in->in[i].storage) != root) continue;
             const bool rounding = rounds_input(w, at, i);
             r->rounding += rounding;
-            r->others += !rounding && !accepts_input(w, at, i);
+            r->others += !rounding && !takes_input(w, at, i, product);
             r->gain += rounding ? (in->kernel->packs ? 1 : WORTH) : 0;
         }
     }
-    return r->rounding > 0;
+    return r->rounding > 0 || (product && !r->others);
 }
 
 /* ---- narrowing ------------------------------------------------------------------------------- */
@@ -136,8 +150,8 @@ static void make_narrow(dra_place *x, int32_t storage)
     x->offset /= 2;
 }
 
-/* Makes the readers that round, or accept it, read `storage`, in bf16. */
-static void redirect_readers(const narrowing *w, int32_t root, int32_t storage)
+/* Makes the readers that round, or take it without, read `storage`, in bf16. */
+static void redirect_readers(const narrowing *w, int32_t root, int32_t storage, bool product)
 {
     const dra_uses *u = &w->uses;
     for (size_t k = u->first[root]; k < u->end[root]; k++) {
@@ -145,7 +159,7 @@ static void redirect_readers(const narrowing *w, int32_t root, int32_t storage)
         bool       changed = false;
         for (int i = 0; i < in->n_in; i++) {
             if (dra_root(w->p, in->in[i].storage) != root || in->in[i].tensor.dtype != DRA_F32 ||
-                !(rounds_input(w, u->at[k], i) || accepts_input(w, u->at[k], i)))
+                !(rounds_input(w, u->at[k], i) || takes_input(w, u->at[k], i, product)))
                 continue;
             make_narrow(&in->in[i], storage);
             changed = true;
@@ -160,7 +174,7 @@ static void narrow_output(narrowing *w, int32_t at, dra_place *out, int32_t root
     dra_instr *in = instr_at(w, at);
     w->p->storage[root].bytes /= 2;
     make_narrow(out, root);
-    redirect_readers(w, root, root);
+    redirect_readers(w, root, root, is_product(w, at));
     dra_add_scratch(w->p, w->block, in);
     ask_what_it_rounds(w, at);
 }
@@ -177,7 +191,7 @@ static void add_cast(narrowing *w, int32_t maker, const dra_place *out, int32_t 
     in->out[0] = dra_local_place(p, w->block, &t);
     if (dra_program_failed(p)) return;
     dra_set_kernel(p, in, dra_find_kernel(p, &dra_op_cast));
-    redirect_readers(w, root, in->out[0].storage);
+    redirect_readers(w, root, in->out[0].storage, false);
     w->cast[w->casts] = in;
     w->after[w->casts++] = maker;
 }
@@ -240,7 +254,7 @@ static void add_output(narrowing *w, dra_instr *in, int o, int32_t root)
     in->n_out++;
     in->tensors = p->n_tensors;
     p->n_tensors += (size_t)(in->n_in + in->n_out);
-    if (!dra_program_failed(p)) redirect_readers(w, root, out[in->n_out - 1].storage);
+    if (!dra_program_failed(p)) redirect_readers(w, root, out[in->n_out - 1].storage, false);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -273,7 +287,8 @@ static bool narrowing_open(narrowing *w)
     bool   any = false;
     w->rounds = calloc(w->n + 1, sizeof *w->rounds);
     w->accepts = calloc(w->n + 1, sizeof *w->accepts);
-    const bool made = w->rounds && w->accepts;
+    w->widens = calloc(w->n + 1, sizeof *w->widens);
+    const bool made = w->rounds && w->accepts && w->widens;
     for (size_t i = 0; i < w->n && made; i++) {
         ask_what_it_rounds(w, (int32_t)i);
         any = any || w->rounds[i];
@@ -292,6 +307,7 @@ static void narrowing_close(narrowing *w)
     dra_uses_close(&w->uses);
     free(w->rounds);
     free(w->accepts);
+    free(w->widens);
     free(w->cast);
     free(w->after);
 }

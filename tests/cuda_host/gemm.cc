@@ -28,7 +28,7 @@ static void one(const dra_cuda_gemm *g, int64_t m)
                                         m * g->a_next + i * g->a_row + k * g->a_column) *
                        (double)dra_load(g->b, g->b_dtype,
                                         m * g->b_next + k * g->b_row + j * g->b_column);
-            sum = g->bias ? sum + g->bias[j] : sum;
+            sum = g->bias ? sum + (double)dra_load(g->bias, g->bias_dtype, j) : sum;
             if (g->plus) sum = (float)sum + g->plus[m * g->y_next + i * g->y_row + j];
             if (g->y_bf16)
                 *static_cast<uint16_t *>(at) = dra_round_bf16((float)sum);
@@ -62,7 +62,8 @@ bool dra_cuda_gemm_library(const dra_call *, const dra_cuda_gemm *g)
     expect(adjacent(g->K, g->N, g->b_row, g->b_column) ||
                adjacent(g->N, g->K, g->b_column, g->b_row),
            "strides of b");
-    expect(!g->y_bf16 || (!g->bias && !g->add && !g->plus), "a sum in bf16");
+    expect(!g->y_bf16 || (!g->add && !g->plus), "a sum in bf16");
+    expect(!g->bias || g->bias_dtype == (g->y_bf16 ? DRA_BF16 : DRA_F32), "the dtype of a bias");
     expect(g->K > 0 && g->a_next >= 0 && g->b_next >= 0 && (uintptr_t)g->bias % 16 == 0, "sizes");
     if (g->N <= FEW) return false;
     for (int64_t m = 0; m < g->batch; m++) one(g, m);

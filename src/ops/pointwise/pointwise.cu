@@ -12,7 +12,8 @@ struct program {
     int64_t            n;
     dra_view           in[DRA_POINTWISE_INPUTS];
     uint8_t            in_bytes[DRA_POINTWISE_INPUTS], out_bytes[DRA_POINTWISE_OUTPUTS];
-    bool               fours[DRA_POINTWISE_INPUTS]; /* four neighbours are adjacent, on 16 bytes */
+    bool               fours[DRA_POINTWISE_INPUTS];   /* neighbours are adjacent, four aligned */
+    bool               widens[DRA_POINTWISE_INPUTS];  /* floats, stored in bf16 */
     bool               rounds[DRA_POINTWISE_OUTPUTS]; /* floats, stored in bf16 */
     void              *out[DRA_POINTWISE_OUTPUTS];
     dra_pointwise_step step[DRA_POINTWISE_STEPS];
@@ -37,10 +38,27 @@ __device__ static void store_word(void *data, int bytes, int64_t i, dra_word w)
         static_cast<uint16_t *>(data)[i] = (uint16_t)w.bits;
 }
 
+template <int W> __device__ static void load_wide(const program &p, int k, int64_t i, dra_word *to)
+{
+    const dra_view &v = p.in[k];
+    const uint16_t *from = dra_data<const uint16_t>(v);
+    float           x[W];
+    if (W == 4 && p.fours[k])
+        dra_load_some<W>(from + dra_offset(v, i), x);
+    else
+        for (int j = 0; j < W; j++) dra_load_some<1>(from + dra_offset(v, i + j), x + j);
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) to[j].real = x[j];
+}
+
 /* Elements i .. i+W-1 of an input. */
 template <int W> __device__ static void load_words(const program &p, int k, int64_t i, dra_word *to)
 {
     const dra_view &v = p.in[k];
+    if (p.widens[k]) {
+        load_wide<W>(p, k, i, to);
+        return;
+    }
     if (W == 4 && p.fours[k]) {
         const dra_word *from = dra_data<const dra_word>(v) + dra_offset(v, i);
         *reinterpret_cast<float4 *>(to) = *reinterpret_cast<const float4 *>(from);
@@ -117,10 +135,20 @@ template <int W> __global__ static void run_step(const __grid_constant__ program
 
 static bool has_fours(const dra_view &v, int bytes)
 {
-    bool yes = bytes == 4 && (uintptr_t)v.data % 16 == 0;
+    bool yes = bytes >= 2 && (uintptr_t)v.data % (uintptr_t)(4 * bytes) == 0;
     for (int32_t i = 0; i < v.rank; i++)
         yes = yes && (i ? v.stride[i] % 4 == 0 : v.stride[0] == 1 && v.dim[0] % 4 == 0);
     return yes;
+}
+
+/* Whether a step computes with floats of input k, which are stored in bf16. */
+static bool is_widened(const dra_tensor *in, int k, int steps, const dra_pointwise_step *step)
+{
+    bool read = false;
+    for (int i = 0; i < steps; i++)
+        for (int j = 0; j < dra_function_operands(step[i].function); j++)
+            read = read || (step[i].x[j] == k && step[i].dtype == DRA_F32);
+    return in[k].dtype == DRA_BF16 && read;
 }
 
 /* Whether outputs can be written so, and four divide all there is. */
@@ -159,7 +187,8 @@ void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, i
     for (int k = 0; k < inputs; k++) {
         p.in[k] = dra_view_of(&in[k]);
         p.in_bytes[k] = (uint8_t)dra_dtype_bytes(in[k].dtype);
-        p.fours[k] = has_fours(p.in[k], p.in_bytes[k]);
+        p.widens[k] = is_widened(in, k, steps, step);
+        p.fours[k] = has_fours(p.in[k], p.in_bytes[k]) && (p.widens[k] || p.in_bytes[k] == 4);
     }
     for (int k = 0; k < outputs; k++) {
         p.out[k] = out[k].data;
@@ -186,6 +215,7 @@ static void launch_function(const dra_call *c)
     dra_pointwise_step       step = {};
     step.function = a->function;
     step.dtype = c->in[c->n_in - 1].dtype;
+    if (step.dtype == DRA_BF16 && a->function != DRA_FUNCTION_SELECT) step.dtype = DRA_F32;
     for (int i = 0; i < DRA_POINTWISE_OPERANDS; i++) step.x[i] = (int16_t)i;
     step.a = a->a;
     step.b = a->b;
@@ -193,11 +223,18 @@ static void launch_function(const dra_call *c)
 }
 
 static uint32_t narrows_all(const dra_call *) { return ~0u; }
+static uint32_t widens_all(const dra_call *) { return ~0u; }
+static uint32_t widens_reals(const dra_call *c)
+{
+    return static_cast<const dra_function_attr *>(c->attr)->function == DRA_FUNCTION_SELECT ? 0
+                                                                                            : ~0u;
+}
 
 /* Inputs with any strides. */
 #define FUNCTION(op, dtypes, in_place)                                                             \
     const dra_cuda_kernel dra_cuda_##op = {{#op, dtypes, DRA_LAYOUT_ANY, in_place, false, nullptr, \
-                                            nullptr, nullptr, narrows_all, false},                 \
+                                            nullptr, nullptr, narrows_all, false, nullptr,         \
+                                            widens_reals},                                         \
                                            launch_function,                                        \
                                            false};
 
@@ -230,6 +267,6 @@ FUNCTION(select, DRA_ANY_DTYPE, 2 | 4)
 
 const dra_cuda_kernel dra_cuda_pointwise = {{"pointwise", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false,
                                              nullptr, dra_pointwise_takes, nullptr, narrows_all,
-                                             false},
+                                             false, nullptr, widens_all},
                                             launch_program,
                                             false};

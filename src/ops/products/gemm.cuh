@@ -15,10 +15,11 @@ struct dra_cuda_gemm {
     int64_t      a_row, a_column, b_row, b_column, y_row;
     int64_t      a_next, b_next, y_next; /* from one matrix of the batch to the next; 0: the same */
     void        *y;
-    bool         y_bf16; /* y is rounded to bf16, else f32; then nothing is added */
-    const float *bias;   /* (N), adjacent; or NULL */
-    bool         add;    /* to what is in y */
-    const float *plus;   /* added, stored as y is; or NULL */
+    bool         y_bf16;     /* y is rounded to bf16, else f32; then only a bias is added */
+    const void  *bias;       /* (N), adjacent; or NULL */
+    dra_dtype    bias_dtype; /* f32; the library wants that of y, and is given it by gemm_run.cu */
+    bool         add;        /* to what is in y */
+    const float *plus;       /* added, stored as y is; or NULL */
     dra_precision precision;
     void         *scratch; /* on 64 bytes, dra_cuda_gemm_scratch() of them; NULL: none is there, and
                               what has to be packed is multiplied slowly */
@@ -65,7 +66,8 @@ void            dra_cuda_set_b(dra_cuda_gemm *g, const dra_cuda_matrix *m);
 bool dra_cuda_gemm_is_small(const dra_cuda_gemm *g);
 /* That kernel: any sizes, strides and dtypes, fast where rows are few. */
 void dra_cuda_gemm_small_m(const dra_call *c, const dra_cuda_gemm *g);
-/* The library: factors as packed; K > 0; a bias on 16 bytes. False: it has no algorithm for it. */
+/* The library: factors as packed; K > 0; a bias on 16 bytes, of the dtype of y. False: it has no
+ * algorithm for it. */
 bool dra_cuda_gemm_library(const dra_call *c, const dra_cuda_gemm *g);
 
 #endif

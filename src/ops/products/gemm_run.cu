@@ -205,11 +205,27 @@ bool dra_cuda_gemm_is_small(const dra_cuda_gemm *g)
     return g->M <= FEW && (g->K <= LONG || g->N * g->batch >= MANY);
 }
 
+/* Of a product that is stored in bf16 the bias has to be, too; without columns: as it is. */
+static dra_cuda_matrix bias_to_round(const dra_cuda_gemm *g)
+{
+    return {g->bias, DRA_F32, 1, g->bias && g->y_bf16 ? g->N : 0, 1, g->N, 1, 0};
+}
+
 size_t dra_cuda_gemm_scratch(const dra_cuda_gemm *g)
 {
     if (dra_cuda_gemm_is_small(g)) return 0;
     const dra_cuda_matrix a = dra_cuda_factor_a(g), b = dra_cuda_factor_b(g);
-    return dra_cuda_pack_bytes(&a, g->precision) + dra_cuda_pack_bytes(&b, g->precision);
+    const dra_cuda_matrix bias = bias_to_round(g);
+    return dra_cuda_pack_bytes(&a, g->precision) + dra_cuda_pack_bytes(&b, g->precision) +
+           dra_cuda_pack_bytes(&bias, DRA_PRECISION_BF16);
+}
+
+static void round_bias(const dra_call *c, dra_cuda_gemm *g, void *to)
+{
+    const dra_cuda_matrix bias = bias_to_round(g);
+    if (!bias.columns) return;
+    g->bias = dra_cuda_pack(c, &bias, DRA_PRECISION_BF16, to).data;
+    g->bias_dtype = DRA_BF16;
 }
 
 __global__ static void add_bias(const __grid_constant__ dra_cuda_gemm g)
@@ -217,8 +233,8 @@ __global__ static void add_bias(const __grid_constant__ dra_cuda_gemm g)
     DRA_EACH(i, g.batch * g.M * g.N)
     {
         const int64_t row = i / g.N, column = i - row * g.N, matrix = row / g.M;
-        static_cast<float *>(
-            g.y)[matrix * g.y_next + (row - matrix * g.M) * g.y_row + column] += g.bias[column];
+        static_cast<float *>(g.y)[matrix * g.y_next + (row - matrix * g.M) * g.y_row + column] +=
+            static_cast<const float *>(g.bias)[column];
     }
 }
 
@@ -255,7 +271,8 @@ void dra_cuda_gemm_run(const dra_call *c, const dra_cuda_gemm *g)
     const dra_cuda_matrix b_packed = dra_cuda_pack(c, &b, g->precision, at);
     dra_cuda_set_a(&packed, &a_packed);
     dra_cuda_set_b(&packed, &b_packed);
-    const bool apart = g->bias && (uintptr_t)g->bias % 16 != 0;
+    if (at) round_bias(c, &packed, at + dra_cuda_pack_bytes(&b, g->precision));
+    const bool apart = packed.bias && (uintptr_t)packed.bias % 16 != 0;
     if (apart) packed.bias = nullptr;
     run_batches(c, &packed);
     if (apart)

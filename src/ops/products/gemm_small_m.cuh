@@ -69,7 +69,7 @@ __device__ static void give(const dra_cuda_gemm &g, int64_t matrix, int64_t row,
     void         *at = dra_cuda_gemm_y(g, i);
     if (row >= g.M || column >= g.N) return;
     if (g.add) sum += *static_cast<float *>(at);
-    if (g.bias) sum += g.bias[column];
+    if (g.bias) sum += dra_load(g.bias, g.bias_dtype, column);
     if (g.plus) sum += g.plus[i];
     dra_store_real<1>(at, g.y_bf16, 0, &sum);
 }

@@ -92,7 +92,7 @@ static product product_of(const dra_call *c)
     g->precision = static_cast<const dra_matmul_attr *>(c->attr)->precision;
     g->scratch = c->scratch;
     p.bias_apart = c->n_in == 3 && g->N > 1 && c->in[2].stride[0] != 1;
-    if (c->n_in == 3 && !p.bias_apart) g->bias = static_cast<const float *>(c->in[2].data);
+    if (c->n_in == 3 && !p.bias_apart) g->bias = c->in[2].data;
     find_axes(&p, a, b, s);
     fold_rows(&p);
     find_batch(&p);
@@ -165,15 +165,20 @@ static uint32_t factor_bit(const dra_call *c, int i)
 
 static uint32_t rounds(const dra_call *c) { return factor_bit(c, 0) | factor_bit(c, 1); }
 
-/* The library rounds results by itself, but not with a bias of floats. */
-static uint32_t narrows(const dra_call *c) { return is_rounded(c) && c->n_in == 2; }
+/* Whether the library can add the bias, the last of n_in inputs. */
+static bool adds_bias(const dra_call *c, int n_in, int last)
+{
+    return n_in == 2 || c->in[last].stride[0] == 1;
+}
+
+static uint32_t narrows(const dra_call *c) { return is_rounded(c) && adds_bias(c, c->n_in, 2); }
 
 enum { FACTORS = DRA_BIT(DRA_F32) | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_QUANTISED };
 
-const dra_cuda_kernel dra_cuda_matmul = {
-    {"matmul", FACTORS, DRA_LAYOUT_ANY, 0, false, scratch, nullptr, rounds, narrows, true},
-    launch,
-    false};
+const dra_cuda_kernel dra_cuda_matmul = {{"matmul", FACTORS, DRA_LAYOUT_ANY, 0, false, scratch,
+                                          nullptr, rounds, narrows, true, nullptr, nullptr, true},
+                                         launch,
+                                         false};
 
 /* ---- a product, then a pointwise program ----------------------------------------------------- */
 
@@ -188,11 +193,12 @@ static const dra_then_attr *then_of(const dra_call *c)
 }
 
 /* Bytes of the product, where the output whose memory was meant for it is stored in bf16: then it
- * is in scratch memory, behind that of the product. */
+ * is in bf16 itself, in scratch memory, before that of the product. */
 static size_t apart_bytes(const dra_call *c)
 {
     const dra_then_attr *a = then_of(c);
-    return c->out[a->home].dtype == DRA_F32 ? 0 : (size_t)dra_shape_count(&a->shape) * 4;
+    const size_t         bytes = (size_t)dra_shape_count(&a->shape) * sizeof(uint16_t);
+    return c->out[a->home].dtype == DRA_F32 ? 0 : dra_div_up(bytes, (size_t)64) * 64;
 }
 
 /* The product alone, into *y, in the memory of one of the outputs, or in scratch memory. */
@@ -205,6 +211,7 @@ static dra_call before_program(const dra_call *c, dra_tensor *y)
     y->shape = a->shape;
     dra_tensor_make_dense(y);
     y->data = c->out[a->home].data;
+    if (apart_bytes(c)) y->dtype = DRA_BF16;
     if (apart_bytes(c) && c->scratch)
         y->data = c->scratch, call.scratch = static_cast<char *>(c->scratch) + apart_bytes(c);
     call.n_in = a->inputs;
@@ -221,6 +228,8 @@ static size_t then_scratch(const dra_call *c)
 }
 
 static uint32_t then_narrows(const dra_call *) { return ~0u; } /* the program writes them */
+
+static uint32_t then_widens(const dra_call *c) { return ~0u << then_of(c)->inputs; }
 
 /* What the program adds to the product, such as the residual stream, if it does nothing else: the
  * library adds it while it has the product in registers. NULL: it is another program. */
@@ -262,7 +271,7 @@ static void then_launch(const dra_call *c)
 
 const dra_cuda_kernel dra_cuda_matmul_then = {{"matmul_then", DRA_ANY_DTYPE | DRA_QUANTISED,
                                                DRA_LAYOUT_ANY, 0, false, then_scratch, nullptr,
-                                               rounds, then_narrows, true},
+                                               rounds, then_narrows, true, nullptr, then_widens},
                                               then_launch,
                                               false};
 
@@ -361,14 +370,17 @@ static uint32_t several_rounds(const dra_call *c)
 
 static uint32_t several_narrows(const dra_call *c)
 {
-    uint32_t bits = 0;
-    for (int k = 0; k < several_of(c) && is_rounded(c); k++)
-        if (static_cast<const several_attr *>(c->attr)->several.inputs[k] == 2) bits |= 1u << k;
+    const dra_several_attr *a = &static_cast<const several_attr *>(c->attr)->several;
+    uint32_t                bits = 0;
+    for (int k = 0, at = 1; k < a->n; k++) {
+        at += a->inputs[k] - 1;
+        if (is_rounded(c) && adds_bias(c, a->inputs[k], at - 1)) bits |= 1u << k;
+    }
     return bits;
 }
 
 const dra_cuda_kernel dra_cuda_matmuls = {{"matmuls", FACTORS, DRA_LAYOUT_ANY, 0, false,
                                            several_scratch, nullptr, several_rounds,
-                                           several_narrows, true},
+                                           several_narrows, true, nullptr, nullptr, true},
                                           several_launch,
                                           false};
