@@ -1,5 +1,6 @@
 /* concat: tensors one after the other along an axis. pad: new elements before and after. Both fill
  * the output part by part, see move.cuh. */
+#include "device/cuda/stored.cuh"
 #include "ops/movement/move.cuh"
 
 #include <string.h>
@@ -18,6 +19,22 @@ static dra_tensor rows_of(const dra_tensor *y, int axis, int64_t start, int64_t 
     return t;
 }
 
+__global__ static void round_kernel(const dra_view to, const dra_view from, int64_t n)
+{
+    DRA_EACH(i, n)
+    dra_store_real<1>(to.data, true, dra_offset(to, i),
+                      dra_data<const float>(from) + dra_offset(from, i));
+}
+
+/* Floats of a part of an output that others have made narrow, see graph/narrow.c. */
+static void round_part(const dra_call *c, const dra_cuda_part &p)
+{
+    const int64_t n = dra_shape_count(&p.to.shape);
+    if (n == 0) return;
+    DRA_LAUNCH(c, round_kernel, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, dra_view_of(&p.to),
+               dra_view_of(&p.from), n);
+}
+
 static void concat_launch(const dra_call *c)
 {
     enum { SOME = 32 };
@@ -27,16 +44,26 @@ static void concat_launch(const dra_call *c)
     int           parts = 0;
     for (int i = 0; i < c->n_in; i++) {
         const int64_t n = c->in[i].shape.dim[axis];
-        part[parts++] = {rows_of(&c->out[0], axis, start, n), c->in[i]};
+        part[parts] = {rows_of(&c->out[0], axis, start, n), c->in[i]};
         start += n;
-        if (parts < SOME && i < c->n_in - 1) continue;
+        if (part[parts].from.dtype == part[parts].to.dtype)
+            parts++;
+        else
+            round_part(c, part[parts]);
+        if (!parts || (parts < SOME && i < c->n_in - 1)) continue;
         dra_cuda_move(c, parts, part, nullptr);
         parts = 0;
     }
 }
 
-const dra_cuda_kernel dra_cuda_concat = {
-    {"concat", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, nullptr, nullptr}, concat_launch, false};
+static uint32_t concat_rounds(const dra_call *c) { return c->out[0].dtype == DRA_BF16 ? ~0u : 0; }
+
+static uint32_t concat_narrows(const dra_call *) { return 1; }
+
+const dra_cuda_kernel dra_cuda_concat = {{"concat", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false,
+                                          nullptr, nullptr, concat_rounds, concat_narrows, true},
+                                         concat_launch,
+                                         false};
 
 /* One element, as it is stored. */
 static void store_number(dra_dtype dtype, void *to, double x)

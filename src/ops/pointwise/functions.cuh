@@ -12,10 +12,20 @@ union dra_word {
     uint32_t bits;
 };
 
+/* 1 / x for x from 1 to 2, to the last bit but one. */
+__device__ static inline float dra_invert(float x)
+{
+#ifdef __CUDACC__
+    return __fdividef(1, x);
+#else
+    return 1 / x;
+#endif
+}
+
 __device__ static inline float sigmoid_of(float x)
 {
-    const float e = expf(-fabsf(x)); /* never overflows */
-    return x >= 0 ? 1 / (1 + e) : e / (1 + e);
+    const float e = expf(-fabsf(x)), part = dra_invert(1 + e); /* never overflows */
+    return x >= 0 ? part : e * part;
 }
 
 __device__ static inline float softplus_of(float x)

@@ -94,42 +94,78 @@ template <int W> __device__ static void take_words(const dra_word *from, dra_wor
         to[0] = from[0];
 }
 
-template <int W> __global__ static void run_program(const __grid_constant__ program p)
+/* A thread takes GROUPS groups of W elements at a time, a block apart, so that their loads are under
+ * way together. The group numbers of a block's turn start at `first`. */
+#define EACH_TURN(first, groups, GROUPS)                                                           \
+    for (int64_t first = (int64_t)blockIdx.x * blockDim.x * GROUPS + threadIdx.x; first < groups;  \
+         first += (int64_t)gridDim.x * blockDim.x * GROUPS)
+
+template <int W, int GROUPS> __global__ static void run_program(const __grid_constant__ program p)
 {
+    enum { AHEAD = 2 }; /* inputs that are loaded together */
     DRA_SHARED(dra_word, room);
-    const auto value = [&](int k) { return room + (k * blockDim.x + threadIdx.x) * W; };
-    DRA_EACH(at, p.n / W)
+    const int64_t groups = p.n / W;
+    const auto    value = [&](int k, int g) {
+        return room + ((k * GROUPS + g) * (int)blockDim.x + (int)threadIdx.x) * W;
+    };
+    EACH_TURN(first, groups, GROUPS)
     {
-        const int64_t i = at * W;
-        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value(k));
+        for (int k = 0; k < p.inputs; k += AHEAD) {
+            alignas(16) dra_word x[AHEAD][GROUPS][W];
+            DRA_UNROLL
+            for (int j = 0; j < AHEAD * GROUPS; j++) {
+                const int64_t at = first + j % GROUPS * (int)blockDim.x;
+                if (k + j / GROUPS < p.inputs && at < groups)
+                    load_words<W>(p, k + j / GROUPS, at * W, x[j / GROUPS][j % GROUPS]);
+            }
+            DRA_UNROLL
+            for (int j = 0; j < AHEAD * GROUPS; j++)
+                if (k + j / GROUPS < p.inputs)
+                    take_words<W>(x[j / GROUPS][j % GROUPS], value(k + j / GROUPS, j % GROUPS));
+        }
         for (int k = 0; k < p.steps; k++) {
             const dra_pointwise_step &s = p.step[k];
             const int                 operands = dra_function_operands(s.function);
-            alignas(16) dra_word      x[3][W], r[W];
-            take_words<W>(value(s.x[0]), x[0]);
-            if (operands > 1) take_words<W>(value(s.x[1]), x[1]);
-            if (operands > 2) take_words<W>(value(s.x[2]), x[2]);
-            dra_function_apply<W>(s, x[0], x[1], x[2], r);
-            if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k));
-            if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, i, r);
+            DRA_UNROLL
+            for (int g = 0; g < GROUPS; g++) {
+                const int64_t        at = first + g * (int)blockDim.x;
+                alignas(16) dra_word x[3][W], r[W];
+                if (at >= groups) continue;
+                take_words<W>(value(s.x[0], g), x[0]);
+                if (operands > 1) take_words<W>(value(s.x[1], g), x[1]);
+                if (operands > 2) take_words<W>(value(s.x[2], g), x[2]);
+                dra_function_apply<W>(s, x[0], x[1], x[2], r);
+                if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k, g));
+                if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, at * W, r);
+            }
         }
     }
 }
 
 /* A program of one step, whose operands need no room. */
-template <int W> __global__ static void run_step(const __grid_constant__ program p)
+template <int W, int GROUPS> __global__ static void run_step(const __grid_constant__ program p)
 {
     const dra_pointwise_step &s = p.step[0];
     const int                 operands = dra_function_operands(s.function);
-    DRA_EACH(at, p.n / W)
+    const int64_t             groups = p.n / W;
+    EACH_TURN(first, groups, GROUPS)
     {
-        const int64_t        i = at * W;
-        alignas(16) dra_word x[3][W], r[W];
-        load_words<W>(p, s.x[0], i, x[0]);
-        if (operands > 1) load_words<W>(p, s.x[1], i, x[1]);
-        if (operands > 2) load_words<W>(p, s.x[2], i, x[2]);
-        dra_function_apply<W>(s, x[0], x[1], x[2], r);
-        store_words<W>(p, s.output, i, r);
+        alignas(16) dra_word x[GROUPS][3][W], r[W];
+        DRA_UNROLL
+        for (int g = 0; g < GROUPS; g++) {
+            const int64_t at = first + g * (int)blockDim.x;
+            if (at >= groups) continue;
+            load_words<W>(p, s.x[0], at * W, x[g][0]);
+            if (operands > 1) load_words<W>(p, s.x[1], at * W, x[g][1]);
+            if (operands > 2) load_words<W>(p, s.x[2], at * W, x[g][2]);
+        }
+        DRA_UNROLL
+        for (int g = 0; g < GROUPS; g++) {
+            const int64_t at = first + g * (int)blockDim.x;
+            if (at >= groups) continue;
+            dra_function_apply<W>(s, x[g][0], x[g][1], x[g][2], r);
+            store_words<W>(p, s.output, at * W, r);
+        }
     }
 }
 
@@ -160,20 +196,30 @@ static bool by_four(const program &p, int outputs)
     return yes;
 }
 
-template <int W> static void start(const dra_call *c, const program &p)
+template <int W, int GROUPS>
+static void start_groups(const dra_call *c, const program &p, int threads)
 {
-    enum { FEW = 20 }; /* values for which whole blocks have room */
-    const int      values = p.inputs + p.steps, threads = values <= FEW ? DRA_THREADS : 128;
-    const size_t   bytes = (size_t)(values * threads * W) * sizeof(dra_word);
-    const unsigned grid = dra_grid(c, p.n / W, threads);
+    const int64_t  room = (int64_t)(p.inputs + p.steps) * GROUPS * threads * W;
+    const unsigned grid = dra_grid(c, p.n / W, threads * GROUPS);
     if (p.steps == 1) {
-        DRA_LAUNCH(c, run_step<W>, grid, threads, 0, p);
+        DRA_LAUNCH(c, (run_step<W, GROUPS>), grid, threads, 0, p);
         return;
     }
-    cudaFuncSetAttribute(run_program<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncSetAttribute(run_program<W, GROUPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
                              (int)sizeof(dra_word));
-    DRA_LAUNCH(c, run_program<W>, grid, threads, bytes, p);
+    DRA_LAUNCH(c, (run_program<W, GROUPS>), grid, threads, (size_t)room * sizeof(dra_word), p);
+}
+
+/* Programs of few values have room for two groups a thread, and for whole blocks. */
+template <int W> static void start(const dra_call *c, const program &p)
+{
+    enum { FEWEST = 8, FEW = 20 };
+    const int values = p.inputs + p.steps;
+    if (values <= FEWEST)
+        start_groups<W, 2>(c, p, DRA_THREADS);
+    else
+        start_groups<W, 1>(c, p, values <= FEW ? DRA_THREADS : 128);
 }
 
 void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,

@@ -229,7 +229,8 @@ static void attentions(void **state)
                        .act = dra_gelu_tanh});
 }
 
-/* Factors that others read as well, views of them, and lines that cannot be read as they are. */
+/* Factors that others read as well, views of them, parts put together, and lines that cannot be
+ * read as they are. */
 static void odd_readers(void **state)
 {
     static dra_real memory[40][MOST];
@@ -241,6 +242,10 @@ static void odd_readers(void **state)
     dra_output(g, "half", dra_matmul(g, half, w));
     dra_output(g, "odd", dra_matmul(g, odd, w));
     dra_output(g, "turned", dra_matmul(g, dra_transpose(g, half, 0, 1), odd));
+    const dra_value part[] = {dra_cos(g, half), half, dra_exp(g, half)};
+    const dra_value joint = dra_concat(g, 3, part, 0);
+    dra_output(g, "part", part[2]); /* read in full, too */
+    dra_output(g, "joint", dra_matmul(g, joint, w));
     dra_output(g, "rows", dra_matmul(g, dra_slice(g, e, 0, 1, 40), dra_transpose(g, e, 0, 1)));
     check_program plain = compile(g, true), fused = compile(g, false);
     bind_all(&plain, memory);
