@@ -94,80 +94,137 @@ template <int W> __device__ static void take_words(const dra_word *from, dra_wor
         to[0] = from[0];
 }
 
-/* A thread takes GROUPS groups of W elements at a time, a block apart, so that their loads are under
- * way together. The group numbers of a block's turn start at `first`. */
-#define EACH_TURN(first, groups, GROUPS)                                                           \
-    for (int64_t first = (int64_t)blockIdx.x * blockDim.x * GROUPS + threadIdx.x; first < groups;  \
-         first += (int64_t)gridDim.x * blockDim.x * GROUPS)
-
-template <int W, int GROUPS> __global__ static void run_program(const __grid_constant__ program p)
+template <int W> __global__ static void run_program(const __grid_constant__ program p)
 {
-    enum { AHEAD = 2 }; /* inputs that are loaded together */
     DRA_SHARED(dra_word, room);
-    const int64_t groups = p.n / W;
-    const auto    value = [&](int k, int g) {
-        return room + ((k * GROUPS + g) * (int)blockDim.x + (int)threadIdx.x) * W;
-    };
-    EACH_TURN(first, groups, GROUPS)
+    const auto value = [&](int k) { return room + (k * blockDim.x + threadIdx.x) * W; };
+    DRA_EACH(at, p.n / W)
     {
-        for (int k = 0; k < p.inputs; k += AHEAD) {
-            alignas(16) dra_word x[AHEAD][GROUPS][W];
-            DRA_UNROLL
-            for (int j = 0; j < AHEAD * GROUPS; j++) {
-                const int64_t at = first + j % GROUPS * (int)blockDim.x;
-                if (k + j / GROUPS < p.inputs && at < groups)
-                    load_words<W>(p, k + j / GROUPS, at * W, x[j / GROUPS][j % GROUPS]);
-            }
-            DRA_UNROLL
-            for (int j = 0; j < AHEAD * GROUPS; j++)
-                if (k + j / GROUPS < p.inputs)
-                    take_words<W>(x[j / GROUPS][j % GROUPS], value(k + j / GROUPS, j % GROUPS));
-        }
+        const int64_t i = at * W;
+        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value(k));
         for (int k = 0; k < p.steps; k++) {
             const dra_pointwise_step &s = p.step[k];
             const int                 operands = dra_function_operands(s.function);
-            DRA_UNROLL
-            for (int g = 0; g < GROUPS; g++) {
-                const int64_t        at = first + g * (int)blockDim.x;
-                alignas(16) dra_word x[3][W], r[W];
-                if (at >= groups) continue;
-                take_words<W>(value(s.x[0], g), x[0]);
-                if (operands > 1) take_words<W>(value(s.x[1], g), x[1]);
-                if (operands > 2) take_words<W>(value(s.x[2], g), x[2]);
-                dra_function_apply<W>(s, x[0], x[1], x[2], r);
-                if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k, g));
-                if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, at * W, r);
-            }
+            alignas(16) dra_word      x[3][W], r[W];
+            take_words<W>(value(s.x[0]), x[0]);
+            if (operands > 1) take_words<W>(value(s.x[1]), x[1]);
+            if (operands > 2) take_words<W>(value(s.x[2]), x[2]);
+            dra_function_apply<W>(s, x[0], x[1], x[2], r);
+            if (k + 1 < p.steps) take_words<W>(r, value(p.inputs + k));
+            if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, i, r);
         }
     }
 }
 
 /* A program of one step, whose operands need no room. */
-template <int W, int GROUPS> __global__ static void run_step(const __grid_constant__ program p)
+template <int W> __global__ static void run_step(const __grid_constant__ program p)
 {
     const dra_pointwise_step &s = p.step[0];
     const int                 operands = dra_function_operands(s.function);
-    const int64_t             groups = p.n / W;
-    EACH_TURN(first, groups, GROUPS)
+    DRA_EACH(at, p.n / W)
     {
-        alignas(16) dra_word x[GROUPS][3][W], r[W];
-        DRA_UNROLL
-        for (int g = 0; g < GROUPS; g++) {
-            const int64_t at = first + g * (int)blockDim.x;
-            if (at >= groups) continue;
-            load_words<W>(p, s.x[0], at * W, x[g][0]);
-            if (operands > 1) load_words<W>(p, s.x[1], at * W, x[g][1]);
-            if (operands > 2) load_words<W>(p, s.x[2], at * W, x[g][2]);
-        }
-        DRA_UNROLL
-        for (int g = 0; g < GROUPS; g++) {
-            const int64_t at = first + g * (int)blockDim.x;
-            if (at >= groups) continue;
-            dra_function_apply<W>(s, x[g][0], x[g][1], x[g][2], r);
-            store_words<W>(p, s.output, at * W, r);
-        }
+        const int64_t        i = at * W;
+        alignas(16) dra_word x[3][W], r[W];
+        load_words<W>(p, s.x[0], i, x[0]);
+        if (operands > 1) load_words<W>(p, s.x[1], i, x[1]);
+        if (operands > 2) load_words<W>(p, s.x[2], i, x[2]);
+        dra_function_apply<W>(s, x[0], x[1], x[2], r);
+        store_words<W>(p, s.output, i, r);
     }
 }
+
+/* ---- f(x) and f(x) y: activations and their gradients ---------------------------------------- */
+
+/* Of dense numbers, eight a thread, in f32 or bf16 each. A kernel for each function: nothing is
+ * decided for every element. */
+struct activation {
+    const void  *x, *y; /* y NULL: f(x) alone */
+    void        *out;
+    bool         x_bf16, y_bf16, out_bf16;
+    dra_function function;
+    int64_t      n;
+};
+
+enum { EIGHT = 8 };
+
+__device__ static void load_eight(const void *from, bool bf16, int64_t i, float *v)
+{
+    if (bf16) {
+        dra_stored_bf16::widen_some(dra_stored_bf16::fetch(from, DRA_BF16, i, 1, EIGHT, true), v);
+        return;
+    }
+    dra_load_some<4>(static_cast<const float *>(from) + i, v);
+    dra_load_some<4>(static_cast<const float *>(from) + i + 4, v + 4);
+}
+
+template <dra_function F> __device__ static float apply_function(float x)
+{
+    dra_word from, none = {}, to;
+    from.real = x;
+    dra_function_real<1>(F, &from, &none, 0, 0, &to);
+    return to.real;
+}
+
+template <dra_function F> __global__ static void activation_kernel(const activation a)
+{
+    DRA_EACH(at, a.n / EIGHT)
+    {
+        const int64_t i = at * EIGHT;
+        float         x[EIGHT], y[EIGHT];
+        load_eight(a.x, a.x_bf16, i, x);
+        if (a.y) load_eight(a.y, a.y_bf16, i, y);
+        DRA_UNROLL
+        for (int j = 0; j < EIGHT; j++) x[j] = apply_function<F>(x[j]) * (a.y ? y[j] : 1);
+        dra_store_real<4>(a.out, a.out_bf16, i, x);
+        dra_store_real<4>(a.out, a.out_bf16, i + 4, x + 4);
+    }
+}
+
+/* Whether input k is dense floats, and where. */
+static bool reads_dense(const program &p, int k, const void **data, bool *bf16)
+{
+    *data = p.in[k].data;
+    *bf16 = p.widens[k];
+    return k < p.inputs && p.in[k].rank == 0 && (p.widens[k] || p.in_bytes[k] == 4) &&
+           (uintptr_t)p.in[k].data % 16 == 0;
+}
+
+/* Whether a program is f(x), or f(x) times an input. */
+static bool is_activation(const program &p, activation *a)
+{
+    const dra_pointwise_step &f = p.step[0], &last = p.step[p.steps - 1];
+    const int                 made = p.inputs, other = last.x[0] == made ? last.x[1] : last.x[0];
+    *a = {};
+    if (p.steps > 2 || p.n % EIGHT || dra_function_operands(f.function) != 1 ||
+        f.dtype != DRA_F32 || last.output < 0 || !reads_dense(p, f.x[0], &a->x, &a->x_bf16))
+        return false;
+    if (p.steps == 2 &&
+        (f.output >= 0 || last.function != DRA_FUNCTION_MUL ||
+         (last.x[0] == made) == (last.x[1] == made) || !reads_dense(p, other, &a->y, &a->y_bf16)))
+        return false;
+    a->out = p.out[last.output];
+    a->out_bf16 = p.rounds[last.output];
+    a->function = f.function;
+    a->n = p.n;
+    return a->out && (uintptr_t)a->out % 16 == 0;
+}
+
+/* False: not a function that has such a kernel. */
+static bool run_activation(const dra_call *c, const activation &a)
+{
+    const unsigned grid = dra_grid(c, a.n / EIGHT, DRA_THREADS);
+    switch (a.function) {
+#define DRA_UNARY(vectors, NAME, name, formula)                                                    \
+    case DRA_FUNCTION_##NAME:                                                                      \
+        DRA_LAUNCH(c, activation_kernel<DRA_FUNCTION_##NAME>, grid, DRA_THREADS, 0, a);            \
+        return true;
+#include "device/functions.def"
+#undef DRA_UNARY
+    default: return false;
+    }
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
 
 static bool has_fours(const dra_view &v, int bytes)
 {
@@ -196,30 +253,20 @@ static bool by_four(const program &p, int outputs)
     return yes;
 }
 
-template <int W, int GROUPS>
-static void start_groups(const dra_call *c, const program &p, int threads)
-{
-    const int64_t  room = (int64_t)(p.inputs + p.steps) * GROUPS * threads * W;
-    const unsigned grid = dra_grid(c, p.n / W, threads * GROUPS);
-    if (p.steps == 1) {
-        DRA_LAUNCH(c, (run_step<W, GROUPS>), grid, threads, 0, p);
-        return;
-    }
-    cudaFuncSetAttribute(run_program<W, GROUPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
-                             (int)sizeof(dra_word));
-    DRA_LAUNCH(c, (run_program<W, GROUPS>), grid, threads, (size_t)room * sizeof(dra_word), p);
-}
-
-/* Programs of few values have room for two groups a thread, and for whole blocks. */
 template <int W> static void start(const dra_call *c, const program &p)
 {
-    enum { FEWEST = 8, FEW = 20 };
-    const int values = p.inputs + p.steps;
-    if (values <= FEWEST)
-        start_groups<W, 2>(c, p, DRA_THREADS);
-    else
-        start_groups<W, 1>(c, p, values <= FEW ? DRA_THREADS : 128);
+    enum { FEW = 20 }; /* values for which whole blocks have room */
+    const int      values = p.inputs + p.steps, threads = values <= FEW ? DRA_THREADS : 128;
+    const size_t   bytes = (size_t)(values * threads * W) * sizeof(dra_word);
+    const unsigned grid = dra_grid(c, p.n / W, threads);
+    if (p.steps == 1) {
+        DRA_LAUNCH(c, run_step<W>, grid, threads, 0, p);
+        return;
+    }
+    cudaFuncSetAttribute(run_program<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS) * 128 * W *
+                             (int)sizeof(dra_word));
+    DRA_LAUNCH(c, run_program<W>, grid, threads, bytes, p);
 }
 
 void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,
@@ -245,6 +292,8 @@ void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, i
         if (step[k].output >= 0 && step[k].dtype == DRA_F32)
             p.rounds[step[k].output] = out[step[k].output].dtype == DRA_BF16;
     }
+    activation a;
+    if (is_activation(p, &a) && run_activation(c, a)) return;
     by_four(p, outputs) ? start<4>(c, p) : start<1>(c, p);
 }
 
