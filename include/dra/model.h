@@ -235,8 +235,7 @@ typedef struct dra_model_config {
 
     /* ---- compositions, in JSON {"stacks": {"encoder": {...}, "decoder": {..., "context":
      * "encoder"}}}. The stack that no other reads is the model; parameters of others begin with
-     * their name and a dot. Configs of other stacks are borrowed as long as this config or a model
-     * of it is used; those that JSON is read into stay until the program ends. */
+     * their name and a dot. */
     dra_source_config source;
     dra_head_config   head;
     char              name[DRA_STACK_NAME]; /* of this stack; "": there is no other          */
@@ -254,7 +253,15 @@ typedef struct dra_model_config {
     int64_t pattern[DRA_SUBLAYERS_MOST];
     double  embed_scale; /* what is embedded is multiplied by it; 0: 1 */
     double  logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
+
+    struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;
+
+/* A config of its own, with a copy of all that the other one points to; tables of memories and
+ * strings are borrowed. */
+DRA_API dra_status dra_model_config_copy(const dra_model_config *config, dra_model_config **out,
+                                         dra_error *err);
+DRA_API void       dra_model_config_destroy(dra_model_config *config); /* NULL is allowed */
 
 /* 4 to 7: layers and feed-forwards are those of this version of RWKV; 0: of none. */
 DRA_API int dra_model_config_rwkv(const dra_model_config *c);
@@ -312,7 +319,7 @@ DRA_API dra_status dra_preset_config(const char *name, dra_model_config *out, dr
 
 typedef struct dra_model dra_model; /* opaque */
 
-/* Impossible choices are refused here, by name. */
+/* Impossible choices are refused here, by name. The config is copied. */
 DRA_API dra_status dra_model_create(const dra_model_config *config, dra_model **out,
                                     dra_error *err);
 DRA_API void       dra_model_destroy(dra_model *m); /* NULL is allowed */

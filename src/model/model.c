@@ -11,6 +11,7 @@
 #include "graph/op.h"
 #include "formats/format.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "sequence/module.h"
 #include "model/xl.h"
 #include "model/streams.h"
@@ -225,9 +226,9 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     dra_model *m = calloc(1, sizeof *m);
     *out = NULL;
     if (!m) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
-    m->config = *config;
+    dra_status st = dra_config_fill(&m->config, config, &m->arena, err);
     dra_model_config_complete(&m->config);
-    dra_status st = check_config(&m->config, err);
+    if (st == DRA_OK) st = check_config(&m->config, err);
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
@@ -253,6 +254,7 @@ void dra_model_destroy(dra_model *m)
     dra_compose_close(m);
     dra_specs_destroy(m->params);
     dra_specs_destroy(m->state);
+    dra_arena_free(&m->arena);
     free(m);
 }
 

@@ -399,7 +399,7 @@ static void round_trip(const fixture_row *rows, int layers, const char *prefix, 
     check_saved("to/model.safetensors", &f);
     load_folder(&again, "to");
     assert_memory_equal(dra_model_config_of(again.model), dra_model_config_of(m.model),
-                        sizeof(dra_model_config));
+                        offsetof(dra_model_config, own));
     load_free(&again);
     load_free(&m);
     fixture_free(&f);

@@ -1,0 +1,102 @@
+/* Configs that own their parts: equal to what they were made of, and whole without it. */
+#include "check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "setting.h"
+
+static char *text_of(const dra_model_config *c)
+{
+    const size_t n = dra_model_config_text(c, NULL, 0);
+    char        *text = malloc(n + 1);
+    assert_non_null(text);
+    assert_true(n > 0 && dra_model_config_text(c, text, n + 1) == n);
+    return text;
+}
+
+static void expect_text(const dra_model_config *c, const char *text)
+{
+    char *now = text_of(c);
+    assert_string_equal(now, text);
+    free(now);
+}
+
+/* A copy, and a copy of the copy, of which only the last is left. */
+static void expect_copies(const dra_model_config *c)
+{
+    char             *text = text_of(c);
+    dra_model_config *one, *two;
+    dra_error         err = {0};
+    expect_ok(dra_model_config_copy(c, &one, &err), &err);
+    expect_text(one, text);
+    expect_ok(dra_model_config_copy(one, &two, &err), &err);
+    dra_model_config_destroy(one);
+    expect_text(two, text);
+    expect_text(c, text);
+    dra_model_config_destroy(two);
+    free(text);
+}
+
+static void presets(void **state)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    size_t           i = 0;
+    for (const dra_preset *p; (p = dra_preset_at(i)); i++) {
+        expect_ok(dra_preset_config(p->name, &c, &err), &err);
+        expect_copies(&c);
+    }
+    assert_true(i > 20);
+}
+
+/* Other stacks, written as a C program writes them; all of it is gone when the copy is used. */
+static void stacks(void **state)
+{
+    dra_error         err = {0};
+    dra_model_config *copy;
+    dra_model        *m;
+    dra_model_config  prepend = {.dim = 8, .source = {DRA_SOURCE_VECTORS, .length = 3}};
+    dra_model_config  encoder = {.name = "encoder", .vocab = 9, .dim = 8, .depth = 1, .heads = 2,
+                                 .visible = DRA_VISIBLE_BIDIRECTIONAL,
+                                 .head = {DRA_HEAD_NONE}, .prepend_stack = &prepend};
+    const dra_model_config c = {.name = "decoder", .vocab = 9, .dim = 8, .depth = 1, .heads = 2,
+                                .context_stack = &encoder};
+    prepend.head.kind = DRA_HEAD_NONE;
+    char *text = text_of(&c);
+    expect_copies(&c);
+    expect_ok(dra_model_config_copy(&c, &copy, &err), &err);
+    expect_ok(dra_model_create(copy, &m, &err), &err);
+    memset(&encoder, 1, sizeof encoder);
+    memset(&prepend, 1, sizeof prepend);
+    expect_text(copy, text);
+    dra_model_config_destroy(copy);
+    assert_int_equal(dra_model_config_of(m)->context_stack->vocab, 9);
+    assert_int_equal(dra_model_config_of(m)->context_stack->prepend_stack->source.length, 3);
+    dra_model_destroy(m);
+    free(text);
+}
+
+/* A stack that reads itself has no copy. */
+static void circles(void **state)
+{
+    dra_error         err = {0};
+    dra_model_config *copy, c = {.vocab = 9, .dim = 8, .depth = 1, .context_stack = &c};
+    dra_model        *m;
+    assert_int_equal(dra_model_config_copy(&c, &copy, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, "config: more than 8 stacks that read each other");
+    assert_null(copy);
+    assert_int_equal(dra_model_create(&c, &m, &err), DRA_ERR_VALUE);
+    assert_null(m);
+    dra_model_config_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets),
+        cmocka_unit_test(stacks),
+        cmocka_unit_test(circles),
+    };
+    return check_main("copies of configs", NULL, 0, tests, COUNT(tests));
+}
