@@ -272,16 +272,18 @@ DRA_API dra_format_kind dra_model_config_class(const dra_model_config *c);
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
  * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`
- * begins every error: a file's name. */
+ * begins every error: a file's name. The config is the caller's, see dra_model_config_destroy(), as
+ * are all that are read; of a failure it is NULL. */
 DRA_API dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
-                                          dra_model_config *out, dra_error *err);
+                                          dra_model_config **out, dra_error *err);
 /* The same in a program with memories of its own, NULL at the end, whose tables are in `a.own` or
  * `b.own` of a mixer: a config says them as "memory": "own:NAME", and one whose name is not among
  * them is refused. They must outlive the config and models of it. */
 DRA_API dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
-                                              const dra_memory *const *own, dra_model_config *out,
+                                              const dra_memory *const *own, dra_model_config **out,
                                               dra_error *err);
-/* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
+/* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. What is set,
+ * fitted and grafted is a config that was read or copied. */
 DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
                                         const char *value, dra_error *err);
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
@@ -313,7 +315,7 @@ typedef struct dra_preset {
 
 DRA_API const dra_preset *dra_preset_at(size_t i); /* by name; NULL beyond the last */
 /* The config of a preset; an unknown name is an error that suggests the nearest. */
-DRA_API dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error *err);
+DRA_API dra_status dra_preset_config(const char *name, dra_model_config **out, dra_error *err);
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
@@ -483,10 +485,10 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 
 /* Reads config.json; `folder` may also be a file with RWKV: of rwkv.cpp, or one that has the
  * names of the original checkpoints. */
-DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
+DRA_API dra_status dra_folder_config(const char *folder, dra_model_config **out, dra_error *err);
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
-                                         dra_model_config *out, dra_error *err);
+                                         dra_model_config **out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
  * same model_type is replaced, its other keys stay; its dtype becomes that of real numbers, as that
  * of drawn or trained weights is. */

@@ -294,16 +294,16 @@ static dra_status check_dtype(const dra_conversion *c, dra_error *err)
 static dra_status open_both(dra_conversion *c, dra_error *err)
 {
     const dra_convert_config *how = c->how;
-    dra_model_config          old;
-    dra_status                st = dra_folder_config(how->from, &old, err);
+    dra_status                st = dra_folder_config(how->from, &c->read_config, err);
     if (st != DRA_OK) return st;
-    c->config = how->config ? *how->config : old;
+    const dra_model_config *old = c->read_config;
+    c->config = how->config ? *how->config : *old;
     if (c->config.format == DRA_FORMAT_GGUF) /* it has no words for how a model is trained */
         c->config.dropout = c->config.attention_dropout = c->config.embed_dropout = 0;
-    st = dra_model_create(&old, &c->source, err);
+    st = dra_model_create(old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
-    if (st == DRA_OK) st = dra_name_rules_create(&old, dra_dialect_of(c->from), &c->old, err);
+    if (st == DRA_OK) st = dra_name_rules_create(old, dra_dialect_of(c->from), &c->old, err);
     if (st == DRA_OK)
         st = dra_name_rules_create(&c->config, how->cpp ? DRA_DIALECT_CPP : DRA_DIALECT_FOLDER,
                                    &c->rules, err);
@@ -382,6 +382,7 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     dra_tensor_source_close(c.from);
     dra_model_destroy(c.source);
     dra_model_destroy(c.target);
+    dra_model_config_destroy(c.read_config);
     dra_name_rules_free(&c.old);
     dra_name_rules_free(&c.rules);
     return st;

@@ -9,6 +9,7 @@
 #include "file/fail.h"
 #include "formats/gguf/gguf.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "formats/rwkv/rwkv.h"
 
 const dra_format dra_format_dra = {.name = "dra"};
@@ -130,7 +131,7 @@ dra_status dra_format_read(const dra_format *f, const char *place, json_t *objec
                            dra_model_config *out, dra_error *err)
 {
     dra_keys k = {.format = f, .place = place, .object = object, .err = err};
-    *out = (dra_model_config){0};
+    dra_config_clear(out);
     for (int i = 0; i < FORMATS; i++)
         if (formats[i] == f) out->format = (dra_format_kind)i;
     f->read(&k, out);
@@ -211,15 +212,18 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
                               dra_error *err)
 {
     const dra_format *f = dra_format_of(meant);
-    dra_model_config  back;
+    dra_model_config *back;
     char              what[48];
-    const dra_status  st = dra_format_read(f, place, object, &back, err);
+    dra_status        st = dra_config_new(&back, err);
     int               first = 0; /* that rotates: all do it in one order */
+    if (st == DRA_OK) st = dra_format_read(f, place, object, back, err);
     while (first < meant->mixers - 1 && !meant->mixer[first].rotary) first++;
-    for (int i = 0; f->ordered && st == DRA_OK && i < back.mixers; i++)
-        if (back.mixer[i].rotary) back.mixer[i].turn.halves = meant->mixer[first].turn.halves;
+    for (int i = 0; f->ordered && st == DRA_OK && i < back->mixers; i++)
+        if (back->mixer[i].rotary) back->mixer[i].turn.halves = meant->mixer[first].turn.halves;
     snprintf(what, sizeof what, "%s %s folder", f->name[0] == 'x' ? "an" : "a", f->name);
-    return st == DRA_OK ? dra_config_compare(place, what, meant, &back, err) : st;
+    if (st == DRA_OK) st = dra_config_compare(place, what, meant, back, err);
+    dra_model_config_destroy(back);
+    return st;
 }
 
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
@@ -271,12 +275,16 @@ dra_format_kind dra_model_config_class(const dra_model_config *c)
  * torch_dtype follows the weights. */
 static json_t *without_config(dra_json *j, const dra_format *f, const char *place, json_t *object)
 {
-    dra_model_config c;
-    json_t          *rest = dra_json_share(j, object), *written = dra_json_object(j), *v;
-    const char      *key;
-    dra_status       st = dra_format_read(f, place, object, &c, NULL);
-    c.xt = (dra_xt_config){0};
-    if (st == DRA_OK) st = dra_format_write(place, &c, written, NULL);
+    dra_model_config *c;
+    json_t           *rest = dra_json_share(j, object), *written = dra_json_object(j), *v;
+    const char       *key;
+    dra_status        st = dra_config_new(&c, NULL);
+    if (st == DRA_OK) st = dra_format_read(f, place, object, c, NULL);
+    if (st == DRA_OK) {
+        c->xt = (dra_xt_config){0};
+        st = dra_format_write(place, c, written, NULL);
+    }
+    dra_model_config_destroy(c);
     if (st == DRA_ERR_MEMORY) j->failed = true;
     if (st == DRA_OK) {
         dra_json_delete(written, "model_type");

@@ -133,7 +133,7 @@ void dra_keys_refuse(dra_keys *k, const char *key, const char *expected);
 /* Takes a value of k->json over. */
 void dra_keys_put(dra_keys *k, const char *key, json_t *value);
 
-/* A config of one of the formats above from its JSON. */
+/* A config of one of the formats above from its JSON, into one with memory of its own. */
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
                            dra_model_config *out, dra_error *err);
 /* Puts the config into `object`, whose other keys stay; refuses what the format cannot express. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/llama.h"
+#include "model/owned.h"
 
 static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention";
 
@@ -329,24 +330,33 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
         json_decref(types);
 }
 
-/* Whether the object says these layers already. */
-static bool says_layers(const dra_keys *k, const dra_model_config *c)
+/* Whether two configs have the same layers, but for the order of rows that rotate. */
+static bool has_layers(dra_model_config *before, const dra_model_config *c)
 {
     static const char *const keys[] = {"mixer", "pattern"};
-    dra_model_config         before;
-    bool                     same = true;
-    if (dra_format_read(k->format, k->place, k->object, &before, NULL) != DRA_OK) return false;
-    if (before.depth != c->depth || before.dim != c->dim || before.heads != c->heads) return false;
+    bool same = before->depth == c->depth && before->dim == c->dim && before->heads == c->heads;
+    if (!same) return false;
     const dra_rotary_config *turn = turn_of(c, false) ? turn_of(c, false) : turn_of(c, true);
-    for (int i = 0; turn && i < before.mixers; i++)
-        if (before.mixer[i].rotary) before.mixer[i].turn.halves = turn->halves;
-    json_t *a = dra_model_config_object(&before), *b = dra_model_config_object(c);
+    for (int i = 0; turn && i < before->mixers; i++)
+        if (before->mixer[i].rotary) before->mixer[i].turn.halves = turn->halves;
+    json_t *a = dra_model_config_object(before), *b = dra_model_config_object(c);
     for (int i = 0; i < 2; i++) {
         const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
         same = same && (x && y ? json_equal(x, y) : x == y);
     }
     json_decref(a);
     json_decref(b);
+    return same;
+}
+
+/* Whether the object says these layers already. */
+static bool says_layers(const dra_keys *k, const dra_model_config *c)
+{
+    dra_model_config *before;
+    dra_status        st = dra_config_new(&before, NULL);
+    if (st == DRA_OK) st = dra_format_read(k->format, k->place, k->object, before, NULL);
+    const bool same = st == DRA_OK && has_layers(before, c);
+    dra_model_config_destroy(before);
     return same;
 }
 

@@ -12,6 +12,7 @@
 #include "model/compose.h"
 #include "formats/format.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "model/parts.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -193,32 +194,35 @@ static dra_status read_own(const char *place, json_t *object, const dra_memory *
     return dra_stacks_read(place, stacks, read_fields, own, out, err);
 }
 
+/* A config of any format. */
+static dra_status read_any(const char *place, json_t *object, const dra_memory *const *own,
+                           dra_model_config *out, dra_error *err)
+{
+    dra_error         why = {0};
+    const dra_format *f = format_of(place, object, &why);
+    if (!f) return dra_fail(err, why.code, "%s", why.text);
+    if (f->read) return dra_format_read(f, place, object, out, err);
+    const dra_status st = drop_others(place, object, err);
+    return st == DRA_OK ? read_own(place, object, own, out, err) : st;
+}
+
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
-                                  dra_model_config *out, dra_error *err)
+                                  dra_model_config **out, dra_error *err)
 {
     return dra_model_config_parse_own(place, text, bytes, NULL, out, err);
 }
 
 dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
-                                      const dra_memory *const *own, dra_model_config *out,
+                                      const dra_memory *const *own, dra_model_config **out,
                                       dra_error *err)
 {
-    json_t   *object;
-    dra_error why = {0};
-    *out = (dra_model_config){0};
-    dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
-    if (st != DRA_OK) return st;
-    const dra_format *f = format_of(place, object, &why);
-    if (!f) {
-        st = dra_fail(err, why.code, "%s", why.text);
-    } else if (f->read) {
-        st = dra_format_read(f, place, object, out, err);
-    } else {
-        st = drop_others(place, object, err);
-        if (st == DRA_OK) st = read_own(place, object, own, out, err);
-    }
+    json_t    *object = NULL;
+    dra_status st = dra_config_new(out, err);
+    if (st == DRA_OK)
+        st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
+    if (st == DRA_OK) st = read_any(place, object, own, *out, err);
     json_decref(object);
-    return st;
+    return dra_config_end(st, out);
 }
 
 dra_status dra_model_config_set(dra_model_config *config, const char *name, const char *value,
@@ -231,16 +235,15 @@ dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *
                                     const char *name, const char *value, dra_error *err)
 {
     const dra_model_config **others[] = {&config->context_stack, &config->prepend_stack};
-    for (int i = 0; i < 2; i++) {
+    dra_model_config        *other;
+    dra_status               st = dra_config_check_own(config, err);
+    for (int i = 0; i < 2 && st == DRA_OK; i++) {
         const size_t n = *others[i] ? strlen((*others[i])->name) : 0;
         if (!n || strncmp(name, (*others[i])->name, n) != 0 || name[n] != '.') continue;
-        dra_model_config other = **others[i];
-        const dra_status st = dra_model_config_set_own(&other, own, name + n + 1, value, err);
-        const dra_model_config *same = st == DRA_OK ? dra_config_keep(&other) : NULL;
-        if (st == DRA_OK && !same) return dra_fail(err, DRA_ERR_MEMORY, "config: out of memory");
-        if (same) *others[i] = same;
-        return st;
+        st = dra_config_edit_stack(config, others[i], &other, err);
+        return st == DRA_OK ? dra_model_config_set_own(other, own, name + n + 1, value, err) : st;
     }
+    if (st != DRA_OK) return st;
     return dra_fields_set_own(model_fields, config, (dra_field_own)own, name, value, err);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "model/owned.h"
 
 dra_status dra_model_config_graft(dra_model_config *config, const char *memory, dra_error *err)
 {
@@ -14,6 +15,8 @@ dra_status dra_model_config_graft(dra_model_config *config, const char *memory, 
         return dra_fail(err, DRA_ERR_NAME, "no memory is called %.40s%s%s%s", memory,
                         guess.best ? "; did you mean " : "", guess.best ? guess.best : "",
                         guess.best ? "?" : "");
+    const dra_status st = dra_config_check_own(config, err);
+    if (st != DRA_OK) return st;
     dra_model_config_complete(config);
     for (int i = 0; i < config->mixers; i++) {
         dra_mixer_config *m = &config->mixer[i];

@@ -1,11 +1,12 @@
 /* Configs that own what they point to: other stacks. */
 #include "model/owned.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 
-enum { DEEP_MOST = 8 }; /* as many stacks as JSON may have */
+enum { DEEP_MOST = 8 }; /* stacks, as many as JSON may have */
 
 typedef struct owned_config {
     dra_model_config config;
@@ -49,18 +50,51 @@ dra_status dra_config_fill(dra_model_config *to, const dra_model_config *from, d
     return fill_config(to, from, own, 1, err);
 }
 
+dra_status dra_config_new(dra_model_config **out, dra_error *err)
+{
+    owned_config *o = calloc(1, sizeof *o);
+    *out = o ? &o->config : NULL;
+    if (!o) return no_memory(err);
+    o->config.own = &o->arena;
+    return DRA_OK;
+}
+
+dra_status dra_config_end(dra_status st, dra_model_config **out)
+{
+    if (st == DRA_OK) return st;
+    dra_model_config_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+dra_status dra_config_check_own(const dra_model_config *c, dra_error *err)
+{
+    if (c->own) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "config: expected one that was read or copied");
+}
+
+void dra_config_clear(dra_model_config *c) { *c = (dra_model_config){.own = c->own}; }
+
+dra_model_config *dra_config_add(const dra_model_config *c)
+{
+    return dra_arena_copy(c->own, c, sizeof *c);
+}
+
+dra_status dra_config_edit_stack(dra_model_config *c, const dra_model_config **stack,
+                                 dra_model_config **out, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if ((*stack)->own != c->own) st = fill_stack(stack, c->own, 1, err);
+    *out = (dra_model_config *)(uintptr_t)*stack;
+    return st;
+}
+
 dra_status dra_model_config_copy(const dra_model_config *config, dra_model_config **out,
                                  dra_error *err)
 {
-    owned_config *o = calloc(1, sizeof *o);
-    *out = NULL;
-    if (!o) return no_memory(err);
-    const dra_status st = dra_config_fill(&o->config, config, &o->arena, err);
-    if (st == DRA_OK)
-        *out = &o->config;
-    else
-        dra_model_config_destroy(&o->config);
-    return st;
+    dra_status st = dra_config_new(out, err);
+    if (st == DRA_OK) st = dra_config_fill(*out, config, (*out)->own, err);
+    return dra_config_end(st, out);
 }
 
 void dra_model_config_destroy(dra_model_config *config)

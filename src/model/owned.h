@@ -5,6 +5,19 @@
 #include "base/arena.h"
 #include "dra/model.h"
 
+/* An empty config with memory of its own. */
+dra_status dra_config_new(dra_model_config **out, dra_error *err);
+/* Returns st; of a failure *out is destroyed and NULL. */
+dra_status dra_config_end(dra_status st, dra_model_config **out);
+/* Refuses a config that a program has filled in, whose parts are not its own. */
+dra_status dra_config_check_own(const dra_model_config *c, dra_error *err);
+/* Makes it empty again, but for its memory. */
+void dra_config_clear(dra_model_config *c);
+/* A copy of a config in the memory that it has, where its parts lie already. NULL: out of memory. */
+dra_model_config *dra_config_add(const dra_model_config *c);
+/* Another stack of c to write to: it is copied first where it is not in the memory of c. */
+dra_status dra_config_edit_stack(dra_model_config *c, const dra_model_config **stack,
+                                 dra_model_config **out, dra_error *err);
 /* Makes `to` a copy of `from` whose parts lie in the arena. */
 dra_status dra_config_fill(dra_model_config *to, const dra_model_config *from, dra_arena *own,
                            dra_error *err);

@@ -62,14 +62,14 @@ static void zeros_are_zero_or_refused(void **unused)
 /* A row of a run's settings that says nothing of its default has 0. */
 static void defaults_of_runs_are_told(void **unused)
 {
-    dra_model_config model = {0};
+    CHECK_CONFIG(model);
     dra_train_config c = {0};
     dra_model       *m;
     dra_error        err = {0};
     const dra_field *f;
     char             name[120];
     assert_int_equal(dra_preset_config("dra-ema-tiny", &model, &err), DRA_OK);
-    assert_int_equal(dra_model_create(&model, &m, &err), DRA_OK);
+    assert_int_equal(dra_model_create(model, &m, &err), DRA_OK);
     assert_int_equal(dra_train_config_complete(&c, m, &err), DRA_OK);
     for (size_t i = 0; dra_fields_at(dra_train_fields(), i, name, sizeof name, &f); i++)
         if (is_number(f) && !f->zero && !f->unset && dra_fields_has(dra_train_fields(), name, &c))

@@ -29,18 +29,18 @@ static void expect_ok(dra_status st, const dra_error *err)
 static void open_with(subject *s, dra_tokenizer *t, const char *preset, int64_t context,
                       uint64_t seed)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     s->tokenizer = t;
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24, c.heads = 2, c.depth = 2, c.context = context;
-    c.vocab = dra_tokenizer_size(t);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    c->dim = 24, c->heads = 2, c->depth = 2, c->context = context;
+    c->vocab = dra_tokenizer_size(t);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, seed, &s->weights, &err), &err);
     /* A larger embedding makes likely tokens likelier, so that rounding does not decide. */
     const int i = dra_specs_find(dra_model_params(s->model), "embedding");
     dra_real *e = dra_weights_edit(s->weights, i);
-    for (int64_t k = 0; k < c.vocab * c.dim; k++) e[k] *= 2;
+    for (int64_t k = 0; k < c->vocab * c->dim; k++) e[k] *= 2;
     expect_ok(check_cpu(NULL, &s->device, &err), &err);
 }
 

@@ -40,12 +40,12 @@ static void expect_copies(const dra_model_config *c)
 
 static void presets(void **state)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    size_t           i = 0;
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    size_t    i = 0;
     for (const dra_preset *p; (p = dra_preset_at(i)); i++) {
         expect_ok(dra_preset_config(p->name, &c, &err), &err);
-        expect_copies(&c);
+        expect_copies(c);
     }
     assert_true(i > 20);
 }
@@ -53,15 +53,20 @@ static void presets(void **state)
 /* Other stacks, written as a C program writes them; all of it is gone when the copy is used. */
 static void stacks(void **state)
 {
-    dra_error         err = {0};
-    dra_model_config *copy;
-    dra_model        *m;
-    dra_model_config  prepend = {.dim = 8, .source = {DRA_SOURCE_VECTORS, .length = 3}};
-    dra_model_config  encoder = {.name = "encoder", .vocab = 9, .dim = 8, .depth = 1, .heads = 2,
-                                 .visible = DRA_VISIBLE_BIDIRECTIONAL,
-                                 .head = {DRA_HEAD_NONE}, .prepend_stack = &prepend};
-    const dra_model_config c = {.name = "decoder", .vocab = 9, .dim = 8, .depth = 1, .heads = 2,
-                                .context_stack = &encoder};
+    dra_error              err = {0};
+    dra_model_config      *copy;
+    dra_model             *m;
+    dra_model_config       prepend = {.dim = 8, .source = {DRA_SOURCE_VECTORS, .length = 3}};
+    dra_model_config       encoder = {.name = "encoder",
+                                      .vocab = 9,
+                                      .dim = 8,
+                                      .depth = 1,
+                                      .heads = 2,
+                                      .visible = DRA_VISIBLE_BIDIRECTIONAL,
+                                      .head = {DRA_HEAD_NONE},
+                                      .prepend_stack = &prepend};
+    const dra_model_config c = {
+        .name = "decoder", .vocab = 9, .dim = 8, .depth = 1, .heads = 2, .context_stack = &encoder};
     prepend.head.kind = DRA_HEAD_NONE;
     char *text = text_of(&c);
     expect_copies(&c);
@@ -91,12 +96,38 @@ static void circles(void **state)
     dra_model_config_destroy(NULL);
 }
 
+/* What is changed in place is one's own; a stack that was borrowed is copied first. */
+static void changes(void **state)
+{
+    CHECK_CONFIG(c);
+    dra_error        err = {0};
+    char             dropped[80];
+    dra_model_config encoder = {.name = "encoder", .vocab = 9};
+    dra_model_config plain = {.vocab = 9, .dim = 8, .depth = 1, .context_stack = &encoder};
+    const char      *refused = "config: expected one that was read or copied";
+    assert_int_equal(dra_model_config_set(&plain, "dim", "4", &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, refused);
+    assert_int_equal(dra_model_config_graft(&plain, "gru", &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, refused);
+    assert_int_equal(dra_model_config_fit(&plain, 0, NULL, dropped, sizeof dropped, &err),
+                     DRA_ERR_VALUE);
+    assert_string_equal(err.text, refused);
+    expect_ok(dra_model_config_copy(&plain, &c, &err), &err);
+    expect_ok(dra_model_config_set(c, "encoder.vocab", "7", &err), &err);
+    assert_int_equal(c->context_stack->vocab, 7);
+    c->context_stack = &encoder;
+    expect_ok(dra_model_config_set(c, "encoder.vocab", "6", &err), &err);
+    assert_int_equal(c->context_stack->vocab, 6);
+    assert_int_equal(encoder.vocab, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets),
         cmocka_unit_test(stacks),
         cmocka_unit_test(circles),
+        cmocka_unit_test(changes),
     };
     return check_main("copies of configs", NULL, 0, tests, COUNT(tests));
 }

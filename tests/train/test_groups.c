@@ -6,11 +6,11 @@
 
 static dra_model *make_preset(const char *name)
 {
-    dra_model_config config;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
+    CHECK_CONFIG(config);
+    dra_model *m = NULL;
+    dra_error  err = {0};
     expect_ok(dra_preset_config(name, &config, &err), &err);
-    expect_ok(dra_model_create(&config, &m, &err), &err);
+    expect_ok(dra_model_create(config, &m, &err), &err);
     return m;
 }
 

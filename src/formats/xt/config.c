@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "formats/xt/xt.h"
 
 enum {
@@ -445,17 +446,19 @@ static bool is_same(dra_json *j, const dra_model_config *c, const dra_model_conf
  * they become part of it. more: NULL: nothing. */
 static bool means_config(dra_json *j, json_t *options, json_t *more, const dra_model_config *c)
 {
-    dra_model_config other;
-    json_t          *all = dra_json_share(j, options);
+    dra_model_config *other = NULL;
+    json_t           *all = dra_json_share(j, options);
     if (more) dra_json_update_missing(j, all, more);
     if (j->failed) {
         json_decref(all);
         return false;
     }
-    const dra_status st = dra_format_read(&dra_format_xt, "", all, &other, NULL);
+    dra_status st = dra_config_new(&other, NULL);
+    if (st == DRA_OK) st = dra_format_read(&dra_format_xt, "", all, other, NULL);
     if (st == DRA_ERR_MEMORY) j->failed = true;
-    const bool same = st == DRA_OK && other.xt.loss == c->xt.loss &&
-                      other.xt.mask_id == c->xt.mask_id && is_same(j, c, &other);
+    const bool same = st == DRA_OK && other->xt.loss == c->xt.loss &&
+                      other->xt.mask_id == c->xt.mask_id && is_same(j, c, other);
+    dra_model_config_destroy(other);
     if (same) dra_json_update(j, options, all);
     json_decref(all);
     return same;

@@ -94,13 +94,14 @@ dra_status dra_xt_inside(dra_status st, const char *place, const char *prefix, b
                          dra_error *err);
 /* The value of a key, which is taken out, as a new reference; NULL: there is none, or null. */
 json_t *dra_xt_take(json_t *object, const char *key);
-/* Keeps the config of a stack that another reads, under this name; of vectors that are given as
- * they are, `length` of them, 0: any number; and of the wrapper that is the value of `key`, whose
- * vectors `reader` takes, `dim` wide. */
+/* Adds the config of a stack that another reads to its memory, under this name; of vectors that are
+ * given as they are, `length` of them, 0: any number; and of the wrapper that is the value of `key`,
+ * whose vectors `reader` takes, `dim` wide. */
 dra_status dra_xt_keep(const char *place, const dra_model_config *c, const char *name,
                        const dra_model_config **out, dra_error *err);
-dra_status dra_xt_keep_vectors(const char *place, int64_t dim, int64_t length, const char *name,
-                               const dra_model_config **out, dra_error *err);
+dra_status dra_xt_keep_vectors(const char *place, const dra_model_config *reader, int64_t dim,
+                               int64_t length, const char *name, const dra_model_config **out,
+                               dra_error *err);
 dra_status dra_xt_read_part(const char *place, const char *key, const json_t *object,
                             const dra_model_config *reader, int64_t dim, const char *name,
                             const dra_model_config **out, dra_error *err);
