@@ -175,6 +175,8 @@ typedef struct dra_condition_config {
     int64_t expand; /* it becomes silu(W c), this many times as wide; 0: it is taken as it is */
 } dra_condition_config;
 
+/* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
+ * to is borrowed, and dra_model_create() copies all of it. */
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -203,8 +205,8 @@ typedef struct dra_model_config {
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
      * norm, residual, memory_residual, project, and heads, key_dim, value_dim where they are 0)
      * need not be said again. */
-    int              mixers; /* 0: one */
-    dra_mixer_config mixer[DRA_MIXERS_MOST];
+    int                     mixers; /* 0: one */
+    const dra_mixer_config *mixer;  /* NULL: one that says nothing */
 
     /* ---- norms, besides their kind and eps */
     dra_gain_kind norm_gain;
@@ -214,15 +216,15 @@ typedef struct dra_model_config {
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
      * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted
      * by attention sublayers (a). */
-    char    layout[DRA_SUBLAYERS_MOST + 1]; /* "": "af", without ff.kind "a"                  */
-    int64_t sandwich;    /* the first `sandwich` feed-forwards move to the end; needs "af", "faf" */
-    bool    tied_layers; /* one block of parameters, executed `depth` times                   */
-    int     n_order;     /* 0: all in order, else which sublayer is executed when, from 0     */
-    int64_t order[DRA_SUBLAYERS_MOST];
-    int     n_shifts; /* block.shift of each sublayer; 0: the same for all               */
-    int64_t shifts[DRA_SUBLAYERS_MOST];
-    int     n_drops; /* block.drop likewise                                             */
-    double  drops[DRA_SUBLAYERS_MOST];
+    const char    *layout;   /* NULL, "": "af", without ff.kind "a" */
+    int64_t        sandwich; /* the first `sandwich` feed-forwards move to the end: "af", "faf" */
+    bool           tied_layers; /* one block of parameters, executed `depth` times */
+    int            n_order;     /* 0: all in order, else which sublayer is executed when, from 0 */
+    const int64_t *order;
+    int            n_shifts; /* block.shift of each sublayer; 0: the same for all */
+    const int64_t *shifts;
+    int            n_drops; /* block.drop likewise */
+    const double  *drops;
 
     dra_visible_kind    visible;
     dra_position_config position;
@@ -242,17 +244,17 @@ typedef struct dra_model_config {
     const struct dra_model_config
         *context_stack; /* what cross-attention (c) reads: its hidden    */
     const struct dra_model_config
-                    *prepend_stack; /* an encoder's: its hidden comes before tokens  */
-    dra_mixer_config cross;         /* of cross-attention sublayers                  */
-    dra_xl_config    xl;
+                           *prepend_stack; /* an encoder's: its hidden comes before tokens  */
+    const dra_mixer_config *cross;         /* of cross-attention sublayers; NULL: it says nothing */
+    dra_xl_config           xl;
     double
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
     dra_condition_config condition;
 
-    int     n_pattern; /* 0: attention sublayer l has mixer l mod `mixers`, else which it has */
-    int64_t pattern[DRA_SUBLAYERS_MOST];
-    double  embed_scale; /* what is embedded is multiplied by it; 0: 1 */
-    double  logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
+    int n_pattern; /* 0: attention sublayer l has mixer l mod `mixers`, else which it has */
+    const int64_t *pattern;
+    double         embed_scale; /* what is embedded is multiplied by it; 0: 1 */
+    double         logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
 
     struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;

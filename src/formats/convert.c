@@ -12,6 +12,7 @@
 #include "file/fail.h"
 #include "model/folder_files.h"
 #include "formats/gguf/gguf.h"
+#include "model/owned.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -298,6 +299,7 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     if (st != DRA_OK) return st;
     const dra_model_config *old = c->read_config;
     c->config = how->config ? *how->config : *old;
+    dra_config_point(&c->config);
     if (c->config.format == DRA_FORMAT_GGUF) /* it has no words for how a model is trained */
         c->config.dropout = c->config.attention_dropout = c->config.embed_dropout = 0;
     st = dra_model_create(old, &c->source, err);

@@ -104,8 +104,8 @@ static int add_all_own(const dra_model_config *c, const dra_memory **own, int n)
         n = add_own(c->mixer[i].a.own, own, n);
         n = add_own(c->mixer[i].b.own, own, n);
     }
-    n = add_own(c->cross.a.own, own, n);
-    n = add_own(c->cross.b.own, own, n);
+    n = add_own(c->cross->a.own, own, n);
+    n = add_own(c->cross->b.own, own, n);
     if (c->context_stack) n = add_all_own(c->context_stack, own, n);
     return c->prepend_stack ? add_all_own(c->prepend_stack, own, n) : n;
 }

@@ -95,6 +95,7 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
 
 void dra_model_config_complete(dra_model_config *c)
 {
+    dra_config_point(c);
     if (!c->mixers) c->mixers = 1;
     if (!c->heads) c->heads = 1;
     if (c->source.kind == DRA_SOURCE_IMAGE && !c->source.channels) c->source.channels = 3;

@@ -1,10 +1,13 @@
-/* Configs that own what they point to: other stacks. */
+/* Configs that own what they point to: lists, texts, other stacks. */
 #include "model/owned.h"
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "file/fields.h"
+#include "model/model.h"
 
 enum { DEEP_MOST = 8 }; /* stacks, as many as JSON may have */
 
@@ -40,7 +43,8 @@ static dra_status fill_config(dra_model_config *to, const dra_model_config *from
 {
     *to = *from;
     to->own = own;
-    const dra_status st = fill_stack(&to->context_stack, own, deep, err);
+    dra_status st = dra_fields_bring(dra_model_fields(), to, own, err);
+    if (st == DRA_OK) st = fill_stack(&to->context_stack, own, deep, err);
     return st == DRA_OK ? fill_stack(&to->prepend_stack, own, deep, err) : st;
 }
 
@@ -56,6 +60,7 @@ dra_status dra_config_new(dra_model_config **out, dra_error *err)
     *out = o ? &o->config : NULL;
     if (!o) return no_memory(err);
     o->config.own = &o->arena;
+    dra_config_point(&o->config);
     return DRA_OK;
 }
 
@@ -73,11 +78,34 @@ dra_status dra_config_check_own(const dra_model_config *c, dra_error *err)
     return dra_fail(err, DRA_ERR_VALUE, "config: expected one that was read or copied");
 }
 
-void dra_config_clear(dra_model_config *c) { *c = (dra_model_config){.own = c->own}; }
+void dra_config_point(dra_model_config *c)
+{
+    static const dra_mixer_config nothing;
+    if (!c->mixer) c->mixer = &nothing;
+    if (!c->cross) c->cross = &nothing;
+    if (!c->layout) c->layout = "";
+}
+
+void dra_config_clear(dra_model_config *c)
+{
+    *c = (dra_model_config){.own = c->own};
+    dra_config_point(c);
+}
 
 dra_model_config *dra_config_add(const dra_model_config *c)
 {
-    return dra_arena_copy(c->own, c, sizeof *c);
+    dra_model_config *copy = dra_arena_alloc(c->own, sizeof *copy);
+    return copy && dra_config_fill(copy, c, c->own, NULL) == DRA_OK ? copy : NULL;
+}
+
+dra_mixer_config *dra_config_mixers(dra_model_config *c, int n)
+{
+    dra_mixer_config *m = dra_arena_alloc(c->own, (size_t)n * sizeof *m);
+    const int         had = c->mixers ? c->mixers : 1;
+    if (!m) return NULL;
+    memcpy(m, c->mixer, (size_t)(n < had ? n : had) * sizeof *m);
+    c->mixers = n;
+    return (dra_mixer_config *)(uintptr_t)(c->mixer = m);
 }
 
 dra_status dra_config_edit_stack(dra_model_config *c, const dra_model_config **stack,

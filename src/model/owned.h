@@ -13,8 +13,13 @@ dra_status dra_config_end(dra_status st, dra_model_config **out);
 dra_status dra_config_check_own(const dra_model_config *c, dra_error *err);
 /* Makes it empty again, but for its memory. */
 void dra_config_clear(dra_model_config *c);
-/* A copy of a config in the memory that it has, where its parts lie already. NULL: out of memory. */
+/* Pointers that are NULL get something empty to point to. */
+void dra_config_point(dra_model_config *c);
+/* A copy of a config in the memory that it has. NULL: out of memory. */
 dra_model_config *dra_config_add(const dra_model_config *c);
+/* n mixers to write to in the memory of c, which has them from now on; what it had is in the first
+ * ones. NULL: out of memory. */
+dra_mixer_config *dra_config_mixers(dra_model_config *c, int n);
 /* Another stack of c to write to: it is copied first where it is not in the memory of c. */
 dra_status dra_config_edit_stack(dra_model_config *c, const dra_model_config **stack,
                                  dra_model_config **out, dra_error *err);

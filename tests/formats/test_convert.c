@@ -119,8 +119,10 @@ static void a_dry_run_writes_nothing(void **unused)
 static dra_status to_cpp(const char *from, const char *to, dra_dtype dtype, dra_error *err)
 {
     CHECK_OWNED dra_model_config *c = config_of(from, DRA_FORMAT_RWKV);
-    const dra_convert_config      how = {
-             .from = in_folder(from), .to = in_folder(to), .config = c, .cpp = true, .dtype = dtype};
+    dra_convert_config            how = {.from = in_folder(from), .to = in_folder(to)};
+    how.config = c;
+    how.cpp = true;
+    how.dtype = dtype;
     return dra_convert(&how, err);
 }
 
@@ -442,8 +444,7 @@ static void gpt2_with_recurrent_attention(void **unused)
     dra_error err = {0};
     save_both();
     CHECK_OWNED dra_model_config *c = config_of("gpt2", DRA_FORMAT_DRA);
-    c->mixers = 1;
-    c->mixer[0].a = (dra_memory_config){
+    check_mixers(c)->a = (dra_memory_config){
         .memory = "gru", .gamma = {.start = DRA_GAMMA_CONST, .value = 0.9, .learn = DRA_OFF}};
     convert("gpt2", "demo", c, &t);
     load_folder(&m, "demo");

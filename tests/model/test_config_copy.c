@@ -82,6 +82,64 @@ static void stacks(void **state)
     free(text);
 }
 
+/* Lists and texts, which are gone when the copy is used. */
+static void lists(void **state)
+{
+    dra_error              err = {0};
+    dra_model             *m;
+    int64_t                order[] = {1, 0, 1}, shifts[] = {1, 2}, pattern[] = {0};
+    double                 drops[] = {0.1, 0.2};
+    char                   layout[] = "fa";
+    dra_mixer_config       mixer = {.a.memory = "gru"}, cross = {0};
+    const dra_model_config c = {.vocab = 9,
+                                .dim = 8,
+                                .depth = 1,
+                                .mixer = &mixer,
+                                .cross = &cross,
+                                .layout = layout,
+                                .order = order,
+                                .n_order = 3,
+                                .shifts = shifts,
+                                .n_shifts = 2,
+                                .drops = drops,
+                                .n_drops = 2,
+                                .pattern = pattern,
+                                .n_pattern = 1};
+    expect_copies(&c);
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    char *text = text_of(dra_model_config_of(m));
+    memset(order, 9, sizeof order), memset(shifts, 9, sizeof shifts);
+    memset(drops, 9, sizeof drops), memset(pattern, 9, sizeof pattern);
+    memset(&mixer, 9, sizeof mixer), memset(&cross, 9, sizeof cross);
+    layout[0] = 'x';
+    expect_text(dra_model_config_of(m), text);
+    assert_non_null(strstr(text, "\"memory\": \"gru\""));
+    assert_string_equal(dra_model_config_of(m)->layout, "fa");
+    dra_model_destroy(m);
+    free(text);
+}
+
+/* What is said, and not there. */
+static void missing_lists(void **state)
+{
+    static const struct {
+        dra_model_config config;
+        const char      *text;
+    } rows[] = {{{.n_order = 2}, "order: 2 are said, but there are none"},
+                {{.n_pattern = 1}, "pattern: 1 are said, but there are none"},
+                {{.n_drops = 3}, "drops: 3 are said, but there are none"},
+                {{.mixers = 2}, "mixer: 2 are said, but there are none"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_error  err = {0};
+        dra_model *m;
+        assert_int_equal(dra_model_create(&rows[i].config, &m, &err), DRA_ERR_VALUE);
+        assert_string_equal(err.text, rows[i].text);
+    }
+}
+
+/* A config is small: what is large is behind pointers. */
+static void sizes(void **state) { assert_true(sizeof(dra_model_config) < 1024); }
+
 /* A stack that reads itself has no copy. */
 static void circles(void **state)
 {
@@ -124,9 +182,8 @@ static void changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets),
-        cmocka_unit_test(stacks),
-        cmocka_unit_test(circles),
+        cmocka_unit_test(presets),       cmocka_unit_test(stacks), cmocka_unit_test(lists),
+        cmocka_unit_test(missing_lists), cmocka_unit_test(sizes),  cmocka_unit_test(circles),
         cmocka_unit_test(changes),
     };
     return check_main("copies of configs", NULL, 0, tests, COUNT(tests));

@@ -197,9 +197,8 @@ static void dropout_knows_items_by_number(void **unused)
     int32_t     ids[LONG], targets[LONG];
     expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
     config->dim = 16, config->heads = 2, config->depth = 1, config->context = LONG + MORE;
-    config->mixers = 1;
-    config->mixer[0].a.retrieval = "window";
-    config->mixer[0].a.window = 9;
+    check_mixers(config)->a.retrieval = "window";
+    check_mixers(config)->a.window = 9;
     config->attention_dropout = 0.3;
     for (int i = 0; i < LONG; i++) ids[i] = i * i % V, targets[i] = (i * 13 + 5) % V;
     expect_ok(dra_model_create(config, &c.model, &err), &err);

@@ -445,7 +445,7 @@ static void a_memory_of_its_own_keeps_its_name(void **state)
     fixture      f;
     open_fixture(&f, "gpt2-tiny", NULL, put_text("text", sentence, 9));
     expect_ok(dra_model_config_copy(dra_model_config_of(f.model), &config, &err), &err);
-    config->mixer[0].a.own = &mean;
+    check_mixers(config)->a.own = &mean;
     config->format = DRA_FORMAT_DRA;
     dra_model_destroy(f.model);
     expect_ok(dra_model_create(config, &f.model, &err), &err);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "formats/xt/xt.h"
+#include "model/owned.h"
 
 typedef struct pair_options {
     int64_t dim;
@@ -123,9 +124,9 @@ static dra_status join_sides(const char *place, const pair_options *o, const jso
         return dra_fail(err, DRA_ERR_VALUE,
                         "%.120s: dec_cross_attn_dim_context is %lld, expected dim, %lld", place,
                         (long long)decoder->dim_context, (long long)o->dim);
-    *out = decoder->c;
+    dra_status st = dra_config_fill(out, &decoder->c, decoder->c.own, err);
     out->source.shared = o->tie_token_emb;
-    const dra_status st = read_prepend(place, prepend, &encoder->c, err);
+    if (st == DRA_OK) st = read_prepend(place, prepend, &encoder->c, err);
     return st == DRA_OK ? dra_xt_keep(place, &encoder->c, "encoder", &out->context_stack, err) : st;
 }
 

@@ -155,7 +155,7 @@ static dra_status read_single(const char *place, json_t *body, const dra_xt *top
     if (st == DRA_OK) st = dra_xt_parse(place, options, &x, err);
     if (bare) st = dra_xt_inside(st, place, "", true, err);
     if (st == DRA_OK) dra_xt_settle(&x);
-    *out = x.c;
+    if (st == DRA_OK) st = dra_config_fill(out, &x.c, top->c.own, err);
     if (st == DRA_OK) st = read_context(place, context, &x, out, err);
     json_decref(context);
     json_decref(options);

@@ -155,7 +155,7 @@ static inline dra_status convert_as(const char *from, const char *to, dra_format
     CHECK_CONFIG(c);
     expect_ok(dra_folder_config(from, &c, err), err);
     c->format = format;
-    if (eps > 0) c->mixer[0].a.head_norm_eps = eps;
+    if (eps > 0) check_mixers(c)->a.head_norm_eps = eps;
     dra_convert_config how = {.from = from, .to = to, .config = c, .dtype = dtype, .cpp = cpp};
     return dra_convert(&how, err);
 }

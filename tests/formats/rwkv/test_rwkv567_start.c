@@ -208,7 +208,8 @@ static void draw_as(const char *preset, dra_format_kind format, const char *name
     c->format = format;
     c->vocab = WORDS, c->dim = WIDTH, c->heads = 2, c->depth = 2, c->final_eps = 1e-5;
     c->ff.dim = 96;
-    if (ranks) c->mixer[0].shift_rank = ranks, c->mixer[0].a.lambda.decay_rank = 2 * ranks;
+    dra_mixer_config *mixer = check_mixers(c);
+    if (ranks) mixer->shift_rank = ranks, mixer->a.lambda.decay_rank = 2 * ranks;
     expect_ok(dra_model_create(c, &m, &err), &err);
     expect_ok(dra_weights_draw(m, 7, &w, &err), &err);
     expect_ok(dra_folder_save_config(in_folder(name), c, &err), &err);

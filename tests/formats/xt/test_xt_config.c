@@ -338,7 +338,7 @@ static void a_folder_keeps_its_spelling(void **unused)
     if (!json_equal(before, again)) fail_msg("%s", json_dumps(again, 0));
     /* Another config takes its place. */
     c->vocab = 11;
-    c->mixer[0].attention.mem_kv = 2;
+    check_mixers(c)->attention.mem_kv = 2;
     expect_ok(dra_folder_save_config(in_folder("again"), c, &err), &err);
     json_t *other = json_of(saved_config("again/config.json"));
     assert_int_equal(json_integer_value(json_object_get(other, "num_tokens")), 11);
@@ -649,10 +649,10 @@ static void what_it_cannot_say(void **unused)
     CHECK_CONFIG(c);
     dra_error err = {0};
     expect_ok(xt_parse(xt_config_of("", XT_DECODER, "", text), &c, &err), &err);
-    c->mixer[0].a.memory = "delta";
+    check_mixers(c)->a.memory = "delta";
     assert_int_equal(dra_folder_save_config(in_folder("cannot"), c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "an x-transformers folder cannot hold mixer"));
-    c->mixer[0].a.memory = NULL;
+    check_mixers(c)->a.memory = NULL;
     c->dropout = 0.1;
     assert_int_equal(dra_folder_save_config(in_folder("cannot"), c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "cannot hold dropout"));
