@@ -80,5 +80,6 @@ dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *
     if (st != DRA_OK || can_be_made(config, &why)) return st;
     st = dra_config_fill(&trial, config, config->own, err);
     if (st == DRA_OK && drop_least(&f, config, dropped, size)) *config = trial;
+    dra_config_point(config);
     return st;
 }
