@@ -215,6 +215,7 @@ static void random_models_are_equal(void **state)
     for (uint32_t k = 0; k < (emulated ? 2 : 20); k++) {
         uint32_t seed = 1000 + k;
         f->make(&seed, json, sizeof json);
+        check_drop_config(&c);
         parse(json, &c);
         compare(f->name, c, 1000 + k);
     }
@@ -226,6 +227,7 @@ static void presets_are_equal(void **state)
     CHECK_CONFIG(c);
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         if (!strstr(p->name, "-tiny") || !preset_is_language(p->name)) continue;
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, NULL), &(dra_error){0});
         c->dim = 32;
         c->heads = 2;
@@ -275,6 +277,7 @@ static void states_go_to_and_fro(void **state)
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         trial t;
         if (!preset_reads_in_parts(p->name)) continue;
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, NULL), &(dra_error){0});
         c->dim = 24, c->heads = 2, c->depth = 1, c->context = 128;
         open_trial(&t, c, 3);

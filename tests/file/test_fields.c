@@ -24,7 +24,8 @@ static void set_zero(const dra_field *table, const dra_field *f, const char *nam
     any_settings *s = test_calloc(1, sizeof *s);
     dra_error     err = {0};
     char          expected[300];
-    const bool    ok = dra_fields_set(table, s, name, "0", &err) == DRA_OK;
+    dra_arena     memory = {0};
+    const bool    ok = dra_fields_set_own(table, s, NULL, &memory, name, "0", &err) == DRA_OK;
     if (ok && dra_field_zero_is_unset(f)) fail_msg("%s: 0 is read as %s", name, f->unset);
     if (ok) {
         assert_int_equal(dra_fields_has(table, name, s), f->zero || f->given);
@@ -34,6 +35,7 @@ static void set_zero(const dra_field *table, const dra_field *f, const char *nam
                  f->unset);
         assert_string_equal(err.text, expected);
     }
+    dra_arena_free(&memory);
     test_free(s);
 }
 

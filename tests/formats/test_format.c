@@ -361,6 +361,7 @@ static void rwkv_starts_as_its_trainer_does(void **unused)
     dra_gradients_destroy(l);
     load_free(&m);
     m = (loaded){0};
+    check_drop_config(&c);
     expect_ok(dra_model_config_parse("c", gpt2_config, strlen(gpt2_config), &c, &err), &err);
     expect_ok(dra_model_create(c, &m.model, &err), &err);
     assert_int_equal(dra_weights_draw_rwkv(m.model, 5, &m.weights, &err), DRA_ERR_VALUE);

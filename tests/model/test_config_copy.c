@@ -44,6 +44,7 @@ static void presets(void **state)
     dra_error err = {0};
     size_t    i = 0;
     for (const dra_preset *p; (p = dra_preset_at(i)); i++) {
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, &err), &err);
         expect_copies(c);
     }

@@ -140,6 +140,7 @@ static void presets_have_their_size(void **unused)
     dra_error  err = {0};
     dra_model *m;
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, &err), &err);
         expect_ok(dra_model_create(c, &m, &err), &err);
         const int64_t n = dra_model_param_count(m);
@@ -158,9 +159,11 @@ static void presets_survive_json(void **unused)
     CHECK_CONFIG(b);
     dra_error err = {0};
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
+        check_drop_config(&a);
         expect_ok(dra_preset_config(p->name, &a, &err), &err);
         const size_t n = dra_model_config_text(a, text, sizeof text);
         assert_true(n > 0 && n < sizeof text);
+        check_drop_config(&b);
         expect_ok(dra_model_config_parse("again", text, n, &b, &err), &err);
         assert_memory_equal(a, b, sizeof a);
     }
@@ -256,6 +259,7 @@ static void fields_are_set_by_name(void **unused)
     assert_string_equal(c->mixer[1].a.memory, "ema");
     assert_int_not_equal(dra_model_config_set(c, "mixer.gamma.hugh", "1", &err), DRA_OK);
     assert_string_equal(err.text, "setting: mixer.gamma.hugh is not a key");
+    check_drop_config(&c);
     assert_int_not_equal(dra_preset_config("dra-gro", &c, &err), DRA_OK);
     assert_string_equal(err.text, "no preset is called dra-gro; did you mean dra-gru?");
 }

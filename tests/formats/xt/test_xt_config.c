@@ -292,6 +292,7 @@ static void defaults_may_be_said(void **unused)
     json_t *expected = dump(plain, DRA_FORMAT_XT);
     for (size_t i = 0; i < COUNT(plain_ones); i++) {
         xt_config_of(plain_ones[i].top, XT_DECODER, plain_ones[i].stack, text);
+        check_drop_config(&c);
         expect_ok(xt_parse(text, &c, &err), &err);
         json_t *is = dump(c, DRA_FORMAT_XT);
         if (!json_equal(is, expected)) fail_msg("%s became %s", text, json_dumps(is, 0));
@@ -330,6 +331,7 @@ static void a_folder_keeps_its_spelling(void **unused)
     /* By way of dra's own, where only what it cannot say is kept. */
     c->format = DRA_FORMAT_DRA;
     expect_ok(dra_folder_save_config_like(in_folder("own"), c, in_folder("spelling"), &err), &err);
+    check_drop_config(&c);
     expect_ok(dra_folder_config(in_folder("own"), &c, &err), &err);
     assert_int_equal(c->format, DRA_FORMAT_DRA);
     c->format = DRA_FORMAT_XT;
@@ -669,6 +671,7 @@ static void damaged_configs(void **unused)
         for (size_t at = 0; at < n; at++) {
             static const char marks[] = "0-\"{],x.";
             dra_error         err = {0};
+            check_drop_config(&c);
             assert_int_not_equal(dra_model_config_parse("config", text, at, &c, &err), DRA_OK);
             for (size_t k = 0; k < sizeof marks - 1; k++) {
                 memcpy(bad, text, n + 1);

@@ -356,6 +356,7 @@ static void folders_there_and_back(void **unused)
         expect_ok(
             dra_convert(&(dra_convert_config){.from = path[0], .to = path[1], .config = c}, &err),
             &err);
+        check_drop_config(&c);
         expect_ok(dra_folder_config(path[1], &c, &err), &err);
         assert_int_equal(c->format, DRA_FORMAT_DRA);
         c->format = DRA_FORMAT_XT;
