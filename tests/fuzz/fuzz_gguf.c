@@ -71,8 +71,8 @@ static void make(fuzz_bytes *b)
 int harness(const uint8_t *data, size_t bytes)
 {
     CHECK_CONFIG(c);
-    dra_tokenizer   *t = NULL;
-    dra_error        err = {0};
+    dra_tokenizer *t = NULL;
+    dra_error      err = {0};
     put_file(path, data, bytes);
     dra_folder_config(path, &c, &err);
     if (dra_gguf_is(data, bytes)) dra_tokenizer_open(path, &t, &err);
