@@ -729,20 +729,27 @@ void dra_fields_copy(const dra_field *table, const char *name, void *to, const v
 
 /* ---- what lies away -------------------------------------------------------------------------- */
 
+static size_t bytes_of(const dra_field *f, const void *at, int count)
+{
+    if (f->kind == DRA_FIELD_TEXT) return (at ? strlen(at) : 0) + 1;
+    return (size_t)count * (f->away ? f->size : sizeof(int64_t));
+}
+
 static dra_status bring_field(const dra_field *f, char *base, dra_arena *memory, dra_error *err)
 {
     const void **at = (const void **)(void *)(base + f->offset);
-    const bool   numbers = !f->away, list = f->kind == DRA_FIELD_LIST;
-    const int    said = numbers || list ? *(const int *)(const void *)(base + f->given) : 1;
-    const int least = numbers ? 0 : 1, n = said < least ? least : said < f->most ? said : f->most;
-    if (!*at && said > 1 - numbers)
+    const bool   list = f->kind == DRA_FIELD_LIST, numbers = !f->away;
+    const int    said = list || numbers ? *(const int *)(const void *)(base + f->given) : 1;
+    const int    n = list && !said ? 1 : said; /* one that was not counted */
+    if ((list || numbers) && (said < 0 || said > f->most))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: %d are said, expected 0 to %d", f->name, said,
+                        f->most);
+    if (!*at && said > (f->away ? 1 : 0))
         return dra_fail(err, DRA_ERR_VALUE, "%s: %d are said, but there are none", f->name, said);
-    const size_t bytes = f->kind == DRA_FIELD_TEXT ? (*at ? strlen(*at) : 0) + 1
-                         : numbers                 ? (size_t)n * sizeof(int64_t)
-                                                   : (size_t)(list ? n : 1) * f->size;
+    const size_t bytes = bytes_of(f, *at, n);
     void        *copy = dra_arena_alloc(memory, bytes);
     if (!copy) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", f->name);
-    if (*at) memcpy(copy, *at, f->kind == DRA_FIELD_TEXT ? bytes - 1 : bytes);
+    if (*at) memcpy(copy, *at, bytes);
     *at = copy;
     return DRA_OK;
 }

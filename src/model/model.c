@@ -66,9 +66,6 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (st == DRA_OK) st = check_size("context", c->context, err);
     if (st == DRA_OK) st = check_size("ff.dim", c->ff.dim, err);
     if (st != DRA_OK) return st;
-    if (c->mixers < 0 || c->mixers > DRA_MIXERS_MOST)
-        return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers, expected 1 to %d", c->mixers,
-                        DRA_MIXERS_MOST);
     if (c->mixers > dra_imax(c->depth, 1) && !c->layout[0])
         return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers for %lld layers", c->mixers,
                         (long long)c->depth);

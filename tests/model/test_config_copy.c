@@ -129,7 +129,10 @@ static void missing_lists(void **state)
     } rows[] = {{{.n_order = 2}, "order: 2 are said, but there are none"},
                 {{.n_pattern = 1}, "pattern: 1 are said, but there are none"},
                 {{.n_drops = 3}, "drops: 3 are said, but there are none"},
-                {{.mixers = 2}, "mixer: 2 are said, but there are none"}};
+                {{.mixers = 2}, "mixer: 2 are said, but there are none"},
+                {{.mixers = 17}, "mixer: 17 are said, expected 0 to 16"},
+                {{.n_shifts = 257}, "shifts: 257 are said, expected 0 to 256"},
+                {{.n_order = -1}, "order: -1 are said, expected 0 to 256"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         dra_error  err = {0};
         dra_model *m;
