@@ -183,12 +183,34 @@ static void changes(void **state)
     assert_int_equal(encoder.vocab, 9);
 }
 
+/* What docs/c-interface.md shows. */
+static void as_the_page_says(void **state)
+{
+    dra_error        err = {0};
+    dra_model       *model = NULL, *other = NULL;
+    dra_status       st;
+    dra_model_config made = {
+        .vocab = 256, .dim = 64, .depth = 2, .mixer = &(dra_mixer_config){.a.memory = "gru"}};
+    st = dra_model_create(&made, &model, &err);
+    dra_model_config *read = NULL;
+    if (st == DRA_OK) st = dra_preset_config("dra-gru-tiny", &read, &err);
+    if (st == DRA_OK) st = dra_model_config_set(read, "dim", "32", &err);
+    if (st == DRA_OK) st = dra_model_create(read, &other, &err);
+    dra_model_config_destroy(read);
+    expect_ok(st, &err);
+    assert_int_equal(dra_model_config_of(model)->dim, 64);
+    assert_int_equal(dra_model_config_of(other)->dim, 32);
+    dra_model_destroy(model);
+    dra_model_destroy(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets),       cmocka_unit_test(stacks), cmocka_unit_test(lists),
-        cmocka_unit_test(missing_lists), cmocka_unit_test(sizes),  cmocka_unit_test(circles),
-        cmocka_unit_test(changes),
+        cmocka_unit_test(presets), cmocka_unit_test(stacks),
+        cmocka_unit_test(lists),   cmocka_unit_test(missing_lists),
+        cmocka_unit_test(sizes),   cmocka_unit_test(circles),
+        cmocka_unit_test(changes), cmocka_unit_test(as_the_page_says),
     };
     return check_main("copies of configs", NULL, 0, tests, COUNT(tests));
 }
