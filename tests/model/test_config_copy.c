@@ -194,12 +194,12 @@ static void as_the_page_says(void **state)
     st = dra_model_create(&made, &model, &err);
     dra_model_config *read = NULL;
     if (st == DRA_OK) st = dra_preset_config("dra-gru-tiny", &read, &err);
-    if (st == DRA_OK) st = dra_model_config_set(read, "dim", "32", &err);
+    if (st == DRA_OK) st = dra_model_config_set(read, "depth", "1", &err);
     if (st == DRA_OK) st = dra_model_create(read, &other, &err);
     dra_model_config_destroy(read);
     expect_ok(st, &err);
     assert_int_equal(dra_model_config_of(model)->dim, 64);
-    assert_int_equal(dra_model_config_of(other)->dim, 32);
+    assert_int_equal(dra_model_config_of(other)->depth, 1);
     dra_model_destroy(model);
     dra_model_destroy(other);
 }
