@@ -208,14 +208,14 @@ static void outputs_are_joined(void **unused)
     static const char *const names[] = {"hidden", "losses", "stream.1", "add.1",
                                         "layers.1.attention"};
     dra_error                err = {0};
-    dra_model_config         c;
-    xl                       x;
+    CHECK_CONFIG(c);
+    xl x;
     open_xl(&x, ", \"xl\": {\"memory\": 7, \"down\": 1}");
-    c = *dra_model_config_of(x.model);
-    c.maps = true;
+    expect_ok(dra_model_config_copy(dra_model_config_of(x.model), &c, &err), &err);
+    c->maps = true;
     dra_weights_destroy(x.weights);
     dra_model_destroy(x.model);
-    expect_ok(dra_model_create(&c, &x.model, &err), &err);
+    expect_ok(dra_model_create(c, &x.model, &err), &err);
     expect_ok(dra_weights_draw(x.model, 3, &x.weights, &err), &err);
     open_reader(
         &x,
