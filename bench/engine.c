@@ -248,15 +248,15 @@ static void run_cached(bench *b, int64_t V)
            1e-6 * (double)bytes, 1e3 * read, c / read);
 }
 
-static void open_all(bench *b, const char *device, int argc, char **argv, dra_model_config *c)
+static void open_all(bench *b, const char *device, int argc, char **argv, dra_model_config **c)
 {
     const long     threads = argc > 4 ? strtol(argv[4], NULL, 10) : THREADS;
     dra_cpu_config d = {.threads = (int)threads};
     dra_error      err = {0};
     must(dra_preset_config(argc > 1 ? argv[1] : "rwkv4", c, &err), &err);
-    if (argc > 3) c->depth = strtol(argv[2], NULL, 10), c->dim = strtol(argv[3], NULL, 10);
-    if (c->context < CACHED + 64) c->context = CACHED + 64;
-    must(dra_model_create(c, &b->model, &err), &err);
+    if (argc > 3) (*c)->depth = strtol(argv[2], NULL, 10), (*c)->dim = strtol(argv[3], NULL, 10);
+    if ((*c)->context < CACHED + 64) (*c)->context = CACHED + 64;
+    must(dra_model_create(*c, &b->model, &err), &err);
     must(dra_weights_draw(b->model, 7, &b->weights, &err), &err);
     must(dra_device_create(device, &d, &b->device, &err), &err);
     must(dra_engine_create(&(dra_engine_config){.model = b->model,
@@ -266,16 +266,16 @@ static void open_all(bench *b, const char *device, int argc, char **argv, dra_mo
                                                 .chunk = argc > 5 ? strtol(argv[5], NULL, 10) : 0},
                            &b->engine, &err),
          &err);
-    printf("%s, %lld layers of %lld, %s\n", argc > 1 ? argv[1] : "rwkv4", (long long)c->depth,
-           (long long)c->dim, dra_device_level(b->device));
+    printf("%s, %lld layers of %lld, %s\n", argc > 1 ? argv[1] : "rwkv4", (long long)(*c)->depth,
+           (long long)(*c)->dim, dra_device_level(b->device));
 }
 
 int main(int argc, char **argv)
 {
-    static bench     b;
-    dra_model_config c;
-    const char      *device = NULL;
-    const double     began = now();
+    static bench      b;
+    dra_model_config *c = NULL;
+    const char       *device = NULL;
+    const double      began = now();
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
         device = argv[2];
@@ -285,12 +285,13 @@ int main(int argc, char **argv)
     open_all(&b, device, argc, argv, &c);
     const double opened = now();
     run_many(&b);
-    run_all_streams(&b, c.vocab);
-    run_cached(&b, c.vocab);
+    run_all_streams(&b, c->vocab);
+    run_cached(&b, c->vocab);
     printf("%.1f s, after %.1f s to draw the weights\n", now() - opened, opened - began);
     dra_engine_destroy(b.engine);
     dra_weights_destroy(b.weights);
     dra_model_destroy(b.model);
     dra_device_destroy(b.device);
+    dra_model_config_destroy(c);
     return 0;
 }

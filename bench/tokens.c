@@ -43,11 +43,12 @@ static double processor_now(void)
 
 static void open_bench(bench *b, const char *preset, int threads)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    dra_model_config *c = NULL;
+    dra_error         err = {0};
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.context = 2048;
-    expect_ok(dra_model_create(&c, &b->model, &err), &err);
+    c->context = 2048;
+    expect_ok(dra_model_create(c, &b->model, &err), &err);
+    dra_model_config_destroy(c);
     expect_ok(dra_weights_draw(b->model, 1, &b->weights, &err), &err);
     const dra_cpu_config d = {.threads = threads};
     expect_ok(dra_device_create(NULL, &d, &b->device, &err), &err);

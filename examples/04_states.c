@@ -33,20 +33,20 @@ static bool same(dra_generator *g, int64_t row, const dra_generated *a, dra_gene
 
 int main(void)
 {
-    char             text[LONG];
-    dra_model_config config;
-    dra_device      *cpu;
-    dra_model       *model;
-    dra_weights     *weights;
-    dra_tokenizer   *tokenizer;
-    dra_generator   *reader, *forks, *whole;
-    dra_generated    forked[FORKS], read;
-    dra_ids          ids = {0};
+    char              text[LONG];
+    dra_model_config *config = NULL;
+    dra_device       *cpu;
+    dra_model        *model;
+    dra_weights      *weights;
+    dra_tokenizer    *tokenizer;
+    dra_generator    *reader, *forks, *whole;
+    dra_generated     forked[FORKS], read;
+    dra_ids           ids = {0};
     must(dra_abi_check(&err)); /* the library is one that this was compiled for */
     must(dra_device_create_cpu(NULL, &cpu, &err));
     must(dra_preset_config("dra-delta-tiny", &config, &err));
-    config.depth = 1; /* weights are drawn, so more would only take longer */
-    must(dra_model_create(&config, &model, &err));
+    config->depth = 1; /* weights are drawn, so more would only take longer */
+    must(dra_model_create(config, &model, &err));
     must(dra_weights_draw(model, 1, &weights, &err));
     must(dra_tokenizer_bytes(&tokenizer, &err));
 
@@ -76,7 +76,7 @@ int main(void)
         must(dra_generator_reset(whole, 0, &err));
         must(dra_generator_read(whole, 0, ids.n, ids.data, &err));
         must(dra_generate(whole, &go, &read, &err));
-        equal += same(forks, i, &forked[i], whole, &read, (size_t)config.vocab);
+        equal += same(forks, i, &forked[i], whole, &read, (size_t)config->vocab);
     }
     printf("%d tokens read once, %zu bytes of state; %d of %d continuations: the same bits\n", LONG,
            dra_generator_state_bytes(reader), equal, FORKS);
@@ -84,6 +84,6 @@ int main(void)
     dra_ids_free(&ids);
     dra_generator_destroy(reader), dra_generator_destroy(forks), dra_generator_destroy(whole);
     dra_tokenizer_destroy(tokenizer), dra_weights_destroy(weights), dra_model_destroy(model);
-    dra_device_destroy(cpu);
+    dra_model_config_destroy(config), dra_device_destroy(cpu);
     return equal != FORKS;
 }

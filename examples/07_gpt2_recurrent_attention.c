@@ -25,19 +25,19 @@ static void must(dra_status st)
 /* A folder as Hugging Face has them. */
 static void write_gpt2(const char *folder)
 {
-    char             path[300];
-    dra_model_config c;
-    dra_model       *model;
-    dra_weights     *weights;
+    char              path[300];
+    dra_model_config *c = NULL;
+    dra_model        *model;
+    dra_weights      *weights;
     must(dra_preset_config("gpt2-tiny", &c, &err));
-    c.format = DRA_FORMAT_GPT2;
-    must(dra_model_create(&c, &model, &err));
+    c->format = DRA_FORMAT_GPT2;
+    must(dra_model_create(c, &model, &err));
     must(dra_weights_draw(model, 1, &weights, &err));
-    must(dra_folder_save_config(folder, &c, &err));
+    must(dra_folder_save_config(folder, c, &err));
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     must(dra_weights_save(weights, path, &err));
     dra_weights_destroy(weights);
-    dra_model_destroy(model);
+    dra_model_destroy(model), dra_model_config_destroy(c);
 }
 
 /* Logits (T, V) of a folder's model for some text; a: the blend, where it has one. */
@@ -75,16 +75,17 @@ static void remove_folder(const char *folder)
 
 int main(void)
 {
-    static dra_real  before[T * V], after[T * V];
-    const char      *gpt2 = "example-gpt2", *grafted = "example-gpt2-gru";
-    dra_model_config c;
-    dra_device      *device;
+    static dra_real   before[T * V], after[T * V];
+    const char       *gpt2 = "example-gpt2", *grafted = "example-gpt2-gru";
+    dra_model_config *c = NULL;
+    dra_device       *device;
     must(dra_device_create_cpu(NULL, &device, &err));
     remove_folder(gpt2), remove_folder(grafted);
     write_gpt2(gpt2);
     must(dra_folder_config(gpt2, &c, &err));
-    must(dra_model_config_graft(&c, "gru", &err));
-    must(dra_convert(&(dra_convert_config){.from = gpt2, .to = grafted, .config = &c}, &err));
+    must(dra_model_config_graft(c, "gru", &err));
+    must(dra_convert(&(dra_convert_config){.from = gpt2, .to = grafted, .config = c}, &err));
+    dra_model_config_destroy(c);
     read_text(device, gpt2, 1, before);
     for (int i = 0; i < 4; i++) {
         const double a = (double[]){1, 0.9, 0.5, 0}[i];

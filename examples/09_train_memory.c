@@ -59,8 +59,12 @@ static int64_t learn(const dra_memory_config *memory, char *name, dra_device *cp
     dra_model       *model;
     dra_weights     *weights;
     must(dra_probe_complete(&probe, &err));
-    dra_model_config config = {.vocab = probe.vocab, .dim = 64, .depth = 2, .heads = 2};
-    config.mixer[0] = (dra_mixer_config){.a = *memory, .shift = DRA_SHIFT_HALF};
+    const dra_model_config config = {
+        .vocab = probe.vocab,
+        .dim = 64,
+        .depth = 2,
+        .heads = 2,
+        .mixer = &(dra_mixer_config){.a = *memory, .shift = DRA_SHIFT_HALF}};
     must(dra_model_create(&config, &model, &err));
     must(dra_weights_draw(model, 1, &weights, &err));
     const dra_probe_config c = {&probe, &train, cpu, model, weights, .until = 0.95};

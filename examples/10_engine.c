@@ -65,17 +65,18 @@ static bool same(const answer *a, const answer *b)
 
 int main(void)
 {
-    dra_device      *cpu;
-    dra_model       *model;
-    dra_weights     *weights;
-    dra_tokenizer   *tokenizer;
-    dra_engine      *e;
-    dra_model_config config;
-    answer           together[JOBS], alone[JOBS], more;
-    int              equal = 0;
+    dra_device       *cpu;
+    dra_model        *model;
+    dra_weights      *weights;
+    dra_tokenizer    *tokenizer;
+    dra_engine       *e;
+    dra_model_config *config = NULL;
+    answer            together[JOBS], alone[JOBS], more;
+    int               equal = 0;
     must(dra_device_create_cpu(NULL, &cpu, &err));
     must(dra_preset_config("dra-delta-tiny", &config, &err));
-    must(dra_model_create(&config, &model, &err));
+    must(dra_model_create(config, &model, &err));
+    dra_model_config_destroy(config);
     must(dra_weights_draw(model, 1, &weights, &err)); /* or dra_folder_load() */
     must(dra_tokenizer_bytes(&tokenizer, &err));
     const dra_engine_config make = {model, weights, cpu, tokenizer, .slots = JOBS};

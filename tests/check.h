@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "dra/dra.h"
+#include "own_config.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

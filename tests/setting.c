@@ -65,12 +65,12 @@ static void build_vectors(dra_graph *g, const void *self, const dra_module_call 
 
 static void open_model(setting *s)
 {
-    const char      *text = s->row->model;
-    dra_model_config c;
-    dra_error        err = {0};
+    const char *text = s->row->model;
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_model_config_parse(s->row->name, text, strlen(text), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
-    assert_int_equal(c.dim, s->row->config.dim);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
+    assert_int_equal(c->dim, s->row->config.dim);
     s->vectors = dra_view_module(&(dra_view){.model = s->model});
     s->vectors.build = build_vectors;
     s->vectors.self = s->model;

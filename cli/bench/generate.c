@@ -76,13 +76,13 @@ enum { PARAMETERS = 512, STATES = 64 };
 static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype,
                         bool as_in_files)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_param_layout forms[PARAMETERS];
-    dra_value        in[STATES], out[STATES];
-    int64_t          rows[STATES];
+    dra_model_config *c = NULL;
+    dra_model        *m = NULL;
+    dra_param_layout  forms[PARAMETERS];
+    dra_value         in[STATES], out[STATES];
+    int64_t           rows[STATES];
     if (dra_preset_config(preset, &c, NULL) != DRA_OK) return;
-    if (dra_model_create(&c, &m, NULL) != DRA_OK) return;
+    if (dra_model_create(c, &m, NULL) != DRA_OK) return;
     const dra_view         view = {.model = m, .logits = true, .keep = 1};
     const dra_module       module = dra_view_module(&view);
     const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .layouts = forms};
@@ -93,12 +93,12 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
             forms[i] = form_of(dra_specs_at(module.params, i), dtype, as_in_files);
         for (int i = 0; i < s; i++) rows[i] = ROWS;
         dra_module_graph(w->graph, &module, &shape, NULL, in, out);
-        declare_tokens(w, T, c.vocab, before);
-        const double count = declare_params(w, module.params, forms, c.tied != DRA_OFF);
+        declare_tokens(w, T, c->vocab, before);
+        const double count = declare_params(w, module.params, forms, c->tied != DRA_OFF);
         if (!shape.fresh) declare_states(w, module.state, in, out);
         const bool   keeps = dra_find_input(w->graph, "tokens.hi.0").id != 0; /* all tokens */
-        const double head = (double)(c.vocab * c.dim),
-                     items = keeps ? 2 * (double)(c.depth * c.dim) * before : 0;
+        const double head = (double)(c->vocab * c->dim),
+                     items = keeps ? 2 * (double)(c->depth * c->dim) * before : 0;
         const double bytes = (double)bench_bytes(dtype, (size_t)count) + items * sizeof(dra_real);
         w->stream = (dra_bandwidth_config){.reads = 1, .bytes = (size_t)bytes};
         w->flops = (double)T * (2 * (count - head) + 2 * items) + 2 * head;

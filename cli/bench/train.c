@@ -28,12 +28,12 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
 /* Builds the loss of a preset on B rows of T tokens and the gradients of all parameters. */
 static void build_microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
-    char             name[80];
+    dra_model_config *c = NULL;
+    dra_model        *m = NULL;
+    char              name[80];
     if (dra_preset_config(preset, &c, NULL) != DRA_OK) return;
-    c.context = T;
-    if (dra_model_create(&c, &m, NULL) != DRA_OK) return;
+    c->context = T;
+    if (dra_model_create(c, &m, NULL) != DRA_OK) return;
     const dra_specs       *params = dra_model_params(m);
     const dra_module       module = {params, dra_model_state(m), build_view, m};
     const dra_module_shape shape = {.B = B, .T = T, .fresh = true};
@@ -44,8 +44,8 @@ static void build_microbatch(bench_work *w, const char *preset, int64_t B, int64
         const dra_value loss = dra_find_output(w->graph, "loss");
         dra_gradient(w->graph, 1, &loss, NULL, n, p, p + n);
         declare_tokens(w, B, T);
-        bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
-        bench_value(w, bench_declared, "targets", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
+        bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(B, T), 0, (double)c->vocab);
+        bench_value(w, bench_declared, "targets", DRA_I32, DRA_SHAPE(B, T), 0, (double)c->vocab);
         for (int i = 0; i < n; i++) {
             const dra_spec *s = dra_specs_at(params, i);
             const double    most = s->fill == DRA_FILL_CONST ? 0 : 0.05;

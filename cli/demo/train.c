@@ -30,17 +30,18 @@ static const struct {
 
 static dra_status make_model(demo *d, int i, dra_error *err)
 {
-    demo_model      *m = &d->model[i];
-    dra_model_config c;
-    const char      *config = kinds[i].config;
-    dra_status       st = dra_model_config_parse("demo", config, strlen(config), &c, err);
+    demo_model       *m = &d->model[i];
+    dra_model_config *c = NULL;
+    const char       *config = kinds[i].config;
+    dra_status        st = dra_model_config_parse("demo", config, strlen(config), &c, err);
     m->name = kinds[i].name;
     m->called = kinds[i].called;
     m->title = kinds[i].title;
-    c.vocab = dra_tokenizer_size(d->tokenizer);
-    c.context = DEMO_CONTEXT;
+    if (st == DRA_OK) c->vocab = dra_tokenizer_size(d->tokenizer);
+    if (st == DRA_OK) c->context = DEMO_CONTEXT;
     if (st == DRA_OK) st = demo_path(d, m->name, m->folder, err);
-    if (st == DRA_OK) st = dra_model_create(&c, &m->model, err);
+    if (st == DRA_OK) st = dra_model_create(c, &m->model, err);
+    dra_model_config_destroy(c);
     m->lines = dra_stream_memory(&m->line_text, &m->line_bytes);
     return m->lines || st != DRA_OK ? st : cli_error(err, DRA_ERR_MEMORY, "out of memory");
 }

@@ -114,8 +114,8 @@ int cli_config_check(const char *verb, const cli_source *s)
     return check_one(verb, s, "--preset and --config");
 }
 
-static dra_status read_config(const char *path, const dra_memory *const *own, dra_model_config *out,
-                              dra_error *err)
+static dra_status read_config(const char *path, const dra_memory *const *own,
+                              dra_model_config **out, dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0;
@@ -154,11 +154,12 @@ dra_status cli_settings(const cli_list *settings, const dra_memory *const *own,
 
 dra_status cli_model_is_there(const char *path, dra_error *err)
 {
-    dra_model_config preset;
-    char             instead[120] = "";
+    dra_model_config *preset = NULL;
+    char              instead[120] = "";
     if (cli_is_there(path)) return DRA_OK;
     if (dra_preset_config(path, &preset, NULL) == DRA_OK)
         snprintf(instead, sizeof instead, "; --preset %.40s is that architecture, untrained", path);
+    dra_model_config_destroy(preset);
     return cli_error(err, DRA_ERR_FILE,
                      "%.200s: no such folder or file; models are not downloaded from the Hub%s",
                      path, instead);
@@ -200,8 +201,8 @@ static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error
 }
 
 /* A file that is not a model by itself may belong to a model's folder. */
-static dra_status read_folder(const char *path, const dra_memory *const *own, dra_model_config *out,
-                              dra_error *err)
+static dra_status read_folder(const char *path, const dra_memory *const *own,
+                              dra_model_config **out, dra_error *err)
 {
     char        folder[PATH], config[PATH];
     struct stat s;
@@ -225,24 +226,32 @@ static void say_plugin(dra_error *err)
         snprintf(err->text + n, sizeof err->text - n, "; --memory-plugin FILE brings it");
 }
 
-dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
+dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_error *err)
 {
     const dra_memory *own[DRA_MEMORIES_MOST + 1];
     dra_status        st = dra_memories_load(s->plugins.count, s->plugins.text, own, err);
+    *out = NULL;
     if (st != DRA_OK) return st;
     st = s->model    ? read_folder(s->model, own, out, err)
          : s->preset ? dra_preset_config(s->preset, out, err)
                      : read_config(s->config, own, out, err);
-    if (st == DRA_OK) st = cli_settings(&s->set, own, out, err);
+    if (st == DRA_OK) st = cli_settings(&s->set, own, *out, err);
     if (st != DRA_OK) say_plugin(err);
-    return st == DRA_OK && s->preset ? fit_preset(s, out, err) : st;
+    if (st == DRA_OK && s->preset) st = fit_preset(s, *out, err);
+    if (st == DRA_OK) return st;
+    dra_model_config_destroy(*out);
+    *out = NULL;
+    return st;
 }
 
 bool cli_is_encoder(const cli_source *s)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    return cli_source_config(s, &c, &err) == DRA_OK && c.visible == DRA_VISIBLE_BIDIRECTIONAL;
+    dra_model_config *c = NULL;
+    dra_error         err = {0};
+    const bool        is = cli_source_config(s, &c, &err) == DRA_OK &&
+                    c->visible == DRA_VISIBLE_BIDIRECTIONAL;
+    dra_model_config_destroy(c);
+    return is;
 }
 
 int cli_causal_check(const char *verb, const cli_source *s, const char *what)
@@ -265,11 +274,13 @@ static const char *what_it_reads(const dra_model_config *c)
 
 int cli_language_check(const char *verb, const cli_source *s, const char *advice)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    if (cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c)) return CLI_OK;
-    return cli_misused(verb, "the model is not a language model: it %s%s", what_it_reads(&c),
-                       advice);
+    dra_model_config *c = NULL;
+    dra_error         err = {0};
+    const bool other = cli_source_config(s, &c, &err) == DRA_OK && !dra_model_config_is_language(c);
+    const char *reads = other ? what_it_reads(c) : "";
+    dra_model_config_destroy(c);
+    return other ? cli_misused(verb, "the model is not a language model: it %s%s", reads, advice)
+                 : CLI_OK;
 }
 
 /* ---- opening it ------------------------------------------------------------------------------ */
@@ -316,10 +327,11 @@ void cli_weights_look(const char *path, const dra_weights *w)
 
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
-    dra_model_config config;
-    dra_status       st = cli_source_config(s, &config, err);
-    config.maps = s->maps;
-    if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
+    dra_model_config *config = NULL;
+    dra_status        st = cli_source_config(s, &config, err);
+    if (st == DRA_OK) config->maps = s->maps;
+    if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
+    dra_model_config_destroy(config);
     if (st == DRA_OK && !s->model) st = cli_draw_check(s, m->model, err);
     if (st != DRA_OK) return st;
     const dra_weights_config weights = {s->model, s->skip_hash};

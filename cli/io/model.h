@@ -159,8 +159,8 @@ dra_status cli_model_is_there(const char *path, dra_error *err);
 /* Sets each KEY=VALUE of a list. */
 dra_status cli_settings(const cli_list *settings, const dra_memory *const *own,
                         dra_model_config *config, dra_error *err);
-/* The config with everything that was set. */
-dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
+/* The config with everything that was set, to be destroyed; NULL on failure. */
+dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_error *err);
 /* Says how much is drawn where that takes long; refuses what this machine has no memory for. */
 dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *err);
 /* Says how many of the weights' numbers are not finite, if any. */

@@ -103,13 +103,14 @@ static void open_tokenizer(cli_record *r)
 
 dra_status cli_record_model(cli_record *r, dra_error *err)
 {
-    int64_t          steps[CHECKPOINTS];
-    dra_model_config c;
-    const int        n = list_checkpoints(r->path, steps, err);
+    int64_t           steps[CHECKPOINTS];
+    dra_model_config *c = NULL;
+    const int         n = list_checkpoints(r->path, steps, err);
     if (n < 0) return DRA_ERR_FILE;
     dra_status st = dra_folder_load(r->path, &r->model, &r->weights, err);
     if (st != DRA_OK) { /* a run that has not saved yet has a model all the same */
-        if (dra_folder_config(r->path, &c, NULL) == DRA_OK) dra_model_create(&c, &r->model, NULL);
+        if (dra_folder_config(r->path, &c, NULL) == DRA_OK) dra_model_create(c, &r->model, NULL);
+        dra_model_config_destroy(c);
         return st;
     }
     open_tokenizer(r);

@@ -97,14 +97,15 @@ static int as_of(const struct args *a)
     return !a->as && cli_ends_with(a->to, ".gguf") ? DRA_FORMAT_GGUF : a->as;
 }
 
-static dra_status target_config(const struct args *a, dra_model_config *c, dra_error *err)
+static dra_status target_config(const struct args *a, dra_model_config **c, dra_error *err)
 {
     dra_status st = cli_model_is_there(a->from, err);
     if (st == DRA_OK) st = dra_folder_config(a->from, c, err);
-    if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
-    if (st == DRA_OK) st = cli_settings(&a->set, NULL, c, err);
-    if (a->vocab) c->vocab = a->vocab;
-    c->format = format_of(as_of(a), c);
+    if (st == DRA_OK && a->memory) st = dra_model_config_graft(*c, a->memory, err);
+    if (st == DRA_OK) st = cli_settings(&a->set, NULL, *c, err);
+    if (st != DRA_OK) return st;
+    if (a->vocab) (*c)->vocab = a->vocab;
+    (*c)->format = format_of(as_of(a), *c);
     return st;
 }
 
@@ -268,14 +269,14 @@ static dra_status convert_model(job *j, size_t shard, dra_error *err)
 {
     static const dra_dtype dtype[] = {DRA_F32, DRA_F16, DRA_BF16};
     const struct args     *a = j->a;
-    dra_model_config       c;
+    dra_model_config      *c = NULL;
     dra_tokenizer         *tokenizer = NULL;
     dra_status             st = target_config(a, &c, err);
-    if (st == DRA_OK) st = check_class(a, &c, err);
+    if (st == DRA_OK) st = check_class(a, c, err);
     if (st == DRA_OK && a->tokenizer) st = dra_tokenizer_open(a->tokenizer, &tokenizer, err);
     const dra_convert_config how = {.from = a->from,
                                     .to = a->to,
-                                    .config = &c,
+                                    .config = c,
                                     .seed = (uint64_t)a->seed,
                                     .cpp = a->as == AS_CPP,
                                     .shard_bytes = shard,
@@ -294,6 +295,7 @@ static dra_status convert_model(job *j, size_t shard, dra_error *err)
     if (st == DRA_OK) st = dra_convert(&how, err);
     cli_status_clear(&j->status);
     dra_tokenizer_destroy(tokenizer);
+    dra_model_config_destroy(c);
     return st;
 }
 

@@ -227,9 +227,11 @@ static dra_status print_result(const struct args *a, const dra_microbatch_result
 
 static bool is_language(const cli_source *s)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    return cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c);
+    dra_model_config *c = NULL;
+    dra_error         err = {0};
+    const bool is = cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(c);
+    dra_model_config_destroy(c);
+    return is;
 }
 
 static int run_grad(const void *args)

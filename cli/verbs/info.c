@@ -185,10 +185,12 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
 /* A config has sizes and decays; no weights are initialised for it. */
 static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
 {
-    dra_model_config config;
+    dra_model_config *config = NULL;
     if (s->model) return cli_model_open(s, m, err);
-    const dra_status st = cli_source_config(s, &config, err);
-    return st == DRA_OK ? dra_model_create(&config, &m->model, err) : st;
+    dra_status st = cli_source_config(s, &config, err);
+    if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
+    dra_model_config_destroy(config);
+    return st;
 }
 
 static dra_status draw_file(const struct args *a, const outline *o, dra_error *err)

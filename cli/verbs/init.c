@@ -55,11 +55,11 @@ static dra_status check_free(const char *folder, bool force, dra_error *err)
 }
 
 /* Makes the weights; everything that can be refused is refused before the first file is written. */
-static dra_status make_weights(const struct args *a, cli_model *m, dra_model_config *config,
+static dra_status make_weights(const struct args *a, cli_model *m, dra_model_config **config,
                                dra_error *err)
 {
     dra_status st = cli_source_config(&a->from, config, err);
-    if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
+    if (st == DRA_OK) st = dra_model_create(*config, &m->model, err);
     if (st == DRA_OK && a->from.tokenizer) st = cli_model_tokenizer(&a->from, m, err);
     if (st == DRA_OK) st = check_free(a->out, a->force, err);
     if (st == DRA_OK) st = cli_draw_check(&a->from, m->model, err);
@@ -98,15 +98,16 @@ static int run_init(const void *args)
 {
     const struct args *a = args;
     cli_model          m = {0};
-    dra_model_config   config;
+    dra_model_config  *config = NULL;
     dra_error          err = {0};
     const int          status = cli_config_check("init", &a->from);
     if (status != CLI_OK) return status;
     dra_status st = make_weights(a, &m, &config, &err);
-    if (st == DRA_OK) st = save_model(a, &m, &config, &err);
+    if (st == DRA_OK) st = save_model(a, &m, config, &err);
     if (st == DRA_OK)
         cli_line(stdout, "%s: %lld parameters", a->out, (long long)dra_model_param_count(m.model));
     cli_model_close(&m);
+    dra_model_config_destroy(config);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 

@@ -55,10 +55,9 @@ static const char *preset_summary(const char *name)
 }
 
 typedef struct preset { /* what the list shows */
-    dra_model_config config;
-    int64_t          parameters;
-    info_state       state;
-    char             memory[48]; /* of the first layer: "append", "delta", "append+slots" */
+    int64_t    vocab, dim, depth, context, parameters;
+    info_state state;
+    char       memory[48]; /* of the first layer: "append", "delta", "append+slots" */
 } preset;
 
 static void name_memory(const dra_model *m, preset *out)
@@ -76,26 +75,31 @@ static void name_memory(const dra_model *m, preset *out)
 
 static dra_status measure_preset(const char *name, preset *out, dra_error *err)
 {
-    dra_model *m = NULL;
-    *out = (preset){0};
-    dra_status st = dra_preset_config(name, &out->config, err);
-    if (st == DRA_OK) st = dra_model_create(&out->config, &m, err);
-    if (st == DRA_OK) out->parameters = dra_model_param_count(m);
-    if (st == DRA_OK) out->config = *dra_model_config_of(m);
-    if (st == DRA_OK) name_memory(m, out);
-    if (st == DRA_OK) out->state = info_state_of(m);
+    dra_model_config *config;
+    dra_model        *m = NULL;
+    dra_status        st = dra_preset_config(name, &config, err);
+    if (st == DRA_OK) st = dra_model_create(config, &m, err);
+    dra_model_config_destroy(config);
+    if (st != DRA_OK) return st;
+    const dra_model_config *c = dra_model_config_of(m);
+    *out = (preset){.vocab = c->vocab,
+                    .dim = c->dim,
+                    .depth = c->depth,
+                    .context = c->context,
+                    .parameters = dra_model_param_count(m),
+                    .state = info_state_of(m)};
+    name_memory(m, out);
     dra_model_destroy(m);
-    return st;
+    return DRA_OK;
 }
 
 static void write_json(const char *name, const preset *p)
 {
-    const dra_model_config *c = &p->config;
     printf(
         "\n  {\"name\": \"%s\", \"parameters\": %lld, \"vocab\": %lld, \"dim\": %lld, \"depth\": "
         "%lld, \"context\": %lld",
-        name, (long long)p->parameters, (long long)c->vocab, (long long)c->dim, (long long)c->depth,
-        (long long)c->context);
+        name, (long long)p->parameters, (long long)p->vocab, (long long)p->dim, (long long)p->depth,
+        (long long)p->context);
     printf(", \"state_bytes\": %zu, \"state_bytes_per_token\": %zu",
            p->state.fixed + p->state.windows, p->state.per_token);
     printf(", \"memory\": \"%s\", \"about\": \"%s\"}", p->memory, preset_summary(name));
@@ -115,9 +119,8 @@ static const char *state_text(const info_state *s, char text[48])
 
 static void write_row(const char *name, const preset *p)
 {
-    const dra_model_config *c = &p->config;
-    char                    count[24], layers[48], state[48];
-    snprintf(layers, sizeof layers, "%lld x %lld", (long long)c->depth, (long long)c->dim);
+    char count[24], layers[48], state[48];
+    snprintf(layers, sizeof layers, "%lld x %lld", (long long)p->depth, (long long)p->dim);
     printf("%-17s  %6s  %-8s  %-6s  %-15s  %s\n", name,
            cli_count_text((double)p->parameters, count), layers,
            strchr(p->memory, '+') ? "blend" : p->memory, /* the column is narrow */
@@ -147,7 +150,7 @@ static int run_presets(const void *args)
 {
     const struct args *a = args;
     const dra_preset  *p;
-    dra_model_config   config;
+    dra_model_config  *config = NULL;
     dra_error          err = {0};
     if (!a->name) return write_all(a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {

@@ -250,7 +250,7 @@ static dra_status set_half_life(dra_model_config *c, const char *value, dra_erro
 /* The vocabulary is the probe's and there are positions for all tokens, unless a folder or --set
  * says otherwise. */
 static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t run,
-                              const dra_probe *p, dra_model_config *c, dra_error *err)
+                              const dra_probe *p, dra_model_config **c, dra_error *err)
 {
     const char       *name = cli_sweep_value(s, MODEL, run);
     cli_source        from = {.model = a->from.model ? name : NULL,
@@ -262,15 +262,15 @@ static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t 
     if (st != DRA_OK) return st;
     st = a->suite ? cli_suite_config(name, c, err) : cli_source_config(&from, c, err);
     if (st == DRA_OK && !a->from.model) {
-        c->vocab = p->vocab;
-        if (c->context < p->length) c->context = p->length;
+        (*c)->vocab = p->vocab;
+        if ((*c)->context < p->length) (*c)->context = p->length;
     }
     for (int i = MODEL + 1; i < s->n && st == DRA_OK; i++) {
         const char *value = cli_sweep_value(s, i, run);
         if (s->axis[i].key)
-            st = dra_model_config_set_own(c, own, s->axis[i].name, value, err);
+            st = dra_model_config_set_own(*c, own, s->axis[i].name, value, err);
         else if (strcmp(s->axis[i].name, "half-life") == 0)
-            st = set_half_life(c, value, err);
+            st = set_half_life(*c, value, err);
     }
     return st;
 }
@@ -278,20 +278,21 @@ static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t 
 static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run, cli_probe_run *r,
                            dra_model **model, dra_error *err)
 {
-    dra_model_config c;
+    dra_model_config *c = NULL;
     *r = (cli_probe_run){.train = a->train};
     *model = NULL;
     dra_status st = read_train(s, run, &r->train, err);
     if (st == DRA_OK) st = read_probe(&r->train, s, run, &r->probe, err);
     if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
-    if (st == DRA_OK && c.visible == DRA_VISIBLE_BIDIRECTIONAL)
+    if (st == DRA_OK && c->visible == DRA_VISIBLE_BIDIRECTIONAL)
         st = cli_error(err, DRA_ERR_VALUE,
                        "probe %s: %.200s is an encoder, whose tokens would see the answers",
                        r->probe.task, cli_sweep_value(s, MODEL, run));
-    if (st == DRA_OK && !dra_model_config_is_language(&c))
+    if (st == DRA_OK && !dra_model_config_is_language(c))
         st = cli_error(err, DRA_ERR_VALUE, "probe %s: %.200s is not a language model",
                        r->probe.task, cli_sweep_value(s, MODEL, run));
-    if (st == DRA_OK) st = dra_model_create(&c, model, err);
+    if (st == DRA_OK) st = dra_model_create(c, model, err);
+    dra_model_config_destroy(c);
     if (st == DRA_OK) r->parameters = dra_model_param_count(*model);
     return st;
 }

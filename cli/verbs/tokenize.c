@@ -56,10 +56,13 @@ static int check_source(const char *verb, const struct source *s)
 
 static dra_status open_tokenizer(const struct source *s, dra_tokenizer **out, dra_error *err)
 {
-    dra_model_config c; /* a model may read bytes, without a tokenizer in its folder */
+    dra_model_config *c = NULL; /* a model may read bytes, without a tokenizer in its folder */
     if (s->tokenizer && strcmp(s->tokenizer, "bytes") == 0) return dra_tokenizer_bytes(out, err);
-    if (s->model && dra_folder_config(s->model, &c, NULL) == DRA_OK)
-        return dra_tokenizer_open_folder(s->model, c.vocab, out, err);
+    if (s->model && dra_folder_config(s->model, &c, NULL) == DRA_OK) {
+        const int64_t vocab = c->vocab;
+        dra_model_config_destroy(c);
+        return dra_tokenizer_open_folder(s->model, vocab, out, err);
+    }
     return dra_tokenizer_open(s->model ? s->model : s->tokenizer, out, err);
 }
 

@@ -355,13 +355,14 @@ static bool sets_vocab(const cli_source *s)
 }
 
 /* The config that was asked for, else that of the run. */
-static dra_status asked_config(const struct args *a, dra_model_config *c, dra_error *err)
+static dra_status asked_config(const struct args *a, dra_model_config **c, dra_error *err)
 {
     cli_source s = a->from;
     if (!names_model(&s)) s.model = a->out;
     const dra_status st = cli_source_config(&s, c, err);
-    if (a->dropout > 0) c->dropout = a->dropout;
-    if (a->dropout < 0) c->dropout = c->attention_dropout = c->embed_dropout = 0;
+    if (st != DRA_OK) return st;
+    if (a->dropout > 0) (*c)->dropout = a->dropout;
+    if (a->dropout < 0) (*c)->dropout = (*c)->attention_dropout = (*c)->embed_dropout = 0;
     return st;
 }
 
@@ -412,17 +413,18 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
                              dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
 {
     enum { SMALL = 1024 }; /* tiny presets are made for bytes and a few more */
-    dra_model_config c;
-    dra_status       st = asked_config(a, &c, err);
-    *vocab = st == DRA_OK && c.vocab > SMALL && !a->from.tokenizer ? c.vocab : 0;
-    if (st == DRA_OK && train->sample_every > 0 && is_encoder(&c))
+    dra_model_config *c = NULL;
+    dra_status        st = asked_config(a, &c, err);
+    *vocab = st == DRA_OK && c->vocab > SMALL && !a->from.tokenizer ? c->vocab : 0;
+    if (st == DRA_OK && train->sample_every > 0 && is_encoder(c))
         st = cli_error(err, DRA_ERR_VALUE,
                        "--sample-every: the model is an encoder, which writes no text");
-    if (st == DRA_OK) st = look_at_data(a, &c, err);
-    if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
-    if (st != DRA_OK || c.vocab == *vocab) *vocab = 0;
-    const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
+    if (st == DRA_OK) st = look_at_data(a, c, err);
+    if (st == DRA_OK) st = open_tokenizer(a, c, tokenizer, err);
+    if (st != DRA_OK || c->vocab == *vocab) *vocab = 0;
+    const dra_run_model_config run = {a->out, c, train, a->resume, a->force};
     if (st == DRA_OK) st = dra_run_model(&run, out, err);
+    dra_model_config_destroy(c);
     const bool draws = !a->resume && !a->from.model;
     return st == DRA_OK && draws ? cli_draw_check(&a->from, *out, err) : st;
 }

@@ -175,6 +175,8 @@ typedef struct dra_condition_config {
     int64_t expand; /* it becomes silu(W c), this many times as wide; 0: it is taken as it is */
 } dra_condition_config;
 
+/* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
+ * to is borrowed, and dra_model_create() copies all of it. */
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -203,8 +205,8 @@ typedef struct dra_model_config {
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
      * norm, residual, memory_residual, project, and heads, key_dim, value_dim where they are 0)
      * need not be said again. */
-    int              mixers; /* 0: one */
-    dra_mixer_config mixer[DRA_MIXERS_MOST];
+    int                     mixers; /* 0: one */
+    const dra_mixer_config *mixer;  /* NULL: one that says nothing */
 
     /* ---- norms, besides their kind and eps */
     dra_gain_kind norm_gain;
@@ -214,15 +216,15 @@ typedef struct dra_model_config {
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
      * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted
      * by attention sublayers (a). */
-    char    layout[DRA_SUBLAYERS_MOST + 1]; /* "": "af", without ff.kind "a"                  */
-    int64_t sandwich;    /* the first `sandwich` feed-forwards move to the end; needs "af", "faf" */
-    bool    tied_layers; /* one block of parameters, executed `depth` times                   */
-    int     n_order;     /* 0: all in order, else which sublayer is executed when, from 0     */
-    int64_t order[DRA_SUBLAYERS_MOST];
-    int     n_shifts; /* block.shift of each sublayer; 0: the same for all               */
-    int64_t shifts[DRA_SUBLAYERS_MOST];
-    int     n_drops; /* block.drop likewise                                             */
-    double  drops[DRA_SUBLAYERS_MOST];
+    const char    *layout;   /* NULL, "": "af", without ff.kind "a" */
+    int64_t        sandwich; /* the first `sandwich` feed-forwards move to the end: "af", "faf" */
+    bool           tied_layers; /* one block of parameters, executed `depth` times */
+    int            n_order;     /* 0: all in order, else which sublayer is executed when, from 0 */
+    const int64_t *order;
+    int            n_shifts; /* block.shift of each sublayer; 0: the same for all */
+    const int64_t *shifts;
+    int            n_drops; /* block.drop likewise */
+    const double  *drops;
 
     dra_visible_kind    visible;
     dra_position_config position;
@@ -235,26 +237,33 @@ typedef struct dra_model_config {
 
     /* ---- compositions, in JSON {"stacks": {"encoder": {...}, "decoder": {..., "context":
      * "encoder"}}}. The stack that no other reads is the model; parameters of others begin with
-     * their name and a dot. Configs of other stacks are borrowed as long as this config or a model
-     * of it is used; those that JSON is read into stay until the program ends. */
+     * their name and a dot. */
     dra_source_config source;
     dra_head_config   head;
     char              name[DRA_STACK_NAME]; /* of this stack; "": there is no other          */
     const struct dra_model_config
         *context_stack; /* what cross-attention (c) reads: its hidden    */
     const struct dra_model_config
-                    *prepend_stack; /* an encoder's: its hidden comes before tokens  */
-    dra_mixer_config cross;         /* of cross-attention sublayers                  */
-    dra_xl_config    xl;
+                           *prepend_stack; /* an encoder's: its hidden comes before tokens  */
+    const dra_mixer_config *cross;         /* of cross-attention sublayers; NULL: it says nothing */
+    dra_xl_config           xl;
     double
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
     dra_condition_config condition;
 
-    int     n_pattern; /* 0: attention sublayer l has mixer l mod `mixers`, else which it has */
-    int64_t pattern[DRA_SUBLAYERS_MOST];
-    double  embed_scale; /* what is embedded is multiplied by it; 0: 1 */
-    double  logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
+    int n_pattern; /* 0: attention sublayer l has mixer l mod `mixers`, else which it has */
+    const int64_t *pattern;
+    double         embed_scale; /* what is embedded is multiplied by it; 0: 1 */
+    double         logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
+
+    struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;
+
+/* A config of its own, with a copy of all that the other one points to; tables of memories and
+ * strings are borrowed. */
+DRA_API dra_status dra_model_config_copy(const dra_model_config *config, dra_model_config **out,
+                                         dra_error *err);
+DRA_API void       dra_model_config_destroy(dra_model_config *config); /* NULL is allowed */
 
 /* 4 to 7: layers and feed-forwards are those of this version of RWKV; 0: of none. */
 DRA_API int dra_model_config_rwkv(const dra_model_config *c);
@@ -265,16 +274,18 @@ DRA_API dra_format_kind dra_model_config_class(const dra_model_config *c);
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
  * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`
- * begins every error: a file's name. */
+ * begins every error: a file's name. The config is the caller's, see dra_model_config_destroy(), as
+ * are all that are read; of a failure it is NULL. */
 DRA_API dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
-                                          dra_model_config *out, dra_error *err);
+                                          dra_model_config **out, dra_error *err);
 /* The same in a program with memories of its own, NULL at the end, whose tables are in `a.own` or
  * `b.own` of a mixer: a config says them as "memory": "own:NAME", and one whose name is not among
  * them is refused. They must outlive the config and models of it. */
 DRA_API dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
-                                              const dra_memory *const *own, dra_model_config *out,
+                                              const dra_memory *const *own, dra_model_config **out,
                                               dra_error *err);
-/* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
+/* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. What is set,
+ * fitted and grafted is a config that was read or copied. */
 DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
                                         const char *value, dra_error *err);
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
@@ -306,13 +317,13 @@ typedef struct dra_preset {
 
 DRA_API const dra_preset *dra_preset_at(size_t i); /* by name; NULL beyond the last */
 /* The config of a preset; an unknown name is an error that suggests the nearest. */
-DRA_API dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error *err);
+DRA_API dra_status dra_preset_config(const char *name, dra_model_config **out, dra_error *err);
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
 typedef struct dra_model dra_model; /* opaque */
 
-/* Impossible choices are refused here, by name. */
+/* Impossible choices are refused here, by name. The config is copied. */
 DRA_API dra_status dra_model_create(const dra_model_config *config, dra_model **out,
                                     dra_error *err);
 DRA_API void       dra_model_destroy(dra_model *m); /* NULL is allowed */
@@ -476,10 +487,10 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 
 /* Reads config.json; `folder` may also be a file with RWKV: of rwkv.cpp, or one that has the
  * names of the original checkpoints. */
-DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
+DRA_API dra_status dra_folder_config(const char *folder, dra_model_config **out, dra_error *err);
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
-                                         dra_model_config *out, dra_error *err);
+                                         dra_model_config **out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
  * same model_type is replaced, its other keys stay; its dtype becomes that of real numbers, as that
  * of drawn or trained weights is. */

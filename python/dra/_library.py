@@ -1,8 +1,9 @@
 """The shared library: found, checked, called."""
 import ctypes
+import json
 import os
 import threading
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -157,6 +158,28 @@ class Handle:
 
     def __reduce__(self) -> Any:
         raise no_pickle("a handle of libdra")
+
+
+class Config:
+    """A config of a model that the library has read; `at` points to its struct."""
+
+    __slots__ = ("at", "_handle")
+
+    def __init__(self, read: Callable[..., int], *args: Any) -> None:
+        self.at = at = ctypes.POINTER(_c.dra_model_config)()
+        call(read, *args, ctypes.byref(at))
+        destroy = lib.dra_model_config_destroy
+        self._handle = Handle(ctypes.addressof(at.contents), lambda _: destroy(at))
+
+    def set(self, name: str, value: Any) -> None:
+        """One field by its dotted name."""
+        word = value if isinstance(value, str) else json.dumps(value)
+        call(lib.dra_model_config_set, self.at, text_bytes(name), text_bytes(word))
+
+
+def parse_config(config: Mapping[str, Any]) -> Config:
+    text = json.dumps(config).encode()
+    return Config(lib.dra_model_config_parse, b"config", text, len(text))
 
 
 def no_pickle(what: str) -> TypeError:

@@ -12,8 +12,8 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping
 import numpy as np
 
 from . import _c, generation
-from ._library import (REAL, Handle, Lent, Path, address, call, ids_of, lib, make, no_pickle,
-                       path_bytes, reals_of, text_bytes, view)
+from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
+                       no_pickle, parse_config, path_bytes, reals_of, text_bytes, view)
 from .errors import (ClosedError, FileError, InvalidValue, OutOfRange, ShapeError, UnknownName)
 from .state import State
 from .tokenizer import Tokenizer
@@ -81,16 +81,13 @@ def presets() -> List[str]:
 
 def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, Any]) -> Handle:
     """A model of a preset's name or a config, with settings by their dotted names."""
-    c = _c.dra_model_config()
     if isinstance(config, str):
-        call(lib.dra_preset_config, text_bytes(config), ctypes.byref(c))
+        c = Config(lib.dra_preset_config, text_bytes(config))
     else:
-        text = json.dumps(config).encode()
-        call(lib.dra_model_config_parse, b"config", text, len(text), ctypes.byref(c))
+        c = parse_config(config)
     for name, value in setting.items():
-        word = value if isinstance(value, str) else json.dumps(value)
-        call(lib.dra_model_config_set, ctypes.byref(c), text_bytes(name), text_bytes(word))
-    return Handle(make(lib.dra_model_create, ctypes.byref(c)), lib.dra_model_destroy)
+        c.set(name, value)
+    return Handle(make(lib.dra_model_create, c.at), lib.dra_model_destroy)
 
 
 def _load_folder(path: Path) -> Tuple[Handle, Handle]:

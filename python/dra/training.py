@@ -12,8 +12,8 @@ from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Name
 import numpy as np
 
 from . import _c
-from ._library import (Handle, Lent, Path, call, ids_of, lib, make, no_pickle, path_bytes,
-                       text_bytes)
+from ._library import (Config, Handle, Lent, Path, call, ids_of, lib, make, no_pickle,
+                       parse_config, path_bytes, text_bytes)
 from .errors import ClosedError, FileError, InvalidValue, ShapeError
 from .model import Model, _device, load
 from .tokenizer import Tokenizer
@@ -88,7 +88,7 @@ class Trainer:
         words = self._tokenizer(model, config, tokenizer, data)
         device_handle = _device(device, threads)
         run = _c.dra_run_model_config(
-            folder=path_bytes(out), model=ctypes.pointer(config), train=ctypes.pointer(train),
+            folder=path_bytes(out), model=config.at, train=ctypes.pointer(train),
             resume=resume, force=force)
         built = Handle(make(lib.dra_run_model, ctypes.byref(run)), lib.dra_model_destroy)
         corpora = [self._corpus(d, words) for d in (data, eval_data)]
@@ -111,18 +111,16 @@ class Trainer:
 
     def _config(self, model: Union[Path, Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
         """The model's config, and where its first weights are, if anywhere."""
-        c, start = _c.dra_model_config(), None
+        start = None
         if isinstance(model, Mapping):
-            text = json.dumps(model).encode()
-            call(lib.dra_model_config_parse, b"config", text, len(text), ctypes.byref(c))
+            c = parse_config(model)
         elif os.path.exists(model):
             start = path_bytes(model)
-            call(lib.dra_folder_config, start, ctypes.byref(c))
+            c = Config(lib.dra_folder_config, start)
         else:
-            call(lib.dra_preset_config, text_bytes(os.fspath(model)), ctypes.byref(c))
+            c = Config(lib.dra_preset_config, text_bytes(os.fspath(model)))
         for name, value in settings.items():
-            word = value if isinstance(value, str) else json.dumps(value)
-            call(lib.dra_model_config_set, ctypes.byref(c), text_bytes(name), text_bytes(word))
+            c.set(name, value)
         return c, start
 
     def _tokenizer(self, model: Any, config: Any, given: Union[None, Path, Tokenizer],
@@ -131,15 +129,14 @@ class Trainer:
         if given is not None:
             words = given if isinstance(given, Tokenizer) else Tokenizer(given)
             if model is not None and not isinstance(model, Mapping) and not os.path.exists(model):
-                call(lib.dra_model_config_set, ctypes.byref(config), b"vocab",
-                     b"%d" % len(words))
+                config.set("vocab", len(words))
             return words
         if isinstance(data, np.ndarray):
             return None
         folder = self.folder if model is None else model
         known = not isinstance(folder, Mapping) and os.path.exists(folder)
         at = make(lib.dra_tokenizer_open_folder, path_bytes(folder) if known else None,
-                  config.vocab)
+                  config.at.contents.vocab)
         return Tokenizer(_handle=Handle(at, lib.dra_tokenizer_destroy))
 
     def _corpus(self, data: Optional[Data], words: Optional[Tokenizer]) -> Optional[Handle]:

@@ -2,6 +2,7 @@
 #include "file/fields.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ typedef struct reading {
     const char   *place;
     char          path[PATH_TEXT]; /* dotted, of the object being read */
     dra_field_own own;
+    dra_arena    *memory;
     dra_error    *err;
 } reading;
 
@@ -36,6 +38,25 @@ static dra_status expect_value(const reading *r, const char *name, const json_t 
              is && strlen(is) > 40 ? "..." : "", what);
     free(is);
     return fail_field(r, name, text);
+}
+
+static dra_status fail_memory(const reading *r)
+{
+    return dra_fail(r->err, DRA_ERR_MEMORY, "%.120s: out of memory", r->place);
+}
+
+/* ---- where fields are ------------------------------------------------------------------------ */
+
+/* NULL: nowhere. */
+static const char *place_of(const dra_field *f, const char *base)
+{
+    const char *at = base + f->offset;
+    return f->away ? *(const char *const *)(const void *)at : at;
+}
+
+static int count_of(const dra_field *f, const char *base)
+{
+    return f->kind == DRA_FIELD_LIST ? *(const int *)(const void *)(base + f->given) : 1;
 }
 
 /* Field i of what a program has brought to the struct at `base`; false: there is none. */
@@ -205,16 +226,20 @@ static dra_status read_numbers(reading *r, const dra_field *f, const json_t *v, 
     char         what[100];
     snprintf(what, sizeof what, "a list of at most %d %s from %.10g to %.10g", f->most,
              whole ? "whole numbers" : "numbers", f->min, f->max);
-    bool fits = json_is_array(v) && n <= (size_t)f->most;
+    const bool listed = json_is_array(v) && n <= (size_t)f->most;
+    void      *list = listed ? dra_arena_alloc(r->memory, n * sizeof(int64_t)) : NULL;
+    bool       fits = listed;
+    if (listed && !list) return fail_memory(r);
     for (size_t i = 0; i < n && fits; i++) {
         const json_t *x = json_array_get(v, i);
         const double  number = json_number_value(x);
         fits = (whole ? json_is_integer(x) : json_is_number(x)) && number >= f->min &&
                number <= f->max;
-        if (fits && whole) ((int64_t *)(void *)to)[i] = json_integer_value(x);
-        if (fits && !whole) ((double *)(void *)to)[i] = number;
+        if (fits && whole) ((int64_t *)list)[i] = json_integer_value(x);
+        if (fits && !whole) ((double *)list)[i] = number;
     }
     if (!fits) return expect_value(r, f->name, v, what);
+    *(const void **)(void *)to = list;
     *(int *)(void *)(base + f->given) = (int)n;
     return DRA_OK;
 }
@@ -264,11 +289,11 @@ static dra_status read_list(reading *r, const dra_field *f, const json_t *v, cha
         snprintf(what, sizeof what, "an object or a list of 1 to %d", f->most);
         if (n < 1 || n > (size_t)f->most) return expect_value(r, f->name, v, what);
         memset(to, 0, f->size * n);
-        *count = (int)n;
         for (size_t i = 0; i < n && st == DRA_OK; i++) {
             snprintf(name, sizeof name, "%.40s.%zu", f->name, i);
             st = descend_into(r, name, f->fields, json_array_get(v, i), to + i * f->size);
         }
+        if (st == DRA_OK) *count = (int)n;
         return st;
     }
     json_object_foreach((json_t *)(uintptr_t)v, key, item)
@@ -278,15 +303,14 @@ static dra_status read_list(reading *r, const dra_field *f, const json_t *v, cha
         snprintf(name, sizeof name, "%.40s.%d", f->name, i);
         return descend_into(r, name, f->fields, item, to + (size_t)i * f->size);
     }
-    *count = have;
     for (int i = 0; i < have && st == DRA_OK; i++)
         st = descend_into(r, f->name, f->fields, v, to + (size_t)i * f->size);
+    if (st == DRA_OK) *count = have;
     return st;
 }
 
-static dra_status read_field(reading *r, const dra_field *f, const json_t *v, char *base)
+static dra_status read_at(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
 {
-    char *to = base + f->offset;
     switch (f->kind) {
     case DRA_FIELD_INT:
     case DRA_FIELD_REAL: return read_number(r, f, v, to, base);
@@ -304,6 +328,33 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_TEXT: return read_text(r, f, v, to);
     }
     return DRA_OK;
+}
+
+/* Bytes that the value of a field away takes; one that does not fit is refused by who reads it. */
+static size_t bytes_away(const dra_field *f, const json_t *v, size_t have)
+{
+    const size_t n = json_array_size(v);
+    if (f->kind == DRA_FIELD_TEXT) return json_string_length(v) + 1;
+    return f->size * (n > have && n <= (size_t)f->most ? n : have);
+}
+
+/* What lies away is read into a copy, which then takes its place. */
+static dra_status read_away(reading *r, const dra_field *f, const json_t *v, char *base)
+{
+    const char  *before = place_of(f, base);
+    const int    count = count_of(f, base);
+    const size_t have = count > 0 ? (size_t)count : 1;
+    char        *to = dra_arena_alloc(r->memory, bytes_away(f, v, have));
+    if (!to) return fail_memory(r);
+    if (before && f->kind != DRA_FIELD_TEXT) memcpy(to, before, f->size * have);
+    const dra_status st = read_at(r, f, v, to, base);
+    if (st == DRA_OK) *(const void **)(void *)(base + f->offset) = to;
+    return st;
+}
+
+static dra_status read_field(reading *r, const dra_field *f, const json_t *v, char *base)
+{
+    return f->away ? read_away(r, f, v, base) : read_at(r, f, v, base + f->offset, base);
 }
 
 /* The field with this key; what it is an offset from becomes `base`. One of a program's own is told
@@ -366,13 +417,13 @@ static dra_status read_object(reading *r, const dra_field *table, const json_t *
 dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
                            void *to, dra_error *err)
 {
-    return dra_fields_read_own(table, place, object, NULL, to, err);
+    return dra_fields_read_own(table, place, object, NULL, NULL, to, err);
 }
 
 dra_status dra_fields_read_own(const dra_field *table, const char *place, const json_t *object,
-                               dra_field_own own, void *to, dra_error *err)
+                               dra_field_own own, dra_arena *memory, void *to, dra_error *err)
 {
-    reading r = {.place = place, .own = own, .err = err};
+    reading r = {.place = place, .own = own, .memory = memory, .err = err};
     if (!json_is_object(object))
         return dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
     return read_object(&r, table, object, to);
@@ -400,11 +451,11 @@ static json_t *nest_value(dra_json *j, const char *name, json_t *value)
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err)
 {
-    return dra_fields_set_own(table, to, NULL, name, text, err);
+    return dra_fields_set_own(table, to, NULL, NULL, name, text, err);
 }
 
-dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own, const char *name,
-                              const char *text, dra_error *err)
+dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own,
+                              dra_arena *memory, const char *name, const char *text, dra_error *err)
 {
     dra_json     j = {0};
     json_error_t found;
@@ -415,7 +466,7 @@ dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own ow
     if (j.no_text) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
     json_t *object = nest_value(&j, name, value);
     st = dra_json_check(&j, name, err);
-    if (st == DRA_OK) st = dra_fields_read_own(table, "setting", object, own, to, err);
+    if (st == DRA_OK) st = dra_fields_read_own(table, "setting", object, own, memory, to, err);
     json_decref(object);
     return st;
 }
@@ -462,13 +513,14 @@ static json_t *write_name(dra_json *j, const dra_field *f, const char *base)
 /* NULL: it has its default. */
 static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
 {
-    const char   *from = base + f->offset;
+    const char   *from = place_of(f, base);
     const double *pair = (const double *)(const void *)from;
     const bool    told = f->given && (f->kind == DRA_FIELD_REAL || f->kind == DRA_FIELD_PAIR);
     const bool    given = told && *(const bool *)(base + f->given);
     const int     number = f->kind == DRA_FIELD_SWITCH || f->kind == DRA_FIELD_CHOICE
                                ? *(const int *)(const void *)from
                                : 0;
+    if (!from) return NULL;
     switch (f->kind) {
     case DRA_FIELD_INT: {
         const int64_t n = *(const int64_t *)(const void *)from;
@@ -498,7 +550,8 @@ static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
     }
     case DRA_FIELD_INTS:
     case DRA_FIELD_REALS:
-        return write_numbers(j, f, from, *(const int *)(const void *)(base + f->given));
+        return write_numbers(j, f, *(const char *const *)(const void *)from,
+                             *(const int *)(const void *)(base + f->given));
     case DRA_FIELD_TEXT: return *from ? dra_json_text(j, from) : NULL;
     }
     return NULL;
@@ -565,9 +618,9 @@ static size_t size_of(const dra_field *f)
     case DRA_FIELD_CHOICE: return sizeof(int);
     case DRA_FIELD_NAME: return sizeof(const char *);
     case DRA_FIELD_PAIR: return sizeof(double[2]);
-    case DRA_FIELD_INTS: return sizeof(int64_t) * (size_t)f->most;
-    case DRA_FIELD_REALS: return sizeof(double) * (size_t)f->most;
-    case DRA_FIELD_TEXT: return (size_t)f->most;
+    case DRA_FIELD_INTS:
+    case DRA_FIELD_REALS: return sizeof(const void *);
+    case DRA_FIELD_TEXT: return f->away ? sizeof(const char *) : (size_t)f->most;
     case DRA_FIELD_OWN: return f->size;
     case DRA_FIELD_OBJECT:
     case DRA_FIELD_INLINE:
@@ -613,6 +666,10 @@ static bool has_bytes(const char *at, size_t n)
 
 static bool differs_from(const dra_field *f, const char *in)
 {
+    const char *text = f->kind == DRA_FIELD_TEXT ? place_of(f, in) : NULL;
+    if (f->kind == DRA_FIELD_TEXT) return text && *text;
+    if (f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS)
+        return *(const int *)(const void *)(in + f->given) > 0;
     return has_bytes(in + f->offset, size_of(f)) || has_bytes(in + f->given, size_of_given(f));
 }
 
@@ -626,12 +683,12 @@ static bool visit_field(const dra_field *f, const char *below, char *own, const 
         if (own) copy_field(f, own, other);
         return other && differs_from(f, other);
     }
-    const char *counted = own ? own : other;
-    const int   count = f->kind == DRA_FIELD_LIST ? *(const int *)(const void *)(counted + f->given)
-                                                  : 1;
-    for (int i = 0; i < count; i++) {
-        const size_t at = f->offset + (size_t)i * f->size;
-        any |= visit_fields(f->fields, below, own ? own + at : NULL, other ? other + at : NULL);
+    const int   count = count_of(f, own ? own : other);
+    char       *to = own ? (char *)(uintptr_t)place_of(f, own) : NULL;
+    const char *from = other ? place_of(f, other) : NULL;
+    for (int i = 0; i < count && (to || from); i++) {
+        const size_t at = (size_t)i * f->size;
+        any |= visit_fields(f->fields, below, to ? to + at : NULL, from ? from + at : NULL);
     }
     return any;
 }
@@ -668,4 +725,40 @@ bool dra_fields_has(const dra_field *table, const char *name, const void *in)
 void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from)
 {
     visit_fields(table, name, to, from);
+}
+
+/* ---- what lies away -------------------------------------------------------------------------- */
+
+static size_t bytes_of(const dra_field *f, const void *at, int count)
+{
+    if (f->kind == DRA_FIELD_TEXT) return (at ? strlen(at) : 0) + 1;
+    return (size_t)count * (f->away ? f->size : sizeof(int64_t));
+}
+
+static dra_status bring_field(const dra_field *f, char *base, dra_arena *memory, dra_error *err)
+{
+    const void **at = (const void **)(void *)(base + f->offset);
+    const bool   list = f->kind == DRA_FIELD_LIST, numbers = !f->away;
+    const int    said = list || numbers ? *(const int *)(const void *)(base + f->given) : 1;
+    const int    n = list && !said ? 1 : said; /* one that was not counted */
+    if ((list || numbers) && (said < 0 || said > f->most))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: %d are said, expected 0 to %d", f->name, said,
+                        f->most);
+    if (!*at && said > (f->away ? 1 : 0))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: %d are said, but there are none", f->name, said);
+    const size_t bytes = bytes_of(f, *at, n);
+    void        *copy = dra_arena_alloc(memory, bytes);
+    if (!copy) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", f->name);
+    if (*at) memcpy(copy, *at, bytes);
+    *at = copy;
+    return DRA_OK;
+}
+
+dra_status dra_fields_bring(const dra_field *table, void *in, dra_arena *memory, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (const dra_field *f = table; f->name && st == DRA_OK; f++)
+        if (f->away || f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS)
+            st = bring_field(f, in, memory, err);
+    return st;
 }

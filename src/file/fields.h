@@ -6,6 +6,7 @@
 #ifndef DRA_SRC_FILE_FIELDS_H
 #define DRA_SRC_FILE_FIELDS_H
 
+#include "base/arena.h"
 #include "file/json.h"
 #include "file/json_make.h"
 
@@ -22,8 +23,8 @@ typedef enum dra_field_kind {
     DRA_FIELD_OWN, /* `size` bytes, whose keys stand among these, too: fields of what is at `given`,
                          a dra_field_own, told by `row`; its name is "" */
     DRA_FIELD_LIST,  /* `most` such structs; one, or a list of them; an int at `given` counts */
-    DRA_FIELD_INTS,  /* int64_t[most]; an int at `given` counts them             */
-    DRA_FIELD_REALS, /* double[most]; the same                                   */
+    DRA_FIELD_INTS,  /* const int64_t *: at most `most`; an int at `given` counts them */
+    DRA_FIELD_REALS, /* const double *; the same                                 */
     DRA_FIELD_TEXT   /* char[most]: letters out of choices[0]                    */
 } dra_field_kind;
 
@@ -40,10 +41,11 @@ typedef struct dra_field {
     const char *const      *choices;  /* NULL at the end */
     const struct dra_field *fields;   /* ends with a row without a name */
     size_t                  given;
-    size_t                  size; /* of one struct of a list */
-    int                     most;
-    const char             *also; /* another word for the first choice; NULL: there is none */
-    bool                    zero; /* 0 is a number to ask for; the struct keeps it as -1 */
+    bool        away; /* object, list, text: the struct has a pointer to it, which may be NULL */
+    size_t      size; /* of one struct of a list, or away */
+    int         most;
+    const char *also;  /* another word for the first choice; NULL: there is none */
+    bool        zero;  /* 0 is a number to ask for; the struct keeps it as -1 */
     const char *unset; /* what it is where the key is not there; NULL: the first choice, or 0.
                         * A number cannot be given as 0 where this is another one, that is anything
                         * but 0, "none", "never" and "required" */
@@ -59,14 +61,18 @@ typedef const void *const *dra_field_own;
 /* Fills `to` from a JSON object. `place` begins every error: a file's name. */
 dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
                            void *to, dra_error *err);
+/* memory: of what lies away: it is never written to, a new one takes its place. */
 dra_status dra_fields_read_own(const dra_field *table, const char *place, const json_t *object,
-                               dra_field_own own, void *to, dra_error *err);
+                               dra_field_own own, dra_arena *memory, void *to, dra_error *err);
 /* Sets the field with this dotted name ("gamma.range") from a text: JSON, or a bare word. One name
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err);
-dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own, const char *name,
-                              const char *text, dra_error *err);
+dra_status dra_fields_set_own(const dra_field *table, void *to, dra_field_own own,
+                              dra_arena *memory, const char *name, const char *text,
+                              dra_error *err);
+/* Copies what lies away, or makes it: one empty struct of a list. */
+dra_status dra_fields_bring(const dra_field *table, void *in, dra_arena *memory, dra_error *err);
 /* Whether a 0 of this number is refused: it would be read as the default, another number. */
 bool dra_field_zero_is_unset(const dra_field *f);
 /* Visits the fields in their order, with their dotted names, those of an object that says nothing
@@ -75,8 +81,8 @@ bool dra_fields_at(const dra_field *table, size_t i, char *name, size_t size,
                    const dra_field **field);
 /* Whether the field of this dotted name is not its default, in one struct of a list at least. */
 bool dra_fields_has(const dra_field *table, const char *name, const void *in);
-/* Copies that field to another struct of the table, with lists of the same length; from NULL: puts
- * it back to its default. */
+/* Copies that field to another struct of the table, with lists of the same length and, away, of its
+ * own; from NULL: puts it back to its default. */
 void dra_fields_copy(const dra_field *table, const char *name, void *to, const void *from);
 /* The first key that is not its default; NULL: there is none. */
 const char *dra_fields_said(const dra_field *table, const void *in);

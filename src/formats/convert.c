@@ -103,7 +103,7 @@ static bool is_wide(const char *param)
 /* One file with f32 in it, whatever is real here. */
 static bool is_file(const dra_conversion *c)
 {
-    return c->how->cpp || c->config.format == DRA_FORMAT_GGUF;
+    return c->how->cpp || c->config->format == DRA_FORMAT_GGUF;
 }
 
 /* What products read, in whole blocks along their inputs; vectors, positions and small factors stay
@@ -125,7 +125,7 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t
     const dra_dtype full = is_file(c) ? DRA_F32 : DRA_REAL;
     const bool      vector = p->shape.rank < 2 || is_wide(p->name);
     if (c->how->cpp) return dra_rwkv_cpp_dtype(t->name, &t->shape, c->how->dtype);
-    const bool kept = c->config.format == DRA_FORMAT_GGUF &&
+    const bool kept = c->config->format == DRA_FORMAT_GGUF &&
                       dra_gguf_stays_f32(t->name, c->how->dtype);
     if (vector || kept || c->how->dtype == DRA_F32) return full;
     return !dra_is_quantised(c->how->dtype) || is_quantised(c, t, p) ? c->how->dtype : full;
@@ -268,17 +268,18 @@ static void tell_rows(const dra_conversion *c)
 static dra_status check_tokenizer(const dra_conversion *c, dra_error *err)
 {
     const dra_tokenizer *t = c->how->tokenizer;
-    if (!t || dra_tokenizer_size(t) <= c->config.vocab) return DRA_OK;
+    if (!t || dra_tokenizer_size(t) <= c->config->vocab) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_VALUE, c->how->to,
                        "the tokenizer has %d tokens, the new model %lld",
-                       (int)dra_tokenizer_size(t), (long long)c->config.vocab);
+                       (int)dra_tokenizer_size(t), (long long)c->config->vocab);
 }
 
 static dra_status check_dtype(const dra_conversion *c, dra_error *err)
 {
     const dra_dtype t = c->how->dtype;
     const bool      plain = t == DRA_F32 || t == DRA_REAL || t == DRA_BF16 || t == DRA_F16;
-    const bool other = c->rules.format->read && c->config.format != DRA_FORMAT_GGUF && !c->how->cpp;
+    const bool      other = c->rules.format->read && c->config->format != DRA_FORMAT_GGUF &&
+                       !c->how->cpp;
     if (plain) return DRA_OK;
     if (!dra_dtype_get(t) || !dra_can_quantise(t))
         return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
@@ -294,18 +295,19 @@ static dra_status check_dtype(const dra_conversion *c, dra_error *err)
 static dra_status open_both(dra_conversion *c, dra_error *err)
 {
     const dra_convert_config *how = c->how;
-    dra_model_config          old;
-    dra_status                st = dra_folder_config(how->from, &old, err);
+    dra_status                st = dra_folder_config(how->from, &c->read_config, err);
     if (st != DRA_OK) return st;
-    c->config = how->config ? *how->config : old;
-    if (c->config.format == DRA_FORMAT_GGUF) /* it has no words for how a model is trained */
-        c->config.dropout = c->config.attention_dropout = c->config.embed_dropout = 0;
-    st = dra_model_create(&old, &c->source, err);
-    if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
+    const dra_model_config *old = c->read_config;
+    st = dra_model_config_copy(how->config ? how->config : old, &c->config, err);
+    if (st != DRA_OK) return st;
+    if (c->config->format == DRA_FORMAT_GGUF) /* it has no words for how a model is trained */
+        c->config->dropout = c->config->attention_dropout = c->config->embed_dropout = 0;
+    st = dra_model_create(old, &c->source, err);
+    if (st == DRA_OK) st = dra_model_create(c->config, &c->target, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
-    if (st == DRA_OK) st = dra_name_rules_create(&old, dra_dialect_of(c->from), &c->old, err);
+    if (st == DRA_OK) st = dra_name_rules_create(old, dra_dialect_of(c->from), &c->old, err);
     if (st == DRA_OK)
-        st = dra_name_rules_create(&c->config, how->cpp ? DRA_DIALECT_CPP : DRA_DIALECT_FOLDER,
+        st = dra_name_rules_create(c->config, how->cpp ? DRA_DIALECT_CPP : DRA_DIALECT_FOLDER,
                                    &c->rules, err);
     if (st == DRA_OK && !how->skip_hash) st = dra_tensor_source_check(c->from, err);
     if (st == DRA_OK) st = check_tensors(c, err);
@@ -324,13 +326,13 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
     const dra_dtype           dtype = how->dtype == DRA_F32 ? DRA_REAL : how->dtype;
     const unsigned            tokens = DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES;
     const unsigned            others = DRA_FOLDER_HABITS | (how->tokenizer ? 0 : tokens);
-    dra_status st = dra_folder_write_config(folder, &c->config, how->from, dtype, err);
+    dra_status st = dra_folder_write_config(folder, c->config, how->from, dtype, err);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
     dra_tokenizer *own = NULL; /* in a single file */
     if (st == DRA_OK && !how->tokenizer && c->from->gguf.pairs && dra_tokenizer_is_in(how->from))
         st = dra_tokenizer_open(how->from, &own, err);
     const dra_tokenizer *tokenizer = how->tokenizer ? how->tokenizer : own;
-    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, tokenizer, c->config.vocab, err);
+    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, tokenizer, c->config->vocab, err);
     dra_tokenizer_destroy(own);
     return st == DRA_OK ? dra_folder_copy(how->from, folder, others, err) : st;
 }
@@ -343,7 +345,7 @@ static dra_status fill_target(void *user, const char *path, dra_error *err)
     dra_status                st;
     if (how->cpp)
         st = dra_rwkv_cpp_write(c, path, err);
-    else if (c->config.format == DRA_FORMAT_GGUF)
+    else if (c->config->format == DRA_FORMAT_GGUF)
         st = dra_gguf_save(c, path, err);
     else
         st = fill_folder(c, path, err);
@@ -360,7 +362,7 @@ static dra_status check_words(const dra_conversion *c, dra_error *err)
     if (st == DRA_OK && c->how->cpp)
         st = dra_rwkv_cpp_check(c, err);
     else if (st == DRA_OK && c->rules.format->read)
-        st = dra_format_write(c->how->to, &c->config, object, err);
+        st = dra_format_write(c->how->to, c->config, object, err);
     json_decref(object);
     return st;
 }
@@ -382,6 +384,8 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     dra_tensor_source_close(c.from);
     dra_model_destroy(c.source);
     dra_model_destroy(c.target);
+    dra_model_config_destroy(c.config);
+    dra_model_config_destroy(c.read_config);
     dra_name_rules_free(&c.old);
     dra_name_rules_free(&c.rules);
     return st;

@@ -11,8 +11,9 @@ typedef struct dra_room { /* memory that grows to what is asked for */
 
 typedef struct dra_conversion {
     const dra_convert_config *how;
-    dra_model_config          config;     /* of what is written */
-    dra_name_rules            old, rules; /* of what is read, of what is written */
+    dra_model_config         *read_config; /* of what is read */
+    dra_model_config         *config;      /* of what is written */
+    dra_name_rules            old, rules;  /* of what is read, of what is written */
     dra_tensor_source        *from;
     dra_model                *source, *target;
     dra_file_tensor          *list; /* tensors to write */

@@ -9,6 +9,7 @@
 #include "file/fail.h"
 #include "formats/gguf/gguf.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "formats/rwkv/rwkv.h"
 
 const dra_format dra_format_dra = {.name = "dra"};
@@ -124,13 +125,28 @@ void dra_keys_put(dra_keys *k, const char *key, json_t *value)
     dra_json_set(&k->json, k->object, key, value);
 }
 
+dra_mixer_config *dra_keys_mixers(dra_keys *k, dra_model_config *c, int n)
+{
+    dra_mixer_config *m = dra_config_mixers(c, n);
+    if (!m) k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
+    return m;
+}
+
+void dra_keys_pattern(dra_keys *k, dra_model_config *c, int n, const int64_t *pattern)
+{
+    c->pattern = dra_arena_copy(c->own, pattern, (size_t)n * sizeof *pattern);
+    c->n_pattern = c->pattern ? n : 0;
+    if (!c->pattern)
+        k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
+}
+
 /* ---- configs --------------------------------------------------------------------------------- */
 
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
                            dra_model_config *out, dra_error *err)
 {
     dra_keys k = {.format = f, .place = place, .object = object, .err = err};
-    *out = (dra_model_config){0};
+    dra_config_clear(out);
     for (int i = 0; i < FORMATS; i++)
         if (formats[i] == f) out->format = (dra_format_kind)i;
     f->read(&k, out);
@@ -206,20 +222,32 @@ dra_status dra_config_compare(const char *place, const char *what, const dra_mod
     return st;
 }
 
+bool dra_config_turn_rows(dra_model_config *c, bool halves)
+{
+    const int         n = c->mixers;
+    dra_mixer_config *m = n > 0 ? dra_config_mixers(c, n) : NULL;
+    for (int i = 0; m && i < n; i++)
+        if (m[i].rotary) m[i].turn.halves = halves;
+    return m || n <= 0;
+}
+
 /* Read back, it must be what was meant; else the format cannot express it. */
 static dra_status check_words(const char *place, const dra_model_config *meant, json_t *object,
                               dra_error *err)
 {
     const dra_format *f = dra_format_of(meant);
-    dra_model_config  back;
+    dra_model_config *back;
     char              what[48];
-    const dra_status  st = dra_format_read(f, place, object, &back, err);
+    dra_status        st = dra_config_new(&back, err);
     int               first = 0; /* that rotates: all do it in one order */
+    if (st == DRA_OK) st = dra_format_read(f, place, object, back, err);
     while (first < meant->mixers - 1 && !meant->mixer[first].rotary) first++;
-    for (int i = 0; f->ordered && st == DRA_OK && i < back.mixers; i++)
-        if (back.mixer[i].rotary) back.mixer[i].turn.halves = meant->mixer[first].turn.halves;
+    if (st == DRA_OK && f->ordered && !dra_config_turn_rows(back, meant->mixer[first].turn.halves))
+        st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
     snprintf(what, sizeof what, "%s %s folder", f->name[0] == 'x' ? "an" : "a", f->name);
-    return st == DRA_OK ? dra_config_compare(place, what, meant, &back, err) : st;
+    if (st == DRA_OK) st = dra_config_compare(place, what, meant, back, err);
+    dra_model_config_destroy(back);
+    return st;
 }
 
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
@@ -271,12 +299,16 @@ dra_format_kind dra_model_config_class(const dra_model_config *c)
  * torch_dtype follows the weights. */
 static json_t *without_config(dra_json *j, const dra_format *f, const char *place, json_t *object)
 {
-    dra_model_config c;
-    json_t          *rest = dra_json_share(j, object), *written = dra_json_object(j), *v;
-    const char      *key;
-    dra_status       st = dra_format_read(f, place, object, &c, NULL);
-    c.xt = (dra_xt_config){0};
-    if (st == DRA_OK) st = dra_format_write(place, &c, written, NULL);
+    dra_model_config *c;
+    json_t           *rest = dra_json_share(j, object), *written = dra_json_object(j), *v;
+    const char       *key;
+    dra_status        st = dra_config_new(&c, NULL);
+    if (st == DRA_OK) st = dra_format_read(f, place, object, c, NULL);
+    if (st == DRA_OK) {
+        c->xt = (dra_xt_config){0};
+        st = dra_format_write(place, c, written, NULL);
+    }
+    dra_model_config_destroy(c);
     if (st == DRA_ERR_MEMORY) j->failed = true;
     if (st == DRA_OK) {
         dra_json_delete(written, "model_type");
@@ -339,6 +371,6 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
             st = dra_fail_at(err, DRA_ERR_VALUE, s->path,
                              "%zu tensors, expected those of %lld layers", s->count,
                              (long long)i->depth);
-    if (st == DRA_OK && f->rwkv) dra_rwkv_settle(s, c);
+    if (st == DRA_OK && f->rwkv) st = dra_rwkv_settle(s, c, err);
     return st == DRA_OK && f->class_name ? settle_head(s, c, err) : st;
 }

@@ -133,7 +133,12 @@ void dra_keys_refuse(dra_keys *k, const char *key, const char *expected);
 /* Takes a value of k->json over. */
 void dra_keys_put(dra_keys *k, const char *key, json_t *value);
 
-/* A config of one of the formats above from its JSON. */
+/* n mixers of a config that is read, to write to; NULL: no memory, as the status says. */
+dra_mixer_config *dra_keys_mixers(dra_keys *k, dra_model_config *c, int n);
+/* Which of them its n sublayers of attention have. */
+void dra_keys_pattern(dra_keys *k, dra_model_config *c, int n, const int64_t *pattern);
+
+/* A config of one of the formats above from its JSON, into one with memory of its own. */
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
                            dra_model_config *out, dra_error *err);
 /* Puts the config into `object`, whose other keys stay; refuses what the format cannot express. */
@@ -153,6 +158,9 @@ json_t *dra_format_others(dra_json *j, const char *place, json_t *object);
 dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 /* What only the file knows: whether there is a head of its own, ranks. */
 dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
+
+/* Says in which order heads have the rows that rotate. false: out of memory. */
+bool dra_config_turn_rows(dra_model_config *c, bool halves);
 
 /* "PLACE: WHAT cannot hold KEY this, only that", where two configs differ. */
 dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,

@@ -84,7 +84,8 @@ static void read_gpt2(dra_keys *k, dra_model_config *c)
     c->attention_dropout = dra_keys_real(k, "attn_pdrop", 0.1);
     c->embed_dropout = dra_keys_real(k, "embd_pdrop", 0.1);
     c->tied = dra_keys_bool(k, "tie_word_embeddings", true) ? DRA_ON : DRA_OFF;
-    if (!dra_keys_bool(k, "scale_attn_weights", true)) c->mixer[0].score_scale = 1;
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    if (m && !dra_keys_bool(k, "scale_attn_weights", true)) m->score_scale = 1;
     c->layer_scale = dra_keys_bool(k, "scale_attn_by_inverse_layer_idx", false);
     if (dra_keys_bool(k, "add_cross_attention", false))
         dra_keys_refuse(k, "add_cross_attention", "false: dra's models read one text");

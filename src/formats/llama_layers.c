@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/llama.h"
+#include "model/owned.h"
 
 static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention";
 
@@ -206,12 +207,23 @@ static bool has_window(dra_keys *k, const dra_llama *f, const dra_model_config *
     }
 }
 
+/* Which of several mixers a layer has is a pattern. */
+static void put_mixers(dra_keys *k, dra_model_config *c, int n, const dra_mixer_config *mixer,
+                       const int64_t *pattern)
+{
+    dra_mixer_config *m = n ? dra_keys_mixers(k, c, n) : NULL;
+    for (int i = 0; m && i < n; i++) m[i] = mixer[i];
+    if (m && n > 1) dra_keys_pattern(k, c, (int)c->depth, pattern);
+}
+
 void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_config *m,
                            dra_model_config *c)
 {
     const int64_t     W = read_window(k, f);
     dra_rotary_config turn[2];
-    int               number[4] = {0}; /* of a mixer, from 1, by window and rope */
+    dra_mixer_config  mixer[4];
+    int64_t           pattern[DRA_SUBLAYERS_MOST];
+    int               number[4] = {0}, mixers = 0; /* of a mixer, from 1, by window and rope */
     check_objects(k);
     read_rope(k, f, c, FULL, &turn[0]);
     turn[1] = turn[0];
@@ -221,19 +233,18 @@ void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_conf
         const bool window = (W || f->two_ropes) && has_window(k, f, c, l, rope);
         int       *n = &number[window + 2 * rope];
         if (!*n) {
-            dra_mixer_config *own = &c->mixer[c->mixers];
-            *n = ++c->mixers;
+            dra_mixer_config *own = &mixer[mixers];
+            *n = ++mixers;
             *own = *m;
             own->rotary = rope;
             if (rope) own->turn = turn[window];
             if (window && W) own->a.retrieval = "window", own->a.window = W;
         }
-        if (l < DRA_SUBLAYERS_MOST) c->pattern[l] = *n - 1;
-        if (l >= DRA_SUBLAYERS_MOST && c->mixers > 1)
+        if (l < DRA_SUBLAYERS_MOST) pattern[l] = *n - 1;
+        if (l >= DRA_SUBLAYERS_MOST && mixers > 1)
             dra_keys_refuse(k, "num_hidden_layers", "256 or fewer, where layers differ");
     }
-    c->n_pattern = c->mixers > 1 ? (int)c->depth : 0;
-    if (c->mixers == 1) memset(c->pattern, 0, sizeof c->pattern);
+    if (k->status == DRA_OK) put_mixers(k, c, mixers, mixer, pattern);
 }
 
 /* ---- back ------------------------------------------------------------------------------------ */
@@ -329,24 +340,32 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
         json_decref(types);
 }
 
-/* Whether the object says these layers already. */
-static bool says_layers(const dra_keys *k, const dra_model_config *c)
+/* Whether two configs have the same layers, but for the order of rows that rotate. */
+static bool has_layers(dra_model_config *before, const dra_model_config *c)
 {
     static const char *const keys[] = {"mixer", "pattern"};
-    dra_model_config         before;
-    bool                     same = true;
-    if (dra_format_read(k->format, k->place, k->object, &before, NULL) != DRA_OK) return false;
-    if (before.depth != c->depth || before.dim != c->dim || before.heads != c->heads) return false;
+    bool same = before->depth == c->depth && before->dim == c->dim && before->heads == c->heads;
+    if (!same) return false;
     const dra_rotary_config *turn = turn_of(c, false) ? turn_of(c, false) : turn_of(c, true);
-    for (int i = 0; turn && i < before.mixers; i++)
-        if (before.mixer[i].rotary) before.mixer[i].turn.halves = turn->halves;
-    json_t *a = dra_model_config_object(&before), *b = dra_model_config_object(c);
+    if (turn && !dra_config_turn_rows(before, turn->halves)) return false;
+    json_t *a = dra_model_config_object(before), *b = dra_model_config_object(c);
     for (int i = 0; i < 2; i++) {
         const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
         same = same && (x && y ? json_equal(x, y) : x == y);
     }
     json_decref(a);
     json_decref(b);
+    return same;
+}
+
+/* Whether the object says these layers already. */
+static bool says_layers(const dra_keys *k, const dra_model_config *c)
+{
+    dra_model_config *before;
+    dra_status        st = dra_config_new(&before, NULL);
+    if (st == DRA_OK) st = dra_format_read(k->format, k->place, k->object, before, NULL);
+    const bool same = st == DRA_OK && has_layers(before, c);
+    dra_model_config_destroy(before);
     return same;
 }
 

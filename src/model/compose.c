@@ -1,10 +1,7 @@
 /* Compositions: a model that reads what other stacks make, and their configs in JSON.
  *   {"stacks": {"encoder": {...}, "decoder": {..., "context": "encoder"}}}
  * Other stacks are encoders. Their parameters come after those of the model, under their names. */
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "model/compose.h"
@@ -91,16 +88,7 @@ void dra_compose_close(dra_model *m)
     dra_model_destroy(m->prepend);
 }
 
-/* ---- configs of other stacks ----------------------------------------------------------------- */
-
-typedef struct kept_config {
-    dra_model_config    config;
-    char               *text;
-    struct kept_config *next;
-} kept_config;
-
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static kept_config    *kept;
+/* ---- memories of the user's own -------------------------------------------------------------- */
 
 static int add_own(const dra_memory *memory, const dra_memory **own, int n)
 {
@@ -116,8 +104,8 @@ static int add_all_own(const dra_model_config *c, const dra_memory **own, int n)
         n = add_own(c->mixer[i].a.own, own, n);
         n = add_own(c->mixer[i].b.own, own, n);
     }
-    n = add_own(c->cross.a.own, own, n);
-    n = add_own(c->cross.b.own, own, n);
+    n = add_own(c->cross->a.own, own, n);
+    n = add_own(c->cross->b.own, own, n);
     if (c->context_stack) n = add_all_own(c->context_stack, own, n);
     return c->prepend_stack ? add_all_own(c->prepend_stack, own, n) : n;
 }
@@ -127,42 +115,4 @@ int dra_config_own(const dra_model_config *c, const dra_memory *own[DRA_OWN_MOST
     const int n = add_all_own(c, own, 0);
     own[n] = NULL;
     return n;
-}
-
-/* Two tables may have one name. */
-static bool has_same_own(const dra_model_config *a, const dra_model_config *b)
-{
-    const dra_memory *x[DRA_OWN_MOST + 1], *y[DRA_OWN_MOST + 1];
-    const int         n = dra_config_own(a, x);
-    return n == dra_config_own(b, y) && memcmp(x, y, (size_t)n * sizeof *x) == 0;
-}
-
-static char *text_of(const dra_model_config *c)
-{
-    const size_t n = dra_model_config_text(c, NULL, 0);
-    char        *text = n ? malloc(n + 1) : NULL;
-    if (text && dra_model_config_text(c, text, n + 1) == n) return text;
-    free(text);
-    return NULL;
-}
-
-const dra_model_config *dra_config_keep(const dra_model_config *c)
-{
-    char        *text = text_of(c);
-    kept_config *k;
-    if (!text) return NULL;
-    pthread_mutex_lock(&kept_lock);
-    for (k = kept; k; k = k->next)
-        if (strcmp(k->text, text) == 0 && strcmp(k->config.name, c->name) == 0 &&
-            k->config.xt.release == c->xt.release && k->config.xt.flash == c->xt.flash &&
-            has_same_own(&k->config, c))
-            break;
-    if (!k && (k = malloc(sizeof *k))) {
-        *k = (kept_config){*c, text, kept};
-        kept = k;
-        text = NULL;
-    }
-    pthread_mutex_unlock(&kept_lock);
-    free(text);
-    return k ? &k->config : NULL;
 }

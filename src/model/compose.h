@@ -6,10 +6,6 @@
 #include "file/json.h"
 #include "file/json_make.h"
 
-/* A copy that stays until the program ends, so that configs which name it can be copied freely;
- * equal configs share one. NULL: out of memory. */
-const dra_model_config *dra_config_keep(const dra_model_config *c);
-
 /* The memories of the user's own that a config and its stacks name, each once. Returns how many;
  * NULL follows the last. */
 enum { DRA_OWN_MOST = 3 * 2 * (DRA_MIXERS_MOST + 1) };

@@ -12,6 +12,7 @@
 #include "model/compose.h"
 #include "formats/format.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "model/parts.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -60,6 +61,7 @@ static const dra_field model_fields[] = {
     {.name = "ff", .kind = DRA_FIELD_OBJECT, .offset = MODEL(ff), .fields = dra_ff_fields},
     {.name = "mixer",
      .kind = DRA_FIELD_LIST,
+     .away = true,
      .offset = MODEL(mixer),
      .fields = dra_mixer_fields,
      .given = MODEL(mixers),
@@ -71,6 +73,7 @@ static const dra_field model_fields[] = {
     BOOL(dra_model_config, norm_offset, "gains are stored as gain - 1"),
     {.name = "layout",
      .kind = DRA_FIELD_TEXT,
+     .away = true,
      .offset = MODEL(layout),
      .choices = letters,
      .most = DRA_SUBLAYERS_MOST + 1,
@@ -101,6 +104,8 @@ static const dra_field model_fields[] = {
     {.name = "head", .kind = DRA_FIELD_OBJECT, .offset = MODEL(head), .fields = dra_head_fields},
     {.name = "cross",
      .kind = DRA_FIELD_OBJECT,
+     .away = true,
+     .size = sizeof(dra_mixer_config),
      .offset = MODEL(cross),
      .fields = dra_mixer_fields,
      .about = "attention over a context, with keys as mixer's: cross.heads, ..."},
@@ -140,7 +145,7 @@ bool dra_model_idle_key(const dra_model_config *c, char *key, size_t size)
         if (c->mixer[i].blend == DRA_BLEND_NONE &&
             find_set(dra_memory_fields, &c->mixer[i].b, "mixer.b.", key, size))
             return true;
-    return !c->context_stack && find_set(dra_mixer_fields, &c->cross, "cross.", key, size);
+    return !c->context_stack && find_set(dra_mixer_fields, c->cross, "cross.", key, size);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -178,7 +183,7 @@ static dra_status read_fields(const char *place, json_t *object, const dra_memor
                               dra_model_config *out, dra_error *err)
 {
     static_assert(offsetof(dra_memory, name) == 0, "a dra_field_own");
-    return dra_fields_read_own(model_fields, place, object, (dra_field_own)own, out, err);
+    return dra_fields_read_own(model_fields, place, object, (dra_field_own)own, out->own, out, err);
 }
 
 /* dra's own config: one stack, or several. */
@@ -193,32 +198,35 @@ static dra_status read_own(const char *place, json_t *object, const dra_memory *
     return dra_stacks_read(place, stacks, read_fields, own, out, err);
 }
 
+/* A config of any format. */
+static dra_status read_any(const char *place, json_t *object, const dra_memory *const *own,
+                           dra_model_config *out, dra_error *err)
+{
+    dra_error         why = {0};
+    const dra_format *f = format_of(place, object, &why);
+    if (!f) return dra_fail(err, why.code, "%s", why.text);
+    if (f->read) return dra_format_read(f, place, object, out, err);
+    const dra_status st = drop_others(place, object, err);
+    return st == DRA_OK ? read_own(place, object, own, out, err) : st;
+}
+
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
-                                  dra_model_config *out, dra_error *err)
+                                  dra_model_config **out, dra_error *err)
 {
     return dra_model_config_parse_own(place, text, bytes, NULL, out, err);
 }
 
 dra_status dra_model_config_parse_own(const char *place, const char *text, size_t bytes,
-                                      const dra_memory *const *own, dra_model_config *out,
+                                      const dra_memory *const *own, dra_model_config **out,
                                       dra_error *err)
 {
-    json_t   *object;
-    dra_error why = {0};
-    *out = (dra_model_config){0};
-    dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
-    if (st != DRA_OK) return st;
-    const dra_format *f = format_of(place, object, &why);
-    if (!f) {
-        st = dra_fail(err, why.code, "%s", why.text);
-    } else if (f->read) {
-        st = dra_format_read(f, place, object, out, err);
-    } else {
-        st = drop_others(place, object, err);
-        if (st == DRA_OK) st = read_own(place, object, own, out, err);
-    }
+    json_t    *object = NULL;
+    dra_status st = dra_config_new(out, err);
+    if (st == DRA_OK)
+        st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
+    if (st == DRA_OK) st = read_any(place, object, own, *out, err);
     json_decref(object);
-    return st;
+    return dra_config_end(st, out);
 }
 
 dra_status dra_model_config_set(dra_model_config *config, const char *name, const char *value,
@@ -231,17 +239,17 @@ dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *
                                     const char *name, const char *value, dra_error *err)
 {
     const dra_model_config **others[] = {&config->context_stack, &config->prepend_stack};
-    for (int i = 0; i < 2; i++) {
+    dra_model_config        *other;
+    dra_status               st = dra_config_check_own(config, err);
+    for (int i = 0; i < 2 && st == DRA_OK; i++) {
         const size_t n = *others[i] ? strlen((*others[i])->name) : 0;
         if (!n || strncmp(name, (*others[i])->name, n) != 0 || name[n] != '.') continue;
-        dra_model_config other = **others[i];
-        const dra_status st = dra_model_config_set_own(&other, own, name + n + 1, value, err);
-        const dra_model_config *same = st == DRA_OK ? dra_config_keep(&other) : NULL;
-        if (st == DRA_OK && !same) return dra_fail(err, DRA_ERR_MEMORY, "config: out of memory");
-        if (same) *others[i] = same;
-        return st;
+        st = dra_config_edit_stack(config, others[i], &other, err);
+        return st == DRA_OK ? dra_model_config_set_own(other, own, name + n + 1, value, err) : st;
     }
-    return dra_fields_set_own(model_fields, config, (dra_field_own)own, name, value, err);
+    if (st != DRA_OK) return st;
+    return dra_fields_set_own(model_fields, config, (dra_field_own)own, config->own, name, value,
+                              err);
 }
 
 static void name_value(const dra_field *f, char *text, size_t size)
@@ -286,23 +294,38 @@ static void spell_out(const dra_model_config *c, dra_mixer_config *m)
     m->heads = 1;
 }
 
+/* Copies the mixers of c, for it to have these. */
+static void take_mixers(dra_model_config *c, dra_mixer_config mixer[DRA_MIXERS_MOST])
+{
+    if (c->mixers > DRA_MIXERS_MOST) c->mixers = DRA_MIXERS_MOST;
+    if (!c->mixer) c->mixers = 0;
+    for (int i = 0; i < c->mixers; i++) mixer[i] = c->mixer[i];
+    c->mixer = mixer;
+}
+
 /* The config as JSON in dra's own names. That a blend's value was given is said of schedules alone:
  * any other is 0 by default. */
 static json_t *write_fields(dra_json *j, const dra_model_config *c)
 {
+    dra_mixer_config mixer[DRA_MIXERS_MOST];
     dra_model_config same = *c;
+    take_mixers(&same, mixer);
     for (int i = 0; i < same.mixers; i++)
-        if (same.mixer[i].blend != DRA_BLEND_INPUT) same.mixer[i].blend_given = false;
+        if (mixer[i].blend != DRA_BLEND_INPUT) mixer[i].blend_given = false;
     return dra_fields_write(j, model_fields, &same);
 }
 
 /* The same with everything filled in. */
 static json_t *write_all(dra_json *j, const dra_model_config *c)
 {
+    dra_mixer_config mixer[DRA_MIXERS_MOST], cross;
     dra_model_config full = *c;
     dra_model_config_complete(&full);
-    for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
-    if (full.context_stack) spell_out(&full, &full.cross);
+    take_mixers(&full, mixer);
+    for (int i = 0; i < full.mixers; i++) spell_out(&full, &mixer[i]);
+    cross = *full.cross;
+    full.cross = &cross;
+    if (full.context_stack) spell_out(&full, &cross);
     full.heads = full.key_dim = full.value_dim = 0;
     return write_fields(j, &full);
 }

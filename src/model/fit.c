@@ -1,11 +1,11 @@
 /* Mixers that were given another memory: what they say besides and the new one does not have. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "file/fields.h"
 #include "model/model.h"
+#include "model/owned.h"
 
 enum { NAME_MOST = 64 };
 
@@ -72,14 +72,14 @@ static bool drop_least(const fitting *f, const dra_model_config *from, char *dro
 dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *const *set,
                                 char *dropped, size_t size, dra_error *err)
 {
-    dra_error why = {0};
+    dra_error        why = {0};
+    dra_model_config trial;
+    const fitting    f = {n, set, &trial};
+    dra_status       st = dra_config_check_own(config, err);
     dropped[0] = '\0';
-    if (can_be_made(config, &why)) return DRA_OK;
-    dra_model_config *trial = malloc(sizeof *trial);
-    if (!trial) return dra_fail(err, DRA_ERR_MEMORY, "config: out of memory");
-    *trial = *config;
-    const fitting f = {n, set, trial};
-    if (drop_least(&f, config, dropped, size)) *config = *trial;
-    free(trial);
-    return DRA_OK;
+    if (st != DRA_OK || can_be_made(config, &why)) return st;
+    st = dra_config_fill(&trial, config, config->own, err);
+    if (st == DRA_OK && drop_least(&f, config, dropped, size)) *config = trial;
+    dra_config_point(config);
+    return st;
 }

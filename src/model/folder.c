@@ -10,6 +10,7 @@
 #include "file/parent.h"
 #include "formats/format.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "file/system.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
@@ -27,8 +28,8 @@ static bool is_file(const char *path)
     return dra_sys_stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-static dra_status read_config(const char *path, const dra_memory *const *own, dra_model_config *out,
-                              dra_error *err)
+static dra_status read_config(const char *path, const dra_memory *const *own,
+                              dra_model_config **out, dra_error *err)
 {
     char      *text = NULL;
     size_t     bytes = 0;
@@ -39,37 +40,38 @@ static dra_status read_config(const char *path, const dra_memory *const *own, dr
 }
 
 /* A file of RWKV needs no config next to it. */
-static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
+static dra_status config_of_file(const char *path, dra_model_config **out, dra_error *err)
 {
     dra_tensor_source *s;
     dra_status         st = dra_tensor_source_open(path, &s, err);
     if (st != DRA_OK) return st;
-    *out = (dra_model_config){0};
-    st = dra_format_infer(s, out, err);
+    st = dra_config_new(out, err);
+    if (st == DRA_OK) st = dra_format_infer(s, *out, err);
     dra_tensor_source_close(s);
-    return st;
+    return dra_config_end(st, out);
 }
 
-dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err)
+dra_status dra_folder_config(const char *folder, dra_model_config **out, dra_error *err)
 {
     return dra_folder_config_own(folder, NULL, out, err);
 }
 
 dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
-                                 dra_model_config *out, dra_error *err)
+                                 dra_model_config **out, dra_error *err)
 {
     char               path[PATH_TEXT];
     dra_tensor_source *s;
+    *out = NULL;
     if (is_file(folder)) return config_of_file(folder, out, err);
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK) st = read_config(path, own, out, err);
     /* Weights that are not there, or damaged, are named by who loads them. */
-    if (st != DRA_OK || !dra_format_of(out)->read ||
+    if (st != DRA_OK || !dra_format_of(*out)->read ||
         dra_tensor_source_open(folder, &s, NULL) != DRA_OK)
         return st;
-    st = dra_format_settle(s, out, err);
+    st = dra_format_settle(s, *out, err);
     dra_tensor_source_close(s);
-    return st;
+    return dra_config_end(st, out);
 }
 
 /* What is not there, or no JSON, is nothing; want of memory is an error. */
@@ -172,13 +174,14 @@ dra_status dra_folder_save_config_like(const char *folder, const dra_model_confi
 dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                            dra_error *err)
 {
-    dra_model_config config;
+    dra_model_config *config;
     if (weights) *weights = NULL;
     if (!folder || !model)
         return dra_fail(err, DRA_ERR_VALUE, "folder: expected a folder and a place for its model");
     *model = NULL;
     dra_status st = dra_folder_config(folder, &config, err);
-    if (st == DRA_OK) st = dra_model_create(&config, model, err);
+    if (st == DRA_OK) st = dra_model_create(config, model, err);
+    dra_model_config_destroy(config);
     if (st == DRA_OK && weights) st = dra_weights_load(*model, folder, weights, err);
     if (st != DRA_OK) {
         dra_model_destroy(*model);

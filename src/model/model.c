@@ -11,6 +11,7 @@
 #include "graph/op.h"
 #include "formats/format.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "sequence/module.h"
 #include "model/xl.h"
 #include "model/streams.h"
@@ -65,9 +66,6 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (st == DRA_OK) st = check_size("context", c->context, err);
     if (st == DRA_OK) st = check_size("ff.dim", c->ff.dim, err);
     if (st != DRA_OK) return st;
-    if (c->mixers < 0 || c->mixers > DRA_MIXERS_MOST)
-        return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers, expected 1 to %d", c->mixers,
-                        DRA_MIXERS_MOST);
     if (c->mixers > dra_imax(c->depth, 1) && !c->layout[0])
         return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers for %lld layers", c->mixers,
                         (long long)c->depth);
@@ -94,6 +92,7 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
 
 void dra_model_config_complete(dra_model_config *c)
 {
+    dra_config_point(c);
     if (!c->mixers) c->mixers = 1;
     if (!c->heads) c->heads = 1;
     if (c->source.kind == DRA_SOURCE_IMAGE && !c->source.channels) c->source.channels = 3;
@@ -225,9 +224,9 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     dra_model *m = calloc(1, sizeof *m);
     *out = NULL;
     if (!m) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
-    m->config = *config;
+    dra_status st = dra_config_fill(&m->config, config, &m->arena, err);
     dra_model_config_complete(&m->config);
-    dra_status st = check_config(&m->config, err);
+    if (st == DRA_OK) st = check_config(&m->config, err);
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
@@ -253,6 +252,7 @@ void dra_model_destroy(dra_model *m)
     dra_compose_close(m);
     dra_specs_destroy(m->params);
     dra_specs_destroy(m->state);
+    dra_arena_free(&m->arena);
     free(m);
 }
 

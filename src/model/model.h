@@ -2,11 +2,13 @@
 #ifndef DRA_SRC_MODEL_H
 #define DRA_SRC_MODEL_H
 
+#include "base/arena.h"
 #include "dra/model.h"
 #include "model/stack.h"
 
 struct dra_model {
     dra_model_config config; /* all filled in */
+    dra_arena        arena;  /* what it points to */
     dra_specs       *params, *state;
     uint64_t         fingerprint;
     dra_stack        stack;

@@ -55,7 +55,7 @@ static const char *with_words(const char *typed)
     return best;
 }
 
-dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error *err)
+dra_status dra_preset_config(const char *name, dra_model_config **out, dra_error *err)
 {
     dra_guess guess = {.typed = name};
     for (const dra_preset *p = dra_presets; p->name; p++) {
@@ -63,6 +63,7 @@ dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error 
             return dra_model_config_parse(name, p->json, strlen(p->json), out, err);
         dra_guess_try(&guess, p->name);
     }
+    *out = NULL;
     const char *meant = guess.best ? guess.best : with_words(name);
     return dra_fail(err, DRA_ERR_NAME, "no preset is called %.40s%s%s%s", name,
                     meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");

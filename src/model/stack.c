@@ -114,7 +114,7 @@ static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
 static dra_mixer_config cross_config(const dra_model_config *c)
 {
     const dra_model_config *from = c->context_stack;
-    dra_mixer_config        m = c->cross;
+    dra_mixer_config        m = *c->cross;
     fill_mixer(c, &m);
     m.context = true;
     if (from && !m.context_dim && from->dim != c->dim) m.context_dim = from->dim;
@@ -236,7 +236,7 @@ static dra_status check_reads(const dra_model_config *c, dra_error *err)
 static dra_status check_parts(const dra_model_config *c, dra_error *err)
 {
     const dra_model_config *from = c->context_stack;
-    const int64_t           width = c->cross.context_dim;
+    const int64_t           width = c->cross->context_dim;
     char                    key[120];
     if (dra_model_idle_key(c, key, sizeof key))
         return dra_fail(err, DRA_ERR_VALUE, "model: %s without %s", key,

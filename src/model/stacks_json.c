@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/compose.h"
+#include "model/owned.h"
 
 enum { STACKS_MOST = 8 };
 
@@ -42,10 +43,10 @@ static dra_status read_stack(const reading *r, const char *name, int depth, dra_
 
 static dra_status read_named(const reading *r, const char *from, const json_t *object,
                              const char *key, int depth, const dra_model_config **out,
-                             dra_error *err)
+                             struct dra_arena *memory, dra_error *err)
 {
-    const char      *name = name_of(object, key);
-    dra_model_config other;
+    const char       *name = name_of(object, key);
+    dra_model_config *other;
     if (!name) return DRA_OK;
     if (!json_object_get(r->stacks, name))
         return dra_fail(err, DRA_ERR_NAME, "%.120s: stacks.%s.%s is %.40s, which is no stack",
@@ -53,10 +54,10 @@ static dra_status read_named(const reading *r, const char *from, const json_t *o
     if (depth >= STACKS_MOST)
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: stacks.%s.%s: %.40s reads itself", r->place,
                         from, key, name);
-    const dra_status st = read_stack(r, name, depth + 1, &other, err);
-    if (st != DRA_OK) return st;
-    *out = dra_config_keep(&other);
-    return *out ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", r->place);
+    other = dra_config_add(&(dra_model_config){.own = memory});
+    if (!other) return dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", r->place);
+    *out = other;
+    return read_stack(r, name, depth + 1, other, err);
 }
 
 /* The fields of a stack without the stacks it names. */
@@ -79,7 +80,6 @@ static dra_status read_stack(const reading *r, const char *name, int depth, dra_
 {
     const json_t *object = json_object_get(r->stacks, name);
     char          place[200];
-    *out = (dra_model_config){0};
     snprintf(place, sizeof place, "%.120s: stacks.%s", r->place, name);
     if (!is_name(name))
         return dra_fail(err, DRA_ERR_NAME,
@@ -93,8 +93,10 @@ static dra_status read_stack(const reading *r, const char *name, int depth, dra_
     if (st == DRA_OK) st = r->read(place, own, r->own, out, err);
     json_decref(own);
     snprintf(out->name, sizeof out->name, "%s", name);
-    if (st == DRA_OK) st = read_named(r, name, object, "context", depth, &out->context_stack, err);
-    if (st == DRA_OK) st = read_named(r, name, object, "prepend", depth, &out->prepend_stack, err);
+    if (st == DRA_OK)
+        st = read_named(r, name, object, "context", depth, &out->context_stack, out->own, err);
+    if (st == DRA_OK)
+        st = read_named(r, name, object, "prepend", depth, &out->prepend_stack, out->own, err);
     return st;
 }
 

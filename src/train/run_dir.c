@@ -158,11 +158,12 @@ static dra_status compare_configs(const char *folder, const dra_model *asked,
 static dra_status check_same(const char *folder, const dra_model *asked, dra_error *err)
 {
     const dra_memory *own[DRA_OWN_MOST + 1];
-    dra_model_config  c;
+    dra_model_config *c;
     dra_model        *found = NULL;
     dra_config_own(dra_model_config_of(asked), own);
     dra_status st = dra_folder_config_own(folder, own, &c, err);
-    if (st == DRA_OK) st = dra_model_create(&c, &found, err);
+    if (st == DRA_OK) st = dra_model_create(c, &found, err);
+    dra_model_config_destroy(c);
     if (st == DRA_OK) st = compare_configs(folder, asked, found, err);
     dra_model_destroy(found);
     return st;

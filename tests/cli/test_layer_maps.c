@@ -18,16 +18,16 @@ typedef struct subject {
 
 static subject open_subject(const char *preset, const char *key, const char *value)
 {
-    dra_model_config c;
-    subject          s = {0};
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    subject   s = {0};
+    dra_error err = {0};
     if (dra_preset_config(preset, &c, &err) != DRA_OK) fail_msg("%s", err.text);
-    c.dim = 32;
-    c.heads = 2;
-    c.depth = 3;
-    c.vocab = 256;
-    if (key && dra_model_config_set(&c, key, value, &err) != DRA_OK) fail_msg("%s", err.text);
-    if (dra_model_create(&c, &s.model, &err) != DRA_OK) fail_msg("%s", err.text);
+    c->dim = 32;
+    c->heads = 2;
+    c->depth = 3;
+    c->vocab = 256;
+    if (key && dra_model_config_set(c, key, value, &err) != DRA_OK) fail_msg("%s", err.text);
+    if (dra_model_create(c, &s.model, &err) != DRA_OK) fail_msg("%s", err.text);
     if (dra_weights_draw(s.model, 7, &s.weights, &err) != DRA_OK) fail_msg("%s", err.text);
     return s;
 }

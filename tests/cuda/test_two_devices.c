@@ -155,7 +155,7 @@ static void compare(const char *name, const dra_model_config *c, uint32_t seed)
 
 /* ---- models --------------------------------------------------------------------------------- */
 
-static void parse(const char *json, dra_model_config *c)
+static void parse(const char *json, dra_model_config **c)
 {
     dra_error err = {0};
     if (dra_model_config_parse("made up", json, strlen(json), c, &err) != DRA_OK)
@@ -211,27 +211,29 @@ static void random_models_are_equal(void **state)
 {
     const struct family *f = *state;
     char                 json[2000];
-    dra_model_config     c;
+    CHECK_CONFIG(c);
     for (uint32_t k = 0; k < (emulated ? 2 : 20); k++) {
         uint32_t seed = 1000 + k;
         f->make(&seed, json, sizeof json);
+        check_drop_config(&c);
         parse(json, &c);
-        compare(f->name, &c, 1000 + k);
+        compare(f->name, c, 1000 + k);
     }
 }
 
 static void presets_are_equal(void **state)
 {
     const dra_preset *p;
-    dra_model_config  c;
+    CHECK_CONFIG(c);
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         if (!strstr(p->name, "-tiny") || !preset_is_language(p->name)) continue;
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, NULL), &(dra_error){0});
-        c.dim = 32;
-        c.heads = 2;
-        c.depth = emulated ? 1 : 2;
-        c.context = 128;
-        compare(p->name, &c, 7 + (uint32_t)i);
+        c->dim = 32;
+        c->heads = 2;
+        c->depth = emulated ? 1 : 2;
+        c->context = 128;
+        compare(p->name, c, 7 + (uint32_t)i);
     }
 }
 
@@ -271,13 +273,14 @@ static numbers read_in_halves(const trial *t, dra_device *first, dra_device *sec
 static void states_go_to_and_fro(void **state)
 {
     const dra_preset *p;
-    dra_model_config  c;
+    CHECK_CONFIG(c);
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         trial t;
         if (!preset_reads_in_parts(p->name)) continue;
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, NULL), &(dra_error){0});
-        c.dim = 24, c.heads = 2, c.depth = 1, c.context = 128;
-        open_trial(&t, &c, 3);
+        c->dim = 24, c->heads = 2, c->depth = 1, c->context = 128;
+        open_trial(&t, c, 3);
         t.B = 1, t.T = 21;
         const numbers whole = read_in_halves(&t, cpu, cpu), up = read_in_halves(&t, cpu, gpu),
                       down = read_in_halves(&t, gpu, cpu);

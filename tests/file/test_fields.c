@@ -24,7 +24,8 @@ static void set_zero(const dra_field *table, const dra_field *f, const char *nam
     any_settings *s = test_calloc(1, sizeof *s);
     dra_error     err = {0};
     char          expected[300];
-    const bool    ok = dra_fields_set(table, s, name, "0", &err) == DRA_OK;
+    dra_arena     memory = {0};
+    const bool    ok = dra_fields_set_own(table, s, NULL, &memory, name, "0", &err) == DRA_OK;
     if (ok && dra_field_zero_is_unset(f)) fail_msg("%s: 0 is read as %s", name, f->unset);
     if (ok) {
         assert_int_equal(dra_fields_has(table, name, s), f->zero || f->given);
@@ -34,6 +35,7 @@ static void set_zero(const dra_field *table, const dra_field *f, const char *nam
                  f->unset);
         assert_string_equal(err.text, expected);
     }
+    dra_arena_free(&memory);
     test_free(s);
 }
 
@@ -62,14 +64,14 @@ static void zeros_are_zero_or_refused(void **unused)
 /* A row of a run's settings that says nothing of its default has 0. */
 static void defaults_of_runs_are_told(void **unused)
 {
-    dra_model_config model = {0};
+    CHECK_CONFIG(model);
     dra_train_config c = {0};
     dra_model       *m;
     dra_error        err = {0};
     const dra_field *f;
     char             name[120];
     assert_int_equal(dra_preset_config("dra-ema-tiny", &model, &err), DRA_OK);
-    assert_int_equal(dra_model_create(&model, &m, &err), DRA_OK);
+    assert_int_equal(dra_model_create(model, &m, &err), DRA_OK);
     assert_int_equal(dra_train_config_complete(&c, m, &err), DRA_OK);
     for (size_t i = 0; dra_fields_at(dra_train_fields(), i, name, sizeof name, &f); i++)
         if (is_number(f) && !f->zero && !f->unset && dra_fields_has(dra_train_fields(), name, &c))

@@ -38,12 +38,12 @@ static void convert(const char *from, const char *to, const dra_model_config *co
     expect_ok(dra_convert(&how, &err), &err);
 }
 
-static dra_model_config config_of(const char *name, dra_format_kind format)
+static dra_model_config *config_of(const char *name, dra_format_kind format)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    dra_model_config *c;
+    dra_error         err = {0};
     expect_ok(dra_folder_config(in_folder(name), &c, &err), &err);
-    c.format = format;
+    c->format = format;
     return c;
 }
 
@@ -75,13 +75,14 @@ static void save_both(void)
 /* A format's own file, dra's, and the first again. */
 static void there_and_back(const char *name, dra_format_kind format)
 {
-    table                  t = {0};
-    const dra_model_config own = config_of(name, DRA_FORMAT_DRA), same = config_of(name, format);
+    table                         t = {0};
+    CHECK_OWNED dra_model_config *own = config_of(name, DRA_FORMAT_DRA);
+    CHECK_OWNED dra_model_config *same = config_of(name, format);
     fixture_remove();
     assert_int_equal(folder_make(NULL), 0);
     save_both();
-    convert(name, "own", &own, &t);
-    convert("own", "back", &same, &t);
+    convert(name, "own", own, &t);
+    convert("own", "back", same, &t);
     convert(name, "again", NULL, &t);
     same_bytes("back/model.safetensors", "again/model.safetensors");
     assert_int_equal(t.drawn, 0);
@@ -100,13 +101,13 @@ static void a_dry_run_writes_nothing(void **unused)
     table     t = {0};
     dra_error err = {0};
     save_both();
-    const dra_model_config   own = config_of("gpt2", DRA_FORMAT_DRA);
-    const dra_convert_config how = {.from = in_folder("gpt2"),
-                                    .to = in_folder("dry"),
-                                    .config = &own,
-                                    .dry_run = true,
-                                    .row = count_row,
-                                    .user = &t};
+    CHECK_OWNED dra_model_config *own = config_of("gpt2", DRA_FORMAT_DRA);
+    const dra_convert_config      how = {.from = in_folder("gpt2"),
+                                         .to = in_folder("dry"),
+                                         .config = own,
+                                         .dry_run = true,
+                                         .row = count_row,
+                                         .user = &t};
     expect_ok(dra_convert(&how, &err), &err);
     assert_int_equal(t.rows, 2 + 2 * 16 + 2);
     assert_true(t.seen);
@@ -117,9 +118,11 @@ static void a_dry_run_writes_nothing(void **unused)
 
 static dra_status to_cpp(const char *from, const char *to, dra_dtype dtype, dra_error *err)
 {
-    dra_model_config         c = config_of(from, DRA_FORMAT_RWKV);
-    const dra_convert_config how = {
-        .from = in_folder(from), .to = in_folder(to), .config = &c, .cpp = true, .dtype = dtype};
+    CHECK_OWNED dra_model_config *c = config_of(from, DRA_FORMAT_RWKV);
+    dra_convert_config            how = {.from = in_folder(from), .to = in_folder(to)};
+    how.config = c;
+    how.cpp = true;
+    how.dtype = dtype;
     return dra_convert(&how, err);
 }
 
@@ -246,7 +249,7 @@ static void damaged_rwkv_cpp_files(void **unused)
     const uint32_t layers = 1 << 20; /* which must not take the time of a million layers */
     memcpy(file + 16, &layers, sizeof layers);
     put_file("bad.bin", file, bytes);
-    dra_model_config c;
+    CHECK_CONFIG(c);
     assert_int_equal(dra_folder_config(in_folder("bad.bin"), &c, &err), DRA_ERR_VALUE);
     check_error(&err, DRA_ERR_VALUE, "bad.bin", ": 60 tensors, expected those of 1048576 layers");
     memcpy(file + 16, &(uint32_t){3}, sizeof layers);
@@ -312,13 +315,14 @@ static void shards_are_written(void **unused)
     load_folder(&a, "gpt2");
     load_read(&a, T);
     for (size_t i = 0; i < COUNT(sizes); i++) {
-        char                   name[64], *text;
-        size_t                 bytes;
-        const dra_model_config own = config_of("gpt2", i ? DRA_FORMAT_GPT2 : DRA_FORMAT_DRA);
+        char                          name[64], *text;
+        size_t                        bytes;
+        const dra_format_kind         format = i ? DRA_FORMAT_GPT2 : DRA_FORMAT_DRA;
+        CHECK_OWNED dra_model_config *own = config_of("gpt2", format);
         snprintf(name, sizeof name, "written%zu", i);
         const dra_convert_config how = {.from = in_folder("gpt2"),
                                         .to = in_folder(name),
-                                        .config = &own,
+                                        .config = own,
                                         .shard_bytes = (size_t)sizes[i]};
         expect_ok(dra_convert(&how, &err), &err);
         load_folder(&b, name);
@@ -378,10 +382,10 @@ static void surgery_changes_nothing_yet(void **unused)
     load_folder(&a, "gpt2");
     load_read(&a, T);
     for (size_t i = 0; i < COUNT(kinds); i++) {
-        table            t = {0};
-        dra_model_config c = config_of("gpt2", DRA_FORMAT_GPT2);
-        expect_ok(dra_model_config_graft(&c, kinds[i], &err), &err);
-        convert("gpt2", kinds[i], &c, &t);
+        table                         t = {0};
+        CHECK_OWNED dra_model_config *c = config_of("gpt2", DRA_FORMAT_GPT2);
+        expect_ok(dra_model_config_graft(c, kinds[i], &err), &err);
+        convert("gpt2", kinds[i], c, &t);
         load_folder(&b, kinds[i]);
         const int blend = dra_specs_find(dra_model_params(b.model), "blend");
         assert_true(blend >= 0 && dra_weights_at(b.weights, blend)[0] == 1);
@@ -393,8 +397,8 @@ static void surgery_changes_nothing_yet(void **unused)
         load_free(&b);
     }
     load_free(&a);
-    dra_model_config c = config_of("gpt2", DRA_FORMAT_GPT2);
-    assert_int_equal(dra_model_config_graft(&c, "grv", &err), DRA_ERR_NAME);
+    CHECK_OWNED dra_model_config *c = config_of("gpt2", DRA_FORMAT_GPT2);
+    assert_int_equal(dra_model_config_graft(c, "grv", &err), DRA_ERR_NAME);
     assert_string_equal(err.text, "no memory is called grv; did you mean gru?");
 }
 
@@ -439,11 +443,10 @@ static void gpt2_with_recurrent_attention(void **unused)
     dra_real  h[8];
     dra_error err = {0};
     save_both();
-    dra_model_config c = config_of("gpt2", DRA_FORMAT_DRA);
-    c.mixers = 1;
-    c.mixer[0].a = (dra_memory_config){
+    CHECK_OWNED dra_model_config *c = config_of("gpt2", DRA_FORMAT_DRA);
+    check_mixers(c)->a = (dra_memory_config){
         .memory = "gru", .gamma = {.start = DRA_GAMMA_CONST, .value = 0.9, .learn = DRA_OFF}};
-    convert("gpt2", "demo", &c, &t);
+    convert("gpt2", "demo", c, &t);
     load_folder(&m, "demo");
     set_cells(&m);
     for (int64_t chunk = 1; chunk <= T; chunk += T - 1) {
@@ -465,10 +468,10 @@ static void other_vocabularies_keep_their_tokens(void **unused)
     save_both();
     load_folder(&a, "rwkv");
     for (int i = 0; i < 2; i++) {
-        table            t = {0};
-        dra_model_config c = config_of("rwkv", DRA_FORMAT_RWKV);
-        c.vocab = sizes[i];
-        convert("rwkv", i ? "less" : "more", &c, &t);
+        table                         t = {0};
+        CHECK_OWNED dra_model_config *c = config_of("rwkv", DRA_FORMAT_RWKV);
+        c->vocab = sizes[i];
+        convert("rwkv", i ? "less" : "more", c, &t);
         load_folder(&b, i ? "less" : "more");
         for (int k = 0; k < 2; k++) {
             const char *name = k ? "head" : "embedding";

@@ -28,10 +28,10 @@ static void save(const char *name, bool rwkv, dra_dtype dtype, double large)
     fixture_free(&f);
 }
 
-static dra_model_config config_of(const char *name)
+static dra_model_config *config_of(const char *name)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    dra_model_config *c;
+    dra_error         err = {0};
     expect_ok(dra_folder_config(in_folder(name), &c, &err), &err);
     return c;
 }
@@ -59,11 +59,11 @@ static void find_head(void *user, const dra_convert_row *r)
 
 static void convert(const char *from, const char *to, dra_switch tied, char head[NAME])
 {
-    dra_error        err = {0};
-    dra_model_config c = config_of(from);
-    c.tied = tied;
+    dra_error                     err = {0};
+    CHECK_OWNED dra_model_config *c = config_of(from);
+    c->tied = tied;
     const dra_convert_config how = {
-        .from = in_folder(from), .to = in_folder(to), .config = &c, .row = find_head, .user = head};
+        .from = in_folder(from), .to = in_folder(to), .config = c, .row = find_head, .user = head};
     expect_ok(dra_convert(&how, &err), &err);
 }
 
@@ -77,7 +77,8 @@ static void heads_are_untied_and_tied(void **unused)
     convert("gpt2", "untied", DRA_OFF, from);
     assert_string_equal(from, "transformer.wte.weight");
     /* The file has both, and a config that says so: only then are they read as two. */
-    assert_int_equal(config_of("untied").tied, DRA_OFF);
+    CHECK_OWNED dra_model_config *untied = config_of("untied");
+    assert_int_equal(untied->tied, DRA_OFF);
     convert("untied", "tied", DRA_ON, none);
     assert_string_equal(none, "");
     for (int i = 0; i < 3; i++) {
@@ -92,10 +93,10 @@ static void heads_are_untied_and_tied(void **unused)
 static void heads_that_differ_stay(void **unused)
 {
     save("rwkv", true, DRA_REAL, 0);
-    dra_model_config c = config_of("rwkv");
-    c.tied = DRA_ON;
+    CHECK_OWNED dra_model_config *c = config_of("rwkv");
+    c->tied = DRA_ON;
     const dra_convert_config how = {
-        .from = in_folder("rwkv"), .to = in_folder("never"), .config = &c};
+        .from = in_folder("rwkv"), .to = in_folder("never"), .config = c};
     refused(&how, "/rwkv: head and embedding differ, expected the same where tied is true");
 }
 
@@ -186,8 +187,8 @@ static void configs_name_the_dtype_of_the_file(void **unused)
         expect_ok(dra_convert(&how, &err), &err);
         expect_keys(rows[i].to, rows[i].now, rows[i].old);
         /* What has learned is real numbers again. */
-        const dra_model_config c = config_of(rows[i].to);
-        expect_ok(dra_folder_save_config(in_folder(rows[i].to), &c, &err), &err);
+        CHECK_OWNED dra_model_config *c = config_of(rows[i].to);
+        expect_ok(dra_folder_save_config(in_folder(rows[i].to), c, &err), &err);
         expect_keys(rows[i].to, rows[i].now ? "\"dtype\": \"" FULL "\"" : NULL,
                     rows[i].old ? "\"torch_dtype\": \"" FULL "\"" : NULL);
     }

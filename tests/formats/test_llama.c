@@ -210,10 +210,10 @@ static void whole_is_parts_is_steps_is_resumed(void **state)
 
 static dra_status convert(const char *from, const char *to, dra_format_kind format, dra_error *err)
 {
-    dra_model_config c;
+    CHECK_CONFIG(c);
     expect_ok(dra_folder_config(from, &c, err), err);
-    c.format = format;
-    const dra_convert_config how = {.from = from, .to = to, .config = &c};
+    c->format = format;
+    const dra_convert_config how = {.from = from, .to = to, .config = c};
     return dra_convert(&how, err);
 }
 
@@ -221,21 +221,21 @@ static dra_status convert(const char *from, const char *to, dra_format_kind form
 static void folders_there_and_back(void **state)
 {
     for (size_t i = 0; i < COUNT(families); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
-        char             own[40], back[40];
-        const char      *from = data_of(families[i], "");
+        CHECK_CONFIG(c);
+        dra_error   err = {0};
+        char        own[40], back[40];
+        const char *from = data_of(families[i], "");
         snprintf(own, sizeof own, "%s.own", families[i]);
         snprintf(back, sizeof back, "%s.back", families[i]);
         expect_ok(dra_folder_config(from, &c, &err), &err);
-        assert_int_equal(dra_model_config_class(&c), c.format);
+        assert_int_equal(dra_model_config_class(c), c->format);
         expect_ok(convert(from, in_folder(own), DRA_FORMAT_DRA, &err), &err);
-        expect_ok(convert(in_folder(own), in_folder(back), c.format, &err), &err);
+        expect_ok(convert(in_folder(own), in_folder(back), c->format, &err), &err);
         int32_t ids[TOKENS];
         read_ids(families[i], "ids", ids, TOKENS);
         loaded    a = open_model(from), b = open_model(in_folder(back));
         dra_real *x = logits_of(&a, ids, TOKENS), *y = logits_of(&b, ids, TOKENS);
-        assert_memory_equal(x, y, sizeof *x * TOKENS * (size_t)c.vocab);
+        assert_memory_equal(x, y, sizeof *x * TOKENS * (size_t)c->vocab);
         assert_true(dra_model_fingerprint(a.model) == dra_model_fingerprint(b.model));
         free(x);
         free(y);
@@ -249,18 +249,18 @@ static void folders_there_and_back(void **state)
 /* A folder with drawn weights of a config in the words of Hugging Face. */
 static const char *draw(const char *name, const char *json)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
-    char             file[400];
-    const char      *path = in_folder(name);
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    char         file[400];
+    const char  *path = in_folder(name);
     expect_ok(dra_model_config_parse(name, json, strlen(json), &c, &err), &err);
     snprintf(file, sizeof file, "%s/model.safetensors", path);
     assert_int_equal(mkdir(path, 0700), 0);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     expect_ok(dra_weights_draw(m, 3, &w, &err), &err);
-    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    expect_ok(dra_folder_save_config(path, c, &err), &err);
     expect_ok(dra_weights_save(w, file, &err), &err);
     dra_weights_destroy(w);
     dra_model_destroy(m);
@@ -322,14 +322,14 @@ static void make_gguf(size_t i, char from[60], char file[60])
 static void gguf_there_and_back(void **state)
 {
     for (size_t i = 0; i < COUNT(ggufs); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
-        char             from[60], file[60], back[60];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
+        char      from[60], file[60], back[60];
         make_gguf(i, from, file);
         snprintf(back, sizeof back, "%s.of-gguf", ggufs[i].name);
         expect_ok(dra_folder_config(in_folder(file), &c, &err), &err);
         const bool halves = strncmp(ggufs[i].name, "qwen", 4) == 0;
-        assert_int_equal(c.mixer[0].turn.halves, halves); /* rows are used as they stand */
+        assert_int_equal(c->mixer[0].turn.halves, halves); /* rows are used as they stand */
         expect_same_logits(in_folder(from), in_folder(file), BACK_TOL);
         expect_ok(convert(in_folder(file), in_folder(back), ggufs[i].kind, &err), &err);
         expect_same_logits(in_folder(from), in_folder(back), BACK_TOL);
@@ -349,9 +349,10 @@ static void finds_the_scaling_of_a_gguf(void **state)
                                       "dra.rope.high", "dra.attention_bias"};
     dra_tensor_source       *s;
     dra_tensor_item          items[80];
-    dra_model_config         a, b;
-    dra_error                err = {0};
-    char                     drawn[60], file[60];
+    CHECK_CONFIG(a);
+    CHECK_CONFIG(b);
+    dra_error err = {0};
+    char      drawn[60], file[60];
     make_gguf(0, drawn, file);
     const char *from = in_folder(file), *to = in_folder("others.gguf");
     expect_ok(dra_tensor_source_open(from, &s, &err), &err);
@@ -367,11 +368,11 @@ static void finds_the_scaling_of_a_gguf(void **state)
     dra_tensor_source_close(s);
     expect_ok(dra_folder_config(from, &a, &err), &err);
     expect_ok(dra_folder_config(to, &b, &err), &err);
-    assert_int_equal(b.mixer[0].turn.scaling, DRA_SCALING_LLAMA3);
-    assert_int_equal(b.mixer[0].turn.original, a.mixer[0].turn.original);
-    assert_true(b.mixer[0].turn.factor == a.mixer[0].turn.factor);
-    assert_true(b.mixer[0].turn.high == a.mixer[0].turn.high);
-    assert_int_equal(b.mixer[0].biases, DRA_BIAS_ALL);
+    assert_int_equal(b->mixer[0].turn.scaling, DRA_SCALING_LLAMA3);
+    assert_int_equal(b->mixer[0].turn.original, a->mixer[0].turn.original);
+    assert_true(b->mixer[0].turn.factor == a->mixer[0].turn.factor);
+    assert_true(b->mixer[0].turn.high == a->mixer[0].turn.high);
+    assert_int_equal(b->mixer[0].biases, DRA_BIAS_ALL);
     expect_same_logits(from, to, BACK_TOL);
 }
 
@@ -414,9 +415,9 @@ static void refuses(void **state)
         {"\"model_type\": \"llama\", \"num_hidden_layers\": 0", {"num_hidden_layers", "0", "1"}},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
-        char             json[400];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
+        char      json[400];
         snprintf(json, sizeof json, "{%s}", rows[i].json);
         assert_int_equal(dra_model_config_parse("config.json", json, strlen(json), &c, &err),
                          DRA_ERR_VALUE);
@@ -428,21 +429,21 @@ static void refuses(void **state)
 
 static void names_missing_and_further_tensors(void **state)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
-    const char      *path = draw("bare", "{\"model_type\": \"llama\", " SIZES "}");
-    const char       biased[] = "{\"model_type\": \"llama\", " SIZES ", \"mlp_bias\": true}";
-    char             text[1200];
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    const char  *path = draw("bare", "{\"model_type\": \"llama\", " SIZES "}");
+    const char   biased[] = "{\"model_type\": \"llama\", " SIZES ", \"mlp_bias\": true}";
+    char         text[1200];
     expect_ok(dra_model_config_parse("c", biased, sizeof biased - 1, &c, &err), &err);
-    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    expect_ok(dra_folder_save_config(path, c, &err), &err);
     assert_int_equal(dra_folder_load(path, &m, &w, &err), DRA_ERR_NAME);
     assert_non_null(strstr(err.text, "model.layers.0.mlp.up_proj.bias"));
     snprintf(text, sizeof text, "%s", draw("biased", biased));
-    c.ff.bias = DRA_FF_BIAS_MODEL;
+    c->ff.bias = DRA_FF_BIAS_MODEL;
     err = (dra_error){0};
-    expect_ok(dra_folder_save_config(text, &c, &err), &err);
+    expect_ok(dra_folder_save_config(text, c, &err), &err);
     assert_int_equal(dra_folder_load(text, &m, &w, &err), DRA_ERR_NAME);
     assert_non_null(strstr(err.text, "bias"));
 }
@@ -451,11 +452,11 @@ static void names_missing_and_further_tensors(void **state)
 static void misses_a_head(void **state)
 {
     static const char untied[] = "{\"model_type\": \"llama\", " SIZES "}";
-    dra_model_config  c;
-    dra_model        *m;
-    dra_weights      *w;
-    dra_error         err = {0};
-    char              path[1200];
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    char         path[1200];
     snprintf(
         path, sizeof path, "%s",
         draw("headless", "{\"model_type\": \"llama\", " SIZES ", \"tie_word_embeddings\": true}"));
@@ -463,7 +464,7 @@ static void misses_a_head(void **state)
     dra_weights_destroy(w);
     dra_model_destroy(m);
     expect_ok(dra_model_config_parse("c", untied, sizeof untied - 1, &c, &err), &err);
-    expect_ok(dra_folder_save_config(path, &c, &err), &err);
+    expect_ok(dra_folder_save_config(path, c, &err), &err);
     assert_int_equal(dra_folder_load(path, &m, &w, &err), DRA_ERR_FORMAT);
     assert_non_null(strstr(err.text, "lm_head.weight is missing"));
 }
@@ -499,20 +500,20 @@ static void takes_a_second_memory(void **state)
 {
     static const char *const some[] = {"llama", "qwen3", "smollm3", "gemma3_text"};
     for (size_t i = 0; i < COUNT(some); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
-        int32_t          ids[TOKENS];
-        char             to[40];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
+        int32_t   ids[TOKENS];
+        char      to[40];
         snprintf(to, sizeof to, "%s.grafted", some[i]);
         expect_ok(dra_folder_config(data_of(some[i], ""), &c, &err), &err);
-        expect_ok(dra_model_config_graft(&c, "delta", &err), &err);
+        expect_ok(dra_model_config_graft(c, "delta", &err), &err);
         const dra_convert_config how = {
-            .from = data_of(some[i], ""), .to = in_folder(to), .config = &c, .seed = 5};
+            .from = data_of(some[i], ""), .to = in_folder(to), .config = c, .seed = 5};
         expect_ok(dra_convert(&how, &err), &err);
         read_ids(some[i], "ids", ids, TOKENS);
         loaded       a = open_model(data_of(some[i], "")), b = open_model(in_folder(to));
         dra_real    *x = logits_of(&a, ids, TOKENS), *y = logits_of(&b, ids, TOKENS);
-        const size_t bytes = sizeof *x * TOKENS * (size_t)c.vocab;
+        const size_t bytes = sizeof *x * TOKENS * (size_t)c->vocab;
         assert_memory_equal(x, y, bytes);
         free(y);
         const int at = dra_specs_find(dra_model_params(b.model), "blend");

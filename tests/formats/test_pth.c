@@ -93,11 +93,11 @@ static void gpt2_of_shards(void **unused)
  * config follows from its tensors. */
 static void rwkv_with_and_without_a_config(void **unused)
 {
-    dra_real         logits[T * V];
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
+    dra_real logits[T * V];
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
     fixture_folder("rwkv", rwkv_small);
     take_file("rwkv.pth", "rwkv/pytorch_model.bin");
     take_file("rwkv.pth", "alone.pth");
@@ -110,9 +110,9 @@ static void rwkv_with_and_without_a_config(void **unused)
     take_file("plain.pth", "short/model.pt"); /* comes first */
     assert_int_equal(dra_folder_load(in_folder("short"), &m, &w, &err), DRA_ERR_NAME);
     expect_ok(dra_folder_config(in_folder("alone.pth"), &c, &err), &err);
-    assert_true(c.vocab == 13 && c.dim == 8 && c.depth == 2 && c.ff.dim == 12);
-    assert_int_equal(c.format, DRA_FORMAT_RWKV);
-    assert_int_equal(c.tied, DRA_OFF);
+    assert_true(c->vocab == 13 && c->dim == 8 && c->depth == 2 && c->ff.dim == 12);
+    assert_int_equal(c->format, DRA_FORMAT_RWKV);
+    assert_int_equal(c->tied, DRA_OFF);
 }
 
 /* Here the weights stand for their gradients: tensors of the file, in their shapes. */
@@ -170,10 +170,10 @@ static void safetensors_come_first(void **unused)
 
 static void refuses_by_name(void **unused)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
     take_file("plain.pth", "plain.pth");
     assert_int_equal(dra_folder_config(in_folder("plain.pth"), &c, &err), DRA_ERR_FORMAT);
     check_error(

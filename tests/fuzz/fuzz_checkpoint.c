@@ -9,6 +9,7 @@
 #include "file/seal.h"
 #include "mutate.h"
 #include "train/train.h"
+#include "own_config.h"
 
 enum { STEP = 7, ROWS = 2, DAMAGES = 8 };
 
@@ -49,13 +50,13 @@ typedef struct subject {
 
 static void make_subject(subject *s)
 {
-    dra_model_config           c;
+    CHECK_CONFIG(c);
     const dra_optimizer_config optimizer = {.decay = 0.1};
     dra_error                  err = {0};
     must(dra_preset_config("dra-slots-tiny", &c, &err), &err);
-    c.vocab = c.dim = 8, c.depth = 1, c.heads = 2, c.mixer[0].a.slots.count = 2;
+    c->vocab = c->dim = 8, c->depth = 1, c->heads = 2, check_mixers(c)->a.slots.count = 2;
     must(dra_device_create_cpu(&(dra_cpu_config){.threads = 1}, &s->device, &err), &err);
-    must(dra_model_create(&c, &s->model, &err), &err);
+    must(dra_model_create(c, &s->model, &err), &err);
     must(dra_optimizer_create(&optimizer, s->model, s->device, &s->optimizer, &err), &err);
     s->saved = (dra_saved){.device = s->device, .model = s->model, .optimizer = s->optimizer};
     must(dra_weights_draw(s->model, 1, &s->saved.weights, &err), &err);

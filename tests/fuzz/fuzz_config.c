@@ -4,6 +4,7 @@
  *     refused by one line. */
 #include "dra/model.h"
 #include "harness.h"
+#include "own_config.h"
 #include "model/presets.h"
 
 enum { DEPTH = 16, SIZE = 512 }; /* of models that are made */
@@ -120,13 +121,13 @@ static void use(const dra_model_config *c)
 
 int harness(const uint8_t *data, size_t bytes)
 {
-    dra_model_config c;
+    CHECK_CONFIG(c);
     dra_error        err = {0};
     char            *copy = exact_copy(data, bytes);
     const dra_status st = dra_model_config_parse("config", copy, bytes, &c, &err);
     free(copy);
     if (st == DRA_OK)
-        use(&c);
+        use(c);
     else
         expect_line(&err, "config");
     return st == DRA_OK;

@@ -5,6 +5,7 @@
 #include "dra/text.h"
 #include "file/gguf.h"
 #include "tensor_files.h"
+#include "own_config.h"
 
 static char path[FUZZ_PATH];
 
@@ -69,9 +70,9 @@ static void make(fuzz_bytes *b)
 
 int harness(const uint8_t *data, size_t bytes)
 {
-    dra_model_config c;
-    dra_tokenizer   *t = NULL;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_tokenizer *t = NULL;
+    dra_error      err = {0};
     put_file(path, data, bytes);
     dra_folder_config(path, &c, &err);
     if (dra_gguf_is(data, bytes)) dra_tokenizer_open(path, &t, &err);

@@ -74,28 +74,28 @@ static inline void open_fixture(fixture *f, const char *preset, const char *cons
                                 const char *path)
 {
     const dra_cpu_config cpu = {.threads = 2};
-    dra_model_config     c;
-    dra_error            err = {0};
-    char                 key[100];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    char      key[100];
     expect_ok(check_cpu(&cpu, &f->device, &err), &err);
     expect_ok(dra_tokenizer_bytes(&f->tokenizer, &err), &err);
     const dra_corpus_config corpus = {
         .n = 1, .paths = (const char *const[]){path}, .tokenizer = f->tokenizer, .separator = "--"};
     expect_ok(dra_corpus_open(&corpus, NULL, NULL, &f->data, &err), &err);
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 16;
-    c.heads = 2;
-    c.depth = 2;
-    c.context = 16;
+    c->dim = 16;
+    c->heads = 2;
+    c->depth = 2;
+    c->context = 16;
     for (; settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
         if (strcmp(key, "watch") == 0)
-            c.aux = (uint32_t)strtoul(equals + 1, NULL, 10);
+            c->aux = (uint32_t)strtoul(equals + 1, NULL, 10);
         else
-            expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
+            expect_ok(dra_model_config_set(c, key, equals + 1, &err), &err);
     }
-    expect_ok(dra_model_create(&c, &f->model, &err), &err);
+    expect_ok(dra_model_create(c, &f->model, &err), &err);
 }
 
 static inline void close_fixture(fixture *f)

@@ -33,19 +33,19 @@ typedef struct subject {
 
 static inline void open_visible(subject *s, const char *preset, dra_visible_kind visible)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24, c.heads = 2, c.depth = 2, c.context = 2048;
-    if (visible != DRA_VISIBLE_CAUSAL) c.visible = visible;
-    s->V = c.vocab = dra_tokenizer_size(s->tokenizer);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    c->dim = 24, c->heads = 2, c->depth = 2, c->context = 2048;
+    if (visible != DRA_VISIBLE_CAUSAL) c->visible = visible;
+    s->V = c->vocab = dra_tokenizer_size(s->tokenizer);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, 7, &s->weights, &err), &err);
     /* A larger embedding makes likely tokens likelier, so that rounding does not decide. */
     const int i = dra_specs_find(dra_model_params(s->model), "embedding");
     dra_real *e = dra_weights_edit(s->weights, i);
-    for (int64_t k = 0; k < c.vocab * c.dim; k++) e[k] *= 2;
+    for (int64_t k = 0; k < c->vocab * c->dim; k++) e[k] *= 2;
     expect_ok(check_cpu(NULL, &s->device, &err), &err);
 }
 

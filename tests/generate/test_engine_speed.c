@@ -9,13 +9,13 @@ enum { MANY = 16, WRITTEN = 32, ROUNDS = 5, GAPS = 1 << 12 };
 /* RWKV-4 with 53 million parameters, 210 MB. */
 static void open_large(subject *s)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
     expect_ok(dra_preset_config("rwkv4", &c, &err), &err);
-    c.dim = 768, c.depth = 8, c.vocab = dra_tokenizer_size(s->tokenizer);
-    s->V = c.vocab;
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    c->dim = 768, c->depth = 8, c->vocab = dra_tokenizer_size(s->tokenizer);
+    s->V = c->vocab;
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, 7, &s->weights, &err), &err);
     expect_ok(check_cpu(NULL, &s->device, &err), &err);
 }

@@ -29,18 +29,18 @@ static void expect_ok(dra_status st, const dra_error *err)
 static void open_with(subject *s, dra_tokenizer *t, const char *preset, int64_t context,
                       uint64_t seed)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     s->tokenizer = t;
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24, c.heads = 2, c.depth = 2, c.context = context;
-    c.vocab = dra_tokenizer_size(t);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    c->dim = 24, c->heads = 2, c->depth = 2, c->context = context;
+    c->vocab = dra_tokenizer_size(t);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, seed, &s->weights, &err), &err);
     /* A larger embedding makes likely tokens likelier, so that rounding does not decide. */
     const int i = dra_specs_find(dra_model_params(s->model), "embedding");
     dra_real *e = dra_weights_edit(s->weights, i);
-    for (int64_t k = 0; k < c.vocab * c.dim; k++) e[k] *= 2;
+    for (int64_t k = 0; k < c->vocab * c->dim; k++) e[k] *= 2;
     expect_ok(check_cpu(NULL, &s->device, &err), &err);
 }
 
@@ -614,24 +614,24 @@ static void damaged_files_do_no_harm(void **unused)
 static void a_prompt_may_be_a_prefix(void **state)
 {
     enum { N = 21 };
-    subject          s;
-    dra_model_config c;
-    dra_error        err = {0};
-    dra_states      *states = NULL;
-    dra_reader      *reader = NULL;
-    int32_t          ids[N], mark[N];
-    const dra_real  *logits;
+    subject s;
+    CHECK_CONFIG(c);
+    dra_error       err = {0};
+    dra_states     *states = NULL;
+    dra_reader     *reader = NULL;
+    int32_t         ids[N], mark[N];
+    const dra_real *logits;
     open_subject(&s, "gpt2-tiny", 64, 3);
     dra_generator_config make = {.model = s.model, .weights = s.weights, .device = s.device};
     dra_generator       *g = NULL;
     make.prefix = true;
     assert_int_equal(dra_generator_create(&make, &g, &err), DRA_ERR_VALUE);
     assert_string_equal(err.text, "prefix: the model has no prefixes: expected visible prefix");
-    c = *dra_model_config_of(s.model);
-    c.visible = DRA_VISIBLE_PREFIX;
+    expect_ok(dra_model_config_copy(dra_model_config_of(s.model), &c, &err), &err);
+    c->visible = DRA_VISIBLE_PREFIX;
     dra_weights_destroy(s.weights);
     dra_model_destroy(s.model);
-    expect_ok(dra_model_create(&c, &s.model, &err), &err);
+    expect_ok(dra_model_create(c, &s.model, &err), &err);
     expect_ok(dra_weights_draw(s.model, 3, &s.weights, &err), &err);
     make.model = s.model, make.weights = s.weights;
     for (int t = 0; t < N; t++) ids[t] = 7 * t % V, mark[t] = t < N - 1 ? DRA_MARK_PREFIX : 0;

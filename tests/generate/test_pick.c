@@ -28,12 +28,12 @@ static void expect_ok(dra_status st, const dra_error *err)
 
 static void open_subject(subject *s, const char *preset)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24, c.heads = 2, c.depth = 2, c.context = 128, c.vocab = V;
+    c->dim = 24, c->heads = 2, c->depth = 2, c->context = 128, c->vocab = V;
     expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, 4, &s->weights, &err), &err);
     expect_ok(dra_device_create_cpu(NULL, &s->cpu, &err), &err);
     expect_ok(apart_create(NULL, &s->apart, &err), &err);

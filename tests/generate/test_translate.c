@@ -37,16 +37,16 @@ static void expect_ok(dra_status st, const dra_error *err)
 
 static void open_subject(subject *s, const char *json)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_model_config_parse("json", json, strlen(json), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    expect_ok(dra_model_create(c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, 5, &s->weights, &err), &err);
     expect_ok(check_cpu(NULL, &s->device, &err), &err);
     /* Larger heads make likely tokens likelier, so that rounding does not decide. */
     const int i = dra_specs_find(dra_model_params(s->model), "head");
     dra_real *e = i >= 0 ? dra_weights_edit(s->weights, i) : NULL;
-    for (int64_t k = 0; e && k < c.vocab * c.dim; k++) e[k] *= 4;
+    for (int64_t k = 0; e && k < c->vocab * c->dim; k++) e[k] *= 4;
     for (int k = 0; k < B * S; k++) s->src[k] = (k * 5 + 1 + k / S) % SOURCES;
 }
 

@@ -36,12 +36,12 @@ static inline void enlarge(writer *w, const char *name, dra_real by)
  * so that they are not just the last one again. */
 static inline writer open_writer(const char *preset, int64_t V, uint64_t seed)
 {
-    writer           w = {0};
-    dra_model_config c;
-    dra_error        err = {0};
+    writer w = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24, c.heads = 2, c.depth = 2, c.context = TEXT, c.vocab = V, c.tied = DRA_OFF;
-    expect_ok(dra_model_create(&c, &w.model, &err), &err);
+    c->dim = 24, c->heads = 2, c->depth = 2, c->context = TEXT, c->vocab = V, c->tied = DRA_OFF;
+    expect_ok(dra_model_create(c, &w.model, &err), &err);
     expect_ok(dra_weights_draw(w.model, seed, &w.weights, &err), &err);
     enlarge(&w, "embedding", 2);
     enlarge(&w, "head", (dra_real)2.5);
@@ -51,11 +51,11 @@ static inline writer open_writer(const char *preset, int64_t V, uint64_t seed)
 
 static inline writer open_folder(const char *path)
 {
-    writer           w = {0};
-    dra_model_config c;
-    dra_error        err = {0};
+    writer w = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_folder_config(path, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &w.model, &err), &err);
+    expect_ok(dra_model_create(c, &w.model, &err), &err);
     expect_ok(dra_weights_load(w.model, path, &w.weights, &err), &err);
     expect_ok(check_cpu(NULL, &w.device, &err), &err);
     return w;

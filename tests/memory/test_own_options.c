@@ -57,7 +57,7 @@ static const dra_memory *const all[] = {&gain, &plain, NULL};
 
 #define MODEL "{\"model_type\": \"dra\", \"vocab\": 8, \"dim\": 4, \"depth\": 1, \"mixer\": "
 
-static dra_status parse(const char *mixer, dra_model_config *out, dra_error *err)
+static dra_status parse(const char *mixer, dra_model_config **out, dra_error *err)
 {
     char text[600];
     snprintf(text, sizeof text, MODEL "%s}", mixer);
@@ -90,50 +90,51 @@ static void reads_and_writes(void **state)
     const gain_options e = {3, 2, true, 2};
     dra_error          err = {0};
     for (size_t i = 0; i < COUNT(mixers); i++) {
-        dra_model_config c, again;
-        char             text[2000];
+        CHECK_CONFIG(c);
+        CHECK_CONFIG(again);
+        char text[2000];
         expect_ok(parse(mixers[i], &c, &err), &err);
-        expect_options(&c.mixer[0].a, e);
-        assert_true(dra_model_config_text(&c, text, sizeof text) < sizeof text);
+        expect_options(&c->mixer[0].a, e);
+        assert_true(dra_model_config_text(c, text, sizeof text) < sizeof text);
         assert_non_null(strstr(text, "\"memory\": \"own:gain\",\n    \"gain\": 3"));
         expect_ok(dra_model_config_parse_own("again", text, strlen(text), all, &again, &err), &err);
-        expect_options(&again.mixer[0].a, e);
+        expect_options(&again->mixer[0].a, e);
     }
 }
 
 static void are_of_one_memory(void **state)
 {
-    dra_error        err = {0};
-    dra_model_config c;
+    dra_error err = {0};
+    CHECK_CONFIG(c);
     expect_ok(parse("[{\"memory\": \"own:gain\", \"times\": 1}, {\"blend\": \"learned\", \"b\": "
                     "{\"times\": 2, \"memory\": \"own:gain\"}}]",
                     &c, &err),
               &err);
-    expect_options(&c.mixer[0].a, (gain_options){.times = 1});
-    expect_options(&c.mixer[1].b, (gain_options){.times = 2});
-    assert_null(c.mixer[1].a.own);
+    expect_options(&c->mixer[0].a, (gain_options){.times = 1});
+    expect_options(&c->mixer[1].b, (gain_options){.times = 2});
+    assert_null(c->mixer[1].a.own);
 }
 
 static void settings(void **state)
 {
-    dra_error        err = {0};
-    dra_model_config c;
+    dra_error err = {0};
+    CHECK_CONFIG(c);
     expect_ok(parse("{\"memory\": \"gru\"}", &c, &err), &err);
-    expect_ok(dra_model_config_set_own(&c, all, "mixer.memory", "own:gain", &err), &err);
-    expect_ok(dra_model_config_set_own(&c, all, "mixer.times", "3", &err), &err);
-    expect_ok(dra_model_config_set(&c, "mixer.sign", "minus", &err), &err);
-    expect_options(&c.mixer[0].a, (gain_options){.times = 3, .sign = 1});
-    expect_ok(dra_model_config_set_own(&c, all, "mixer.memory", "own:gain", &err), &err);
-    expect_options(&c.mixer[0].a, (gain_options){.times = 3, .sign = 1});
+    expect_ok(dra_model_config_set_own(c, all, "mixer.memory", "own:gain", &err), &err);
+    expect_ok(dra_model_config_set_own(c, all, "mixer.times", "3", &err), &err);
+    expect_ok(dra_model_config_set(c, "mixer.sign", "minus", &err), &err);
+    expect_options(&c->mixer[0].a, (gain_options){.times = 3, .sign = 1});
+    expect_ok(dra_model_config_set_own(c, all, "mixer.memory", "own:gain", &err), &err);
+    expect_options(&c->mixer[0].a, (gain_options){.times = 3, .sign = 1});
     /* Another memory does not have them. */
-    expect_ok(dra_model_config_set(&c, "mixer.memory", "gru", &err), &err);
-    assert_int_equal(options_of(&c.mixer[0].a).times, 0);
+    expect_ok(dra_model_config_set(c, "mixer.memory", "gru", &err), &err);
+    assert_int_equal(options_of(&c->mixer[0].a).times, 0);
 }
 
 static void refuses(const char *mixer, const char *text)
 {
-    dra_error        err = {0};
-    dra_model_config c;
+    dra_error err = {0};
+    CHECK_CONFIG(c);
     assert_int_not_equal(parse(mixer, &c, &err), DRA_OK);
     assert_string_equal(err.text, text);
 }

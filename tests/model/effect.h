@@ -32,14 +32,14 @@ static const char *const effect_names[] = {"outputs", "gradients", "parameters",
 enum { EFFECT_T = 11, EFFECT_SOURCE = 9, EFFECT_INPUTS = 8, EFFECT_WIDE = 4096 };
 
 typedef struct effect_model {
-    char            *text; /* its config */
-    dra_error        err;  /* why there is no model */
-    dra_model_config c;
-    dra_model       *model;
-    dra_weights     *weights;
-    dra_device      *device;
-    uint64_t         hash[EFFECT_KINDS];
-    bool             known[EFFECT_KINDS];
+    char             *text; /* its config */
+    dra_error         err;  /* why there is no model */
+    dra_model_config *c;
+    dra_model        *model;
+    dra_weights      *weights;
+    dra_device       *device;
+    uint64_t          hash[EFFECT_KINDS];
+    bool              known[EFFECT_KINDS];
 } effect_model;
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -69,9 +69,8 @@ static inline void effect_stir(effect_model *m)
 /* A refusal is kept in m->err. */
 static inline void effect_make(effect_model *m)
 {
-    dra_status st = dra_model_create(&m->c, &m->model, &m->err);
+    dra_status st = dra_model_create(m->c, &m->model, &m->err);
     if (st == DRA_OK) st = dra_weights_draw(m->model, 3, &m->weights, &m->err);
-    if (st == DRA_OK) m->c = *dra_model_config_of(m->model);
     if (st == DRA_OK) {
         effect_stir(m);
         return;
@@ -92,6 +91,7 @@ static inline void effect_close(effect_model *m)
 {
     dra_weights_destroy(m->weights);
     dra_model_destroy(m->model);
+    dra_model_config_destroy(m->c);
     free(m->text);
     *m = (effect_model){0};
 }
@@ -171,7 +171,7 @@ static inline uint64_t effect_outputs(const effect_model *m)
     const dra_view       view = {.model = m->model,
                                  .hidden = true,
                                  .outs = true,
-                                 .logits = m->c.head.kind == DRA_HEAD_TOKENS};
+                                 .logits = dra_model_config_of(m->model)->head.kind == DRA_HEAD_TOKENS};
     const dra_module     module = dra_view_module(&view);
     dra_reader          *r = NULL;
     dra_states          *s = NULL;
@@ -197,7 +197,7 @@ static inline uint64_t effect_outputs(const effect_model *m)
 /* What outputs are compared with. */
 static inline dra_objective_kind effect_goal(const effect_model *m, effect_inputs *in)
 {
-    const dra_head_config *head = &m->c.head;
+    const dra_head_config *head = &dra_model_config_of(m->model)->head;
     const size_t           width = (size_t)dra_model_head_width(m->model);
     if (head->kind == DRA_HEAD_CLASSES && head->dim) {
         in->labels[0] = 1;
@@ -221,19 +221,20 @@ static inline uint64_t effect_gradients(const effect_model *m, bool drops)
     dra_error            err = {0};
     dra_hash             h;
     effect_inputs_of(m, &in);
-    const bool                 language = dra_model_config_is_language(&m->c);
+    const bool                 language = dra_model_config_is_language(m->c);
     const dra_objective_kind   kind = effect_goal(m, &in);
     const dra_context_text     text = {in.context, NULL};
     const dra_gradients_config config = {
         .model = m->model, .device = m->device, .objective = kind, .terms = {.number_weight = 1}};
-    const dra_microbatch  q = {.B = 1,
-                               .T = in.T,
-                               .ids = language ? in.ids : NULL,
-                               .targets = m->c.head.kind == DRA_HEAD_TOKENS ? in.ids + 1 : NULL,
-                               .n_inputs = language ? 0 : in.n,
-                               .inputs = in.in,
-                               .context = in.context ? &text : NULL,
-                               .no_dropout = !drops};
+    const dra_microbatch q = {
+        .B = 1,
+        .T = in.T,
+        .ids = language ? in.ids : NULL,
+        .targets = dra_model_config_of(m->model)->head.kind == DRA_HEAD_TOKENS ? in.ids + 1 : NULL,
+        .n_inputs = language ? 0 : in.n,
+        .inputs = in.in,
+        .context = in.context ? &text : NULL,
+        .no_dropout = !drops};
     dra_microbatch_result r = {0};
     dra_status            st = dra_gradients_create(&config, &l, &err);
     if (st == DRA_OK) st = dra_gradients_bind(l, m->weights, &err);

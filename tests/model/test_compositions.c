@@ -108,13 +108,13 @@ static void fill(fixture *f)
 
 static void open_row(fixture *f, const row *r)
 {
-    dra_error        err = {0};
-    char             text[4096];
-    dra_model_config c;
+    dra_error err = {0};
+    char      text[4096];
+    CHECK_CONFIG(c);
     *f = (fixture){.row = r};
     const int n = snprintf(text, sizeof text, "{\"model_type\": \"dra\", \"stacks\": %s}", r->json);
     expect_ok(dra_model_config_parse(r->name, text, (size_t)n, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &f->model, &err), &err);
+    expect_ok(dra_model_create(c, &f->model, &err), &err);
     expect_ok(dra_weights_draw(f->model, 3, &f->weights, &err), &err);
     expect_ok(check_cpu(NULL, &f->device, &err), &err);
     f->view = (dra_view){.model = f->model, .logits = true};
@@ -252,16 +252,16 @@ static void pads_do_not_matter(const row *r)
 /* The config is what its text says, and a model of that text has the same tensors. */
 static void text_is_whole(const row *r)
 {
-    fixture          f;
-    dra_error        err = {0};
-    dra_model_config c;
-    dra_model       *same;
-    char             text[8192];
+    fixture   f;
+    dra_error err = {0};
+    CHECK_CONFIG(c);
+    dra_model *same;
+    char       text[8192];
     open_row(&f, r);
     const size_t n = dra_model_config_text(dra_model_config_of(f.model), text, sizeof text);
     assert_true(n < sizeof text);
     expect_ok(dra_model_config_parse("text", text, n, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &same, &err), &err);
+    expect_ok(dra_model_create(c, &same, &err), &err);
     assert_true(dra_model_fingerprint(same) == dra_model_fingerprint(f.model));
     dra_model_destroy(same);
     close_row(&f);
@@ -335,13 +335,13 @@ static void gradients_are_derivatives(const row *r)
 
 static void expect_refused(const char *stacks, const char *why)
 {
-    char             text[4096];
-    dra_error        err = {0};
-    dra_model_config c;
-    dra_model       *m = NULL;
+    char      text[4096];
+    dra_error err = {0};
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
     const int  n = snprintf(text, sizeof text, "{\"model_type\": \"dra\", \"stacks\": %s}", stacks);
     dra_status st = dra_model_config_parse("f", text, (size_t)n, &c, &err);
-    if (st == DRA_OK) st = dra_model_create(&c, &m, &err);
+    if (st == DRA_OK) st = dra_model_create(c, &m, &err);
     if (st == DRA_OK || !strstr(err.text, why))
         fail_msg("%s: expected %s, found %s", stacks, why, st == DRA_OK ? "a model" : err.text);
 }

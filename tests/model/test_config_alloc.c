@@ -32,7 +32,7 @@ static const sample samples[] = {
 
 static dra_error why;
 
-static dra_status parse(const sample *s, dra_model_config *c, dra_error *err)
+static dra_status parse(const sample *s, dra_model_config **c, dra_error *err)
 {
     return dra_model_config_parse(s->name, s->text, strlen(s->text), c, err);
 }
@@ -74,8 +74,8 @@ static void reading(void **state)
     for (size_t i = 0; i < COUNT(samples); i++) {
         long n = 0;
         for (;; n = next(n)) {
-            dra_model_config c;
-            dra_error        err = {0};
+            CHECK_CONFIG(c);
+            dra_error err = {0};
             allocations_left = n;
             const dra_status st = parse(&samples[i], &c, &err);
             allocations_left = -1;
@@ -90,13 +90,13 @@ static void telling(void **state)
 {
     static char whole[20000], text[20000];
     for (size_t i = 0; i < COUNT(samples); i++) {
-        dra_model_config c;
+        CHECK_CONFIG(c);
         expect_ok(parse(&samples[i], &c, &why), &why);
-        const size_t size = dra_model_config_text(&c, whole, sizeof whole);
+        const size_t size = dra_model_config_text(c, whole, sizeof whole);
         size_t       found = 0;
         for (long n = 0; !found; n = next(n)) {
             allocations_left = n;
-            found = dra_model_config_text(&c, text, sizeof text);
+            found = dra_model_config_text(c, text, sizeof text);
             allocations_left = -1;
             assert_string_equal(text, found ? whole : "");
             assert_true(found == 0 || found == size);
@@ -107,18 +107,18 @@ static void telling(void **state)
 static void saving(void **state)
 {
     for (size_t i = 0; i < COUNT(samples); i++) {
-        const sample    *s = &samples[i];
-        dra_model_config c;
-        size_t           bytes, again;
+        const sample *s = &samples[i];
+        CHECK_CONFIG(c);
+        size_t bytes, again;
         expect_ok(parse(s, &c, &why), &why);
         put_first(s);
-        expect_ok(save(&c, &why), &why);
+        expect_ok(save(c, &why), &why);
         char *whole = saved(&bytes);
         for (long n = 0;; n = next(n)) {
             dra_error err = {0};
             put_first(s);
             allocations_left = n;
-            const dra_status st = save(&c, &err);
+            const dra_status st = save(c, &err);
             allocations_left = -1;
             if (st == DRA_OK) {
                 char *text = saved(&again);
@@ -136,16 +136,16 @@ static void saving(void **state)
 /* The fingerprint of a model is that of the whole config. */
 static void marking(void **state)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
     expect_ok(parse(&samples[0], &c, &why), &why);
-    expect_ok(dra_model_create(&c, &m, &why), &why);
+    expect_ok(dra_model_create(c, &m, &why), &why);
     const uint64_t mark = dra_model_fingerprint(m);
     dra_model_destroy(m);
     for (long n = 0;; n++) {
         dra_error err = {0};
         allocations_left = n;
-        const dra_status st = dra_model_create(&c, &m, &err);
+        const dra_status st = dra_model_create(c, &m, &err);
         allocations_left = -1;
         if (st == DRA_OK) break;
         expect_starved(&samples[0], n, st, &err);

@@ -13,13 +13,13 @@
 static json_t *file;
 
 typedef struct subject { /* a memory with a retrieval */
-    char             name[60];
-    const char      *prefix; /* what is tried has it where other subjects have "mixer." */
-    bool             first;  /* the only one in which keys of other parts are tried */
-    dra_model_config c;
-    effect_model     without;
-    char             has[400];
-    int              accepted, refused, seen[EFFECT_NOTHING + 1], explained, unexplained;
+    char              name[60];
+    const char       *prefix; /* what is tried has it where other subjects have "mixer." */
+    bool              first;  /* the only one in which keys of other parts are tried */
+    dra_model_config *c;
+    effect_model      without;
+    char              has[400];
+    int               accepted, refused, seen[EFFECT_NOTHING + 1], explained, unexplained;
 } subject;
 
 /* ---- configs --------------------------------------------------------------------------------- */
@@ -31,6 +31,14 @@ static void parse_subject(subject *s, const char *text)
     dra_error err = {0};
     if (dra_model_config_parse("config", text, strlen(text), &s->c, &err) != DRA_OK)
         fail_msg("%s", err.text);
+}
+
+static dra_model_config *copy_of(const dra_model_config *c)
+{
+    dra_model_config *copy;
+    dra_error         err = {0};
+    if (dra_model_config_copy(c, &copy, &err) != DRA_OK) fail_msg("%s", err.text);
+    return copy;
 }
 
 /* The memory alone, or as the second of a blend with attention. */
@@ -138,7 +146,7 @@ static bool open_without(subject *s, const dra_model_config *c, const char *more
     if (s->without.model && strcmp(s->has, more) == 0) return true;
     effect_close(&s->without);
     snprintf(s->has, sizeof s->has, "%s", more);
-    s->without = (effect_model){.c = *c, .device = check_device(1, "ref")};
+    s->without = (effect_model){.c = copy_of(c), .device = check_device(1, "ref")};
     effect_make(&s->without);
     return s->without.model;
 }
@@ -153,26 +161,26 @@ static const char *own_name(const subject *s, const char *key, char *room, size_
 
 static void try_value(subject *s, const char *name, const char *value)
 {
-    char             own[100];
-    const json_t    *needs = of_key(s, "has", name);
-    dra_model_config c = s->c;
-    dra_error        err = {0};
-    char             room[100], more[400] = "";
-    const char      *key;
-    json_t          *v;
+    char                          own[100];
+    const json_t                 *needs = of_key(s, "has", name);
+    CHECK_OWNED dra_model_config *c = copy_of(s->c);
+    dra_error                     err = {0};
+    char                          room[100], more[400] = "";
+    const char                   *key;
+    json_t                       *v;
     json_object_foreach((json_t *)(uintptr_t)needs, key, v)
     {
         const size_t n = strlen(more);
         snprintf(more + n, sizeof more - n, "%s=%s ", key, as_text(v, room, sizeof room));
-        if (!set(&c, own_name(s, key, own, sizeof own), room, &err))
+        if (!set(c, own_name(s, key, own, sizeof own), room, &err))
             fail_msg("%s: %s", name, err.text);
     }
-    if (!open_without(s, &c, more)) {
+    if (!open_without(s, c, more)) {
         s->refused++;
         return;
     }
-    effect_model with = {.c = c, .device = check_device(1, "ref")};
-    if (!set(&with.c, name, value, &err)) fail_msg("%s=%s: %s", name, value, err.text);
+    effect_model with = {.c = copy_of(c), .device = check_device(1, "ref")};
+    if (!set(with.c, name, value, &err)) fail_msg("%s=%s: %s", name, value, err.text);
     effect_make(&with);
     if (with.model)
         count(s, name, value, effect_of(&s->without, &with));
@@ -245,6 +253,7 @@ typedef struct totals {
 static void end_subject(subject *s, totals *all)
 {
     effect_close(&s->without);
+    dra_model_config_destroy(s->c);
     print_message("# %-20s %3d accepted %3d refused\n", s->name, s->accepted, s->refused);
     all->accepted += s->accepted, all->refused += s->refused;
     all->explained += s->explained, all->unexplained += s->unexplained;
@@ -319,10 +328,11 @@ static void idle_parts_are_refused(void **state)
         subject   s = {0};
         dra_error err = {0};
         open_subject(&s, "append", "time");
-        assert_true(set(&s.c, rows[i].key, rows[i].value, &err));
+        assert_true(set(s.c, rows[i].key, rows[i].value, &err));
         effect_model m = {.c = s.c};
         effect_make(&m);
         assert_string_equal(m.err.text, rows[i].text);
+        effect_close(&m);
     }
 }
 

@@ -35,14 +35,14 @@ typedef struct reading {
 /* A preset made small enough for many reads. */
 static void open_preset(reading *r, const char *name)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config(name, &c, &err), &err);
-    c.dim = 24;
-    c.heads = 2;
-    c.depth = 2;
-    c.context = T;
-    expect_ok(dra_model_create(&c, &r->model, &err), &err);
+    c->dim = 24;
+    c->heads = 2;
+    c->depth = 2;
+    c->context = T;
+    expect_ok(dra_model_create(c, &r->model, &err), &err);
     expect_ok(dra_weights_draw(r->model, 3, &r->weights, &err), &err);
     expect_ok(check_cpu(NULL, &r->device, &err), &err);
     r->view = (dra_view){.model = r->model, .logits = true};
@@ -136,12 +136,13 @@ static void presets_read_in_chunks(void **unused)
 static void presets_have_their_size(void **unused)
 {
     const dra_preset *p;
-    dra_model_config  c;
-    dra_error         err = {0};
-    dra_model        *m;
+    CHECK_CONFIG(c);
+    dra_error  err = {0};
+    dra_model *m;
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
+        check_drop_config(&c);
         expect_ok(dra_preset_config(p->name, &c, &err), &err);
-        expect_ok(dra_model_create(&c, &m, &err), &err);
+        expect_ok(dra_model_create(c, &m, &err), &err);
         const int64_t n = dra_model_param_count(m);
         const int64_t least = preset_is_language(p->name) ? 1000000 : 100000;
         if (strstr(p->name, "-tiny") && !(n >= least && n <= 3000000))
@@ -154,14 +155,17 @@ static void presets_survive_json(void **unused)
 {
     const dra_preset *p;
     static char       text[8192];
-    dra_model_config  a, b;
-    dra_error         err = {0};
+    CHECK_CONFIG(a);
+    CHECK_CONFIG(b);
+    dra_error err = {0};
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
+        check_drop_config(&a);
         expect_ok(dra_preset_config(p->name, &a, &err), &err);
-        const size_t n = dra_model_config_text(&a, text, sizeof text);
+        const size_t n = dra_model_config_text(a, text, sizeof text);
         assert_true(n > 0 && n < sizeof text);
+        check_drop_config(&b);
         expect_ok(dra_model_config_parse("again", text, n, &b, &err), &err);
-        assert_memory_equal(&a, &b, sizeof a);
+        assert_memory_equal(a, b, sizeof a);
     }
 }
 
@@ -171,8 +175,8 @@ static void keys_tell_themselves(void **unused)
     dra_config_key k;
     size_t         n = 0;
     for (; dra_config_key_at(n, &k); n++) {
-        dra_model_config c = {0};
-        dra_error        err = {0};
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         if (!k.about || !*k.about) fail_msg("%s says nothing", k.name);
         if (!k.value[0]) {
             assert_null(k.unset);
@@ -180,7 +184,8 @@ static void keys_tell_themselves(void **unused)
         }
         assert_non_null(k.unset);
         k.value[strcspn(k.value, "|")] = '\0'; /* the first choice */
-        if (dra_model_config_set(&c, k.name, k.value, &err) == DRA_OK) continue;
+        expect_ok(dra_model_config_copy(&(dra_model_config){0}, &c, &err), &err);
+        if (dra_model_config_set(c, k.name, k.value, &err) == DRA_OK) continue;
         if (strstr(err.text, "not a key")) fail_msg("%s: %s", k.name, err.text);
     }
     assert_true(n > 150);
@@ -190,12 +195,13 @@ static void keys_tell_themselves(void **unused)
 /* Both words are read, one is written. */
 static void attention_is_append(void **unused)
 {
-    dra_model_config c = {0};
-    dra_error        err = {0};
-    char             text[512];
-    expect_ok(dra_model_config_set(&c, "mixer.memory", "attention", &err), &err);
-    assert_string_equal(c.mixer[0].a.memory, "append");
-    assert_true(dra_model_config_text(&c, text, sizeof text) > 0);
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    char      text[512];
+    expect_ok(dra_model_config_copy(&(dra_model_config){0}, &c, &err), &err);
+    expect_ok(dra_model_config_set(c, "mixer.memory", "attention", &err), &err);
+    assert_string_equal(c->mixer[0].a.memory, "append");
+    assert_true(dra_model_config_text(c, text, sizeof text) > 0);
     assert_non_null(strstr(text, "\"memory\": \"append\""));
 }
 
@@ -225,8 +231,8 @@ static void wrong_configs_are_named(void **unused)
         {"{\"model_type\":\"dra\",\"bias\":1}", "c.json: bias is 1, expected true or false"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        dra_model_config c;
-        dra_error        err = {0};
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         assert_int_not_equal(
             dra_model_config_parse("c.json", rows[i].json, strlen(rows[i].json), &c, &err), DRA_OK);
         if (strstr(rows[i].text, "expected one of ")) /* and of those that were added */
@@ -238,21 +244,22 @@ static void wrong_configs_are_named(void **unused)
 
 static void fields_are_set_by_name(void **unused)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config("dra-gru-tiny", &c, &err), &err);
-    expect_ok(dra_model_config_set(&c, "mixer.gamma.range", "[1, 5]", &err), &err);
-    expect_ok(dra_model_config_set(&c, "mixer.memory", "lstm", &err), &err);
-    expect_ok(dra_model_config_set(&c, "dim", "64", &err), &err);
-    assert_string_equal(c.mixer[0].a.memory, "lstm");
-    assert_true(c.mixer[0].a.gamma.ranged);
-    assert_true(c.mixer[0].a.gamma.range[1] == 5 && c.dim == 64);
-    expect_ok(dra_model_config_set(&c, "mixer", "[{}, {\"memory\": \"gru\"}]", &err), &err);
-    expect_ok(dra_model_config_set(&c, "mixer.1.memory", "ema", &err), &err);
-    assert_true(c.mixers == 2 && c.mixer[0].a.memory == NULL);
-    assert_string_equal(c.mixer[1].a.memory, "ema");
-    assert_int_not_equal(dra_model_config_set(&c, "mixer.gamma.hugh", "1", &err), DRA_OK);
+    expect_ok(dra_model_config_set(c, "mixer.gamma.range", "[1, 5]", &err), &err);
+    expect_ok(dra_model_config_set(c, "mixer.memory", "lstm", &err), &err);
+    expect_ok(dra_model_config_set(c, "dim", "64", &err), &err);
+    assert_string_equal(c->mixer[0].a.memory, "lstm");
+    assert_true(c->mixer[0].a.gamma.ranged);
+    assert_true(c->mixer[0].a.gamma.range[1] == 5 && c->dim == 64);
+    expect_ok(dra_model_config_set(c, "mixer", "[{}, {\"memory\": \"gru\"}]", &err), &err);
+    expect_ok(dra_model_config_set(c, "mixer.1.memory", "ema", &err), &err);
+    assert_true(c->mixers == 2 && c->mixer[0].a.memory == NULL);
+    assert_string_equal(c->mixer[1].a.memory, "ema");
+    assert_int_not_equal(dra_model_config_set(c, "mixer.gamma.hugh", "1", &err), DRA_OK);
     assert_string_equal(err.text, "setting: mixer.gamma.hugh is not a key");
+    check_drop_config(&c);
     assert_int_not_equal(dra_preset_config("dra-gro", &c, &err), DRA_OK);
     assert_string_equal(err.text, "no preset is called dra-gro; did you mean dra-gru?");
 }
@@ -261,18 +268,19 @@ static void fields_are_set_by_name(void **unused)
  * say the same again after a way through its text. */
 static double blend_of(const char *keys, bool written)
 {
-    static char      text[8192];
-    dra_model_config c, again;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
+    static char text[8192];
+    CHECK_CONFIG(c);
+    CHECK_CONFIG(again);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
     expect_ok(dra_preset_config("hybrid-tiny", &c, &err), &err);
-    c.dim = 16, c.depth = 1, c.heads = 2, c.ff.dim = 16, c.mixers = 0;
-    expect_ok(dra_model_config_set(&c, "mixer", keys, &err), &err);
-    const size_t n = dra_model_config_text(&c, text, sizeof text);
+    c->dim = 16, c->depth = 1, c->heads = 2, c->ff.dim = 16, c->mixers = 0;
+    expect_ok(dra_model_config_set(c, "mixer", keys, &err), &err);
+    const size_t n = dra_model_config_text(c, text, sizeof text);
     assert_true((strstr(text, "blend_value") != NULL) == written);
     expect_ok(dra_model_config_parse("again", text, n, &again, &err), &err);
-    expect_ok(dra_model_create(&again, &m, &err), &err);
+    expect_ok(dra_model_create(again, &m, &err), &err);
     expect_ok(dra_weights_draw(m, 0, &w, &err), &err);
     const int    at = dra_specs_find(dra_model_params(m), "blend");
     const double a = at < 0 ? NAN : (double)dra_weights_at(w, at)[0];

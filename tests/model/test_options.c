@@ -119,11 +119,11 @@ static void stir(const fixture *f)
 
 static void open_row(fixture *f, const row *r)
 {
-    dra_error        err = {0};
-    dra_model_config c;
+    dra_error err = {0};
+    CHECK_CONFIG(c);
     *f = (fixture){.row = r};
     expect_ok(dra_model_config_parse(r->name, r->json, strlen(r->json), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &f->model, &err), &err);
+    expect_ok(dra_model_create(c, &f->model, &err), &err);
     expect_ok(dra_weights_draw(f->model, 3, &f->weights, &err), &err);
     expect_ok(check_cpu(NULL, &f->device, &err), &err);
     f->view = (dra_view){
@@ -338,12 +338,12 @@ static void refused(void **state)
          "position: slopes is set, which only distance alibi has"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        dra_error        err = {0};
-        dra_model_config c;
-        dra_model       *m;
-        const char      *json = cases[i].json;
+        dra_error err = {0};
+        CHECK_CONFIG(c);
+        dra_model  *m;
+        const char *json = cases[i].json;
         expect_ok(dra_model_config_parse("text", json, strlen(json), &c, &err), &err);
-        assert_int_equal(dra_model_create(&c, &m, &err), DRA_ERR_VALUE);
+        assert_int_equal(dra_model_create(c, &m, &err), DRA_ERR_VALUE);
         assert_string_equal(err.text, cases[i].text);
     }
 }

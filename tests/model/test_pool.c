@@ -175,15 +175,15 @@ static void read_in_company(const dra_model_config *config)
     close_subject(&s);
 }
 
-static dra_model_config config_of(const char *preset)
+static dra_model_config *config_of(const char *preset)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    dra_model_config *c;
+    dra_error         err = {0};
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.dim = 24;
-    c.heads = 2;
-    c.depth = 2;
-    c.context = 4096;
+    c->dim = 24;
+    c->heads = 2;
+    c->depth = 2;
+    c->context = 4096;
     return c;
 }
 
@@ -195,9 +195,10 @@ static void presets_in_company(void **state)
                                         "hybrid-tiny",     "retention-tiny",    "rwkv4-tiny",
                                         "xt-decoder-tiny", "xt-modern-tiny"};
     for (size_t i = 0; i < COUNT(names); i++) {
-        const dra_model_config c = config_of(names[i]);
+        dra_model_config *c = config_of(names[i]);
         print_message("# %s\n", names[i]);
-        read_in_company(&c);
+        read_in_company(c);
+        dra_model_config_destroy(c);
     }
 }
 

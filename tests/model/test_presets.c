@@ -100,20 +100,20 @@ static void list_model(text *t, const dra_model_config *c, bool names)
 
 static void list_preset(text *t, const char *name)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config(name, &c, &err), &err);
-    list_model(t, &c, strstr(name, "-tiny") != NULL);
+    list_model(t, c, strstr(name, "-tiny") != NULL);
 }
 
 static void list_kind(text *t, const char *kind)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    char             folder[200];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    char      folder[200];
     snprintf(folder, sizeof folder, FIXTURES "/%s/run", kind);
     expect_ok(dra_folder_config(folder, &c, &err), &err);
-    list_model(t, &c, true);
+    list_model(t, c, true);
 }
 
 /* ---- compared with a file -------------------------------------------------------------------- */

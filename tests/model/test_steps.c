@@ -37,13 +37,13 @@ static dra_graph *token(const dra_module *m)
 /* Those of bodies of regions as well; *groups: what runs at the same time counts once. */
 static size_t steps(const char *preset, int threads, size_t *groups)
 {
-    dra_model_config c;
-    dra_model       *model = NULL;
-    dra_program     *p = NULL;
-    dra_error        err = {0};
-    size_t           n = 0;
+    CHECK_CONFIG(c);
+    dra_model   *model = NULL;
+    dra_program *p = NULL;
+    dra_error    err = {0};
+    size_t       n = 0;
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &model, &err), &err);
+    expect_ok(dra_model_create(c, &model, &err), &err);
     const dra_view   view = {.model = model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&view);
     dra_graph       *g = token(&module);

@@ -19,12 +19,12 @@ static void expect_ok(dra_status st, const dra_error *err)
 
 static void make_model(dra_format_kind format, dra_model **out)
 {
-    dra_model_config c;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
-    c.dim = 4, c.heads = 1, c.depth = 1, c.vocab = 3, c.context = 4;
-    c.format = format;
-    expect_ok(dra_model_create(&c, out, &err), &err);
+    c->dim = 4, c->heads = 1, c->depth = 1, c->vocab = 3, c->context = 4;
+    c->format = format;
+    expect_ok(dra_model_create(c, out, &err), &err);
 }
 
 static dra_weights *drawn(const dra_model *m)

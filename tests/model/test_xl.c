@@ -29,16 +29,16 @@ typedef struct xl {
 
 static void open_xl(xl *x, const char *options)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    char             text[600];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    char      text[600];
     snprintf(text, sizeof text,
              "{\"model_type\": \"dra\", \"vocab\": 11, \"dim\": 12, \"depth\": 2, \"heads\": 3, "
              "\"context\": 5, \"ff\": {\"dim\": 16}%s}",
              options);
     *x = (xl){.device = check_device(2, dra_device_level_at(0))};
     expect_ok(dra_model_config_parse("xl", text, strlen(text), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &x->model, &err), &err);
+    expect_ok(dra_model_create(c, &x->model, &err), &err);
     expect_ok(dra_weights_draw(x->model, 3, &x->weights, &err), &err);
     for (int i = 0; i < B * N; i++) {
         x->ids[i] = (i * 5 + i * i * 3) % VOCAB;
@@ -208,14 +208,14 @@ static void outputs_are_joined(void **unused)
     static const char *const names[] = {"hidden", "losses", "stream.1", "add.1",
                                         "layers.1.attention"};
     dra_error                err = {0};
-    dra_model_config         c;
-    xl                       x;
+    CHECK_CONFIG(c);
+    xl x;
     open_xl(&x, ", \"xl\": {\"memory\": 7, \"down\": 1}");
-    c = *dra_model_config_of(x.model);
-    c.maps = true;
+    expect_ok(dra_model_config_copy(dra_model_config_of(x.model), &c, &err), &err);
+    c->maps = true;
     dra_weights_destroy(x.weights);
     dra_model_destroy(x.model);
-    expect_ok(dra_model_create(&c, &x.model, &err), &err);
+    expect_ok(dra_model_create(c, &x.model, &err), &err);
     expect_ok(dra_weights_draw(x.model, 3, &x.weights, &err), &err);
     open_reader(
         &x,
@@ -427,16 +427,16 @@ static void open_golden(xl *x, const json_t *row)
                                2, "heads", 4, "attn_dim_head", 8);
     json_t *config = json_pack("{s:s, s:s, s:i, s:s}", "model_type", "x-transformers", "wrapper",
                                "TransformerWrapper", "num_tokens", 10, "release", "E");
-    dra_model_config c;
-    dra_error        err = {0};
-    fixture          f;
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    fixture   f;
     json_object_update(layers, json_object_get(row, "layers"));
     json_object_update(config, json_object_get(row, "wrapper"));
     json_object_set_new(config, "attn_layers", layers);
     char *text = json_dumps(config, 0);
     *x = (xl){.device = check_device(2, dra_device_level_at(0))};
     expect_ok(dra_model_config_parse("golden", text, strlen(text), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &x->model, &err), &err);
+    expect_ok(dra_model_create(c, &x->model, &err), &err);
     xt_tensors(&f, config, false);
     expect_ok(dra_tensors_write(in_folder("model.safetensors"), f.item, (size_t)f.n, NULL, 0, &err),
               &err);
@@ -509,17 +509,17 @@ static void impossible_models_are_refused(void **unused)
          "xl_memory"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
-        dra_model_config c;
-        dra_model       *m = NULL;
-        dra_error        err = {0};
-        char             text[600];
+        CHECK_CONFIG(c);
+        dra_model *m = NULL;
+        dra_error  err = {0};
+        char       text[600];
         snprintf(
             text, sizeof text,
             "{\"model_type\": \"dra\", \"vocab\": 11, \"dim\": 12, \"depth\": 2, \"heads\": 3, "
             "\"context\": 5%s}",
             rows[i].options);
         expect_ok(dra_model_config_parse("xl", text, strlen(text), &c, &err), &err);
-        assert_int_equal(dra_model_create(&c, &m, &err), DRA_ERR_VALUE);
+        assert_int_equal(dra_model_create(c, &m, &err), DRA_ERR_VALUE);
         if (!strstr(err.text, rows[i].why)) fail_msg("%s: %s", rows[i].options, err.text);
     }
 }

@@ -38,10 +38,10 @@ static void remove_folders(void)
 
 const char *server_model(const char *preset)
 {
-    char            *folder = folders[n_folders++], path[128];
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_weights     *w = NULL;
+    char *folder = folders[n_folders++], path[128];
+    CHECK_CONFIG(c);
+    dra_model   *m = NULL;
+    dra_weights *w = NULL;
     if (n_folders == 1) atexit(remove_folders);
     snprintf(folder, sizeof folders[0],
              "/tmp/dra-serve-test-"
@@ -50,10 +50,10 @@ const char *server_model(const char *preset)
              "XX");
     assert_non_null(mkdtemp(folder));
     assert_int_equal(dra_preset_config(preset, &c, NULL), DRA_OK);
-    assert_int_equal(dra_model_create(&c, &m, NULL), DRA_OK);
+    assert_int_equal(dra_model_create(c, &m, NULL), DRA_OK);
     assert_int_equal(dra_weights_draw(m, 7, &w, NULL), DRA_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(dra_folder_save_config(folder, &c, NULL), DRA_OK);
+    assert_int_equal(dra_folder_save_config(folder, c, NULL), DRA_OK);
     assert_int_equal(dra_weights_save(w, path, NULL), DRA_OK);
     dra_weights_destroy(w);
     dra_model_destroy(m);

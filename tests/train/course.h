@@ -61,21 +61,21 @@ static inline void open_model(course *c, const dra_model_config *config,
 static inline void open_changed(course *c, const char *preset, const change *later,
                                 const dra_gradients_config *with, int drops)
 {
-    dra_model_config config;
-    dra_error        err = {0};
+    CHECK_CONFIG(config);
+    dra_error err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
     for (int i = 0; later && later[i].name; i++)
-        expect_ok(dra_model_config_set(&config, later[i].name, later[i].value, &err), &err);
-    config.dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
-    config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
-    config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
+        expect_ok(dra_model_config_set(config, later[i].name, later[i].value, &err), &err);
+    config->dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
+    config->attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
+    config->embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (with->aux_loss[k] != 0) config.aux |= 1u << k;
-    config.dim = 16;
-    config.heads = 2;
-    config.depth = 2;
-    config.context = T;
-    open_model(c, &config, with);
+        if (with->aux_loss[k] != 0) config->aux |= 1u << k;
+    config->dim = 16;
+    config->heads = 2;
+    config->depth = 2;
+    config->context = T;
+    open_model(c, config, with);
 }
 
 static inline void open_course_with(course *c, const char *preset, const dra_gradients_config *with,

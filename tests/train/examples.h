@@ -15,20 +15,20 @@ static inline void expect_ok(dra_status st, const dra_error *err)
 static inline dra_model *make_model(const dra_source_config *source, const dra_head_config *head,
                                     const char *const *settings)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
-    char             key[100];
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
+    dra_error  err = {0};
+    char       key[100];
     expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
-    c.dim = 8, c.heads = 2, c.depth = 2, c.vocab = 10, c.context = 40;
-    if (source) c.source = *source;
-    if (head) c.head = *head;
+    c->dim = 8, c->heads = 2, c->depth = 2, c->vocab = 10, c->context = 40;
+    if (source) c->source = *source;
+    if (head) c->head = *head;
     for (; settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
-        expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
+        expect_ok(dra_model_config_set(c, key, equals + 1, &err), &err);
     }
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     return m;
 }
 

@@ -318,13 +318,13 @@ static const char text_after[] = EYE ",\"text\":{" SIZES
 
 static dra_model *make_stacks(const char *stacks)
 {
-    char             json[1000];
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
+    char json[1000];
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
+    dra_error  err = {0};
     snprintf(json, sizeof json, "{\"model_type\":\"dra\",\"stacks\":{%s}}", stacks);
     expect_ok(dra_model_config_parse("json", json, strlen(json), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     return m;
 }
 

@@ -192,17 +192,16 @@ static void dropout_knows_items_by_number(void **unused)
     course                c = {0};
     dra_error             err = {0};
     dra_microbatch_result here, there;
-    dra_model_config      config;
-    dra_states           *s, *moved;
-    int32_t               ids[LONG], targets[LONG];
+    CHECK_CONFIG(config);
+    dra_states *s, *moved;
+    int32_t     ids[LONG], targets[LONG];
     expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
-    config.dim = 16, config.heads = 2, config.depth = 1, config.context = LONG + MORE;
-    config.mixers = 1;
-    config.mixer[0].a.retrieval = "window";
-    config.mixer[0].a.window = 9;
-    config.attention_dropout = 0.3;
+    config->dim = 16, config->heads = 2, config->depth = 1, config->context = LONG + MORE;
+    check_mixers(config)->a.retrieval = "window";
+    check_mixers(config)->a.window = 9;
+    config->attention_dropout = 0.3;
     for (int i = 0; i < LONG; i++) ids[i] = i * i % V, targets[i] = (i * 13 + 5) % V;
-    expect_ok(dra_model_create(&config, &c.model, &err), &err);
+    expect_ok(dra_model_create(config, &c.model, &err), &err);
     expect_ok(dra_weights_draw(c.model, 5, &c.weights, &err), &err);
     expect_ok(check_cpu(NULL, &c.device, &err), &err);
     const dra_gradients_config lc = {.model = c.model, .device = c.device};
@@ -289,11 +288,11 @@ static void addons_have_weights(void **unused)
     close_course(&more);
     close_course(&again);
     with = (dra_gradients_config){.model = NULL};
-    dra_model_config c;
-    dra_model       *m;
+    CHECK_CONFIG(c);
+    dra_model *m;
     expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
-    c.aux = 1u << DRA_AUX_ENTROPY;
-    assert_int_not_equal(dra_model_create(&c, &m, &err), DRA_OK);
+    c->aux = 1u << DRA_AUX_ENTROPY;
+    assert_int_not_equal(dra_model_create(c, &m, &err), DRA_OK);
     assert_string_equal(err.text, "model: no layer has entropy");
 }
 

@@ -6,11 +6,11 @@
 
 static dra_model *make_preset(const char *name)
 {
-    dra_model_config config;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
+    CHECK_CONFIG(config);
+    dra_model *m = NULL;
+    dra_error  err = {0};
     expect_ok(dra_preset_config(name, &config, &err), &err);
-    expect_ok(dra_model_create(&config, &m, &err), &err);
+    expect_ok(dra_model_create(config, &m, &err), &err);
     return m;
 }
 
@@ -190,9 +190,10 @@ static void own_matrices_decay(void **state)
          .name = "mine", .retrievals = retrievals, .declare = own_declare, .step = own_step};
     const dra_optimizer_config config = {.decay = 500};
     course                     c = {0};
-    dra_model_config           m = {.vocab = V, .dim = 16, .heads = 2, .depth = 1, .context = T};
-    dra_error                  err = {0};
-    m.mixer[0].a.own = &own;
+    const dra_mixer_config     mixer = {.a.own = &own};
+    const dra_model_config     m = {
+            .vocab = V, .dim = 16, .heads = 2, .depth = 1, .context = T, .mixer = &mixer};
+    dra_error err = {0};
     open_model(&c, &m, &(dra_gradients_config){0});
     assert_int_equal(group_of(c.model, "layers.0.mixer.A"), DRA_PARAM_MATRIX);
     assert_int_equal(group_of(c.model, "layers.0.mixer.B"), DRA_PARAM_OTHER);

@@ -32,13 +32,13 @@ typedef struct course {
 
 static void open_course(course *c, int64_t slots, int64_t depth, uint64_t seed)
 {
-    dra_model_config config;
-    dra_error        err = {0};
+    CHECK_CONFIG(config);
+    dra_error err = {0};
     expect_ok(dra_preset_config("dra-slots-tiny", &config, &err), &err);
-    config.dim = 64, config.heads = HEADS, config.depth = depth, config.context = T;
-    config.mixer[0].a.slots.count = slots;
-    config.mixer[0].a.slots.tau_learned = true;
-    expect_ok(dra_model_create(&config, &c->model, &err), &err);
+    config->dim = 64, config->heads = HEADS, config->depth = depth, config->context = T;
+    check_mixers(config)->a.slots.count = slots;
+    check_mixers(config)->a.slots.tau_learned = true;
+    expect_ok(dra_model_create(config, &c->model, &err), &err);
     expect_ok(dra_weights_draw(c->model, seed, &c->weights, &err), &err);
     expect_ok(check_cpu(NULL, &c->device, &err), &err);
     const dra_gradients_config lc = {.model = c->model, .device = c->device};

@@ -16,18 +16,18 @@ static void expect_ok(dra_status st, const dra_error *err)
 /* settings: "key=value" ... NULL, over a small GPT. */
 static dra_model *make_model(const char *const *settings)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
-    char             key[100];
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
+    dra_error  err = {0};
+    char       key[100];
     expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
-    c.dim = 16, c.heads = 2, c.depth = 2, c.vocab = 50, c.context = 300;
+    c->dim = 16, c->heads = 2, c->depth = 2, c->vocab = 50, c->context = 300;
     for (; settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
-        expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
+        expect_ok(dra_model_config_set(c, key, equals + 1, &err), &err);
     }
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     return m;
 }
 

@@ -324,12 +324,12 @@ static bool count(void *user, const dra_probe_result *r)
 
 static dra_status try_run(trial *t, const char *memory, dra_probe_result *out, dra_error *err)
 {
-    const dra_probe  p = complete(t->probe);
-    dra_model_config c = {
-        .vocab = t->vocab ? t->vocab : p.vocab, .dim = 32, .depth = 1, .heads = 2};
+    const dra_probe        p = complete(t->probe);
+    const dra_mixer_config m = {.shift = DRA_SHIFT_HALF, .a = {.memory = memory}};
+    const dra_model_config c = {
+        .vocab = t->vocab ? t->vocab : p.vocab, .dim = 32, .depth = 1, .heads = 2, .mixer = &m};
     dra_model   *model = NULL;
     dra_weights *weights = NULL;
-    c.mixer[0] = (dra_mixer_config){.shift = DRA_SHIFT_HALF, .a = {.memory = memory}};
     assert_int_equal(dra_model_create(&c, &model, err), DRA_OK);
     assert_int_equal(dra_weights_draw(model, 0, &weights, err), DRA_OK);
     const dra_probe_config run = {

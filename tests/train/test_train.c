@@ -507,8 +507,7 @@ static void runs_tell_their_model(void **state)
     fixture                f;
     dra_error              err = {0};
     dra_model             *model = NULL;
-    dra_model_config       c;
-    const dra_run_model_config again = {run, &c, &none, .resume = true};
+    CHECK_CONFIG(c);
     assert_int_equal(1 << DRA_AUX_DRIFT, 1);
     open_fixture(&f, "dra-gru-tiny", settings, put_text("text", sentence, 9));
     assert_int_equal(dra_run_resumable(nothing, &err), DRA_ERR_FILE);
@@ -516,11 +515,12 @@ static void runs_tell_their_model(void **state)
     run_until(&f, run, &train, 2);
     expect_ok(dra_run_resumable(run, &err), &err);
     expect_ok(dra_folder_config(run, &c, &err), &err);
-    assert_int_equal(c.aux, 0); /* files do not say it */
+    const dra_run_model_config again = {run, c, &none, .resume = true};
+    assert_int_equal(c->aux, 0); /* files do not say it */
     expect_ok(dra_run_model(&again, &model, &err), &err);
     assert_int_equal(dra_model_config_of(model)->aux, 1 << DRA_AUX_DRIFT);
     dra_model_destroy(model);
-    c.dim = 32;
+    c->dim = 32;
     assert_int_equal(dra_run_model(&again, &model, &err), DRA_ERR_VALUE);
     assert_null(model);
     assert_non_null(strstr(err.text, "is a run of another model: config.json says \"dim\": 16, "

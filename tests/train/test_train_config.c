@@ -6,11 +6,11 @@
 
 static dra_model *make_model(const char *preset)
 {
-    dra_model_config c;
-    dra_model       *m = NULL;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_model *m = NULL;
+    dra_error  err = {0};
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     return m;
 }
 
@@ -246,14 +246,14 @@ static void what_cannot_be_is_refused(void **state)
  * nothing else. */
 static void skipped_tokens_need_whole_rows(void **state)
 {
-    dra_model_config config;
+    CHECK_CONFIG(config);
     dra_model       *m = NULL;
     dra_error        err = {0};
     dra_train_config whole = {.forgetful_mask = 0.1};
     expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
-    config.positions = DRA_POSITIONS_NONE;
-    config.position.distance = DRA_DISTANCE_ALIBI;
-    expect_ok(dra_model_create(&config, &m, &err), &err);
+    config->positions = DRA_POSITIONS_NONE;
+    config->position.distance = DRA_DISTANCE_ALIBI;
+    expect_ok(dra_model_create(config, &m, &err), &err);
     expect_ok(dra_train_config_complete(&whole, m, &err), &err);
     refused(m, (dra_train_config){.forgetful_mask = 0.1, .chunk = 8},
             "train: forgetful_mask: the model's biases by distance (position.distance) need "

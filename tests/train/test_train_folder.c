@@ -438,25 +438,26 @@ static void a_memory_of_its_own_keeps_its_name(void **state)
     const dra_train_config train = {.steps = 4, .batch = 2};
     const dra_memory      *own[] = {&mean, NULL};
     const char            *run = in_scratch("own");
-    dra_model_config       config;
-    dra_model             *model = NULL;
-    dra_weights           *weights = NULL;
-    dra_error              err = {0};
-    fixture                f;
+    CHECK_CONFIG(config);
+    dra_model   *model = NULL;
+    dra_weights *weights = NULL;
+    dra_error    err = {0};
+    fixture      f;
     open_fixture(&f, "gpt2-tiny", NULL, put_text("text", sentence, 9));
-    config = *dra_model_config_of(f.model);
-    config.mixer[0].a.own = &mean;
-    config.format = DRA_FORMAT_DRA;
+    expect_ok(dra_model_config_copy(dra_model_config_of(f.model), &config, &err), &err);
+    check_mixers(config)->a.own = &mean;
+    config->format = DRA_FORMAT_DRA;
     dra_model_destroy(f.model);
-    expect_ok(dra_model_create(&config, &f.model, &err), &err);
+    expect_ok(dra_model_create(config, &f.model, &err), &err);
     run_until(&f, run, &train, 2);
     assert_int_equal(dra_folder_load(run, &model, &weights, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "own/config.json: mixer.memory is own:mean, which only"));
+    check_drop_config(&config);
     expect_ok(dra_folder_config_own(run, own, &config, &err), &err);
-    assert_ptr_equal(config.mixer[0].a.own, &mean);
+    assert_ptr_equal(config->mixer[0].a.own, &mean);
     assert_int_equal(run_until(&f, run, &train, 0).last.step, 4);
-    expect_ok(dra_model_config_set(&config, "mixer.memory", "append", &err), &err);
-    assert_null(config.mixer[0].a.own);
+    expect_ok(dra_model_config_set(config, "mixer.memory", "append", &err), &err);
+    assert_null(config->mixer[0].a.own);
     close_fixture(&f);
 }
 

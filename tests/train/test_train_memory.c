@@ -42,8 +42,8 @@ enum { STEPS = 3 };
 /* In the child: the plan goes into the pipe. */
 static int train(const course *c, int steps, const char *folder, const char *text, int to)
 {
-    const dra_cpu_config    cpu = {.threads = 2};
-    dra_model_config        config;
+    const dra_cpu_config cpu = {.threads = 2};
+    CHECK_CONFIG(config);
     dra_train_config        train = c->train;
     dra_device             *device = NULL;
     dra_tokenizer          *bytes = NULL;
@@ -59,8 +59,8 @@ static int train(const course *c, int steps, const char *folder, const char *tex
     own.tokenizer = bytes;
     if (st == DRA_OK) st = dra_corpus_open(&own, NULL, NULL, &data, NULL);
     if (st == DRA_OK) st = dra_preset_config(c->preset, &config, NULL);
-    config.context = 1024;
-    if (st == DRA_OK) st = dra_model_create(&config, &model, NULL);
+    if (st == DRA_OK) config->context = 1024;
+    if (st == DRA_OK) st = dra_model_create(config, &model, NULL);
     const dra_trainer_config tc = {.folder = folder,
                                    .train = &train,
                                    .device = device,

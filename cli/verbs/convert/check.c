@@ -154,11 +154,12 @@ static dra_status compare_all(const answers *a, const answers *b, double *worst,
 
 dra_status cli_check(const cli_check_config *c, double *difference, dra_error *err)
 {
-    answers          a = {0}, b = {0};
-    cli_check_config both = *c; /* ids that both have */
-    dra_model_config from;
-    dra_status       st = dra_folder_config(c->from, &from, err);
-    if (st == DRA_OK && (!c->vocab || from.vocab < c->vocab)) both.vocab = from.vocab;
+    answers           a = {0}, b = {0};
+    cli_check_config  both = *c; /* ids that both have */
+    dra_model_config *from = NULL;
+    dra_status        st = dra_folder_config(c->from, &from, err);
+    if (st == DRA_OK && (!c->vocab || from->vocab < c->vocab)) both.vocab = from->vocab;
+    dra_model_config_destroy(from);
     if (st == DRA_OK) st = read_answers(c->from, &both, &a, err);
     if (st == DRA_OK) st = read_answers(c->to, &both, &b, err);
     if (st == DRA_OK) st = compare_all(&a, &b, difference, err);

@@ -22,7 +22,7 @@ static const struct {
     {"slots-1", {{"mixer.memory", "slots"}, {"mixer.slots", "1"}, {"heads", "8"}}},
 };
 
-dra_status cli_suite_config(const char *name, dra_model_config *out, dra_error *err)
+dra_status cli_suite_config(const char *name, dra_model_config **out, dra_error *err)
 {
     dra_guess guess = {.typed = name};
     for (size_t i = 0; i < COUNT(suite); i++) {
@@ -30,7 +30,7 @@ dra_status cli_suite_config(const char *name, dra_model_config *out, dra_error *
         if (strcmp(suite[i].name, name) != 0) continue;
         dra_status st = dra_model_config_parse("suite", base, sizeof base - 1, out, err);
         for (size_t k = 0; k < COUNT(suite[i].set) && suite[i].set[k][0] && st == DRA_OK; k++)
-            st = dra_model_config_set(out, suite[i].set[k][0], suite[i].set[k][1], err);
+            st = dra_model_config_set(*out, suite[i].set[k][0], suite[i].set[k][1], err);
         return st;
     }
     return cli_error(err, DRA_ERR_VALUE, "--only: no such model of the suite: '%.60s'%s%s%s", name,

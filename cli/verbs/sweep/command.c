@@ -139,11 +139,12 @@ dra_status cli_command_model(const cli_command *c, dra_error *err)
     read_list(c, "set", set, &from.set);
     read_list(c, "memory-plugin", plugin, &from.plugins);
     if (!from.model && !from.preset && !from.config) return DRA_OK; /* dra train reports it */
-    dra_model_config config;
-    dra_model       *model = NULL;
-    dra_status       st = cli_source_config(&from, &config, err);
-    if (st == DRA_OK) st = dra_model_create(&config, &model, err);
+    dra_model_config *config = NULL;
+    dra_model        *model = NULL;
+    dra_status        st = cli_source_config(&from, &config, err);
+    if (st == DRA_OK) st = dra_model_create(config, &model, err);
     dra_model_destroy(model);
+    dra_model_config_destroy(config);
     return st;
 }
 

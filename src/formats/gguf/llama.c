@@ -10,6 +10,7 @@
 #include "file/fail.h"
 #include "formats/gguf/gguf.h"
 #include "formats/llama.h"
+#include "model/owned.h"
 #include "ops/attention/rotary.h"
 
 enum { KEY = 80, NO_ROPE = 4 /* every so many-th layer of smollm3 does not rotate */ };
@@ -138,6 +139,20 @@ static void read_rope(pairs *p, const dra_model_config *c, dra_rotary_config *t)
     t->high = dra_keys_number(p->k, "dra.rope.high", 1e6, 4);
 }
 
+/* Some layers do not rotate. */
+static void put_second(pairs *p, dra_model_config *c, dra_mixer_config *own)
+{
+    int64_t pattern[DRA_SUBLAYERS_MOST];
+    own[1] = own[0];
+    own[1].rotary = false;
+    own[1].turn = (dra_rotary_config){0};
+    if (c->depth > DRA_SUBLAYERS_MOST)
+        dra_keys_refuse(p->k, llama_key(p, "block_count"), "256 or fewer");
+    for (int l = 0; l < c->depth && l < DRA_SUBLAYERS_MOST; l++)
+        pattern[l] = (l + 1) % NO_ROPE == 0;
+    if (p->k->status == DRA_OK) dra_keys_pattern(p->k, c, (int)c->depth, pattern);
+}
+
 static void read_llama(dra_keys *k, dra_model_config *c, const char *name)
 {
     pairs            p = {.k = k, .name = name};
@@ -156,17 +171,11 @@ static void read_llama(dra_keys *k, dra_model_config *c, const char *name)
     m.qk_norm = strcmp(name, "qwen3") == 0;
     m.qkv_eps = m.qk_norm ? c->norm_eps : 0;
     c->ff.kind = DRA_FF_SWIGLU;
-    c->mixers = 1;
-    c->mixer[0] = m;
-    if (strcmp(name, "smollm3") != 0 || c->depth < NO_ROPE) return;
-    c->mixers = 2;
-    c->mixer[1] = m;
-    c->mixer[1].rotary = false;
-    c->mixer[1].turn = (dra_rotary_config){0};
-    if (c->depth > DRA_SUBLAYERS_MOST)
-        dra_keys_refuse(k, llama_key(&p, "block_count"), "256 or fewer");
-    c->n_pattern = k->status == DRA_OK ? (int)c->depth : 0;
-    for (int l = 0; l < c->n_pattern; l++) c->pattern[l] = (l + 1) % NO_ROPE == 0;
+    const bool        two = strcmp(name, "smollm3") == 0 && c->depth >= NO_ROPE;
+    dra_mixer_config *own = dra_keys_mixers(k, c, two ? 2 : 1);
+    if (!own) return;
+    own[0] = m;
+    if (two) put_second(&p, c, own);
 }
 
 void dra_gguf_read_llama(dra_keys *k, dra_model_config *c) { read_llama(k, c, "llama"); }
@@ -320,8 +329,10 @@ static dra_status settle_frequencies(const dra_tensor_source *s, dra_model_confi
                            (long long)(t.width / 2));
     t.width = 0;
     if (factor == 1) return DRA_OK;
+    dra_mixer_config *m = dra_config_mixers(c, c->mixers);
+    if (!m) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
     for (int i = 0; i < c->mixers; i++)
-        if (c->mixer[i].rotary) c->mixer[i].turn = t;
+        if (m[i].rotary) m[i].turn = t;
     return DRA_OK;
 }
 
@@ -334,12 +345,12 @@ dra_status dra_gguf_llama_settle(const dra_tensor_source *s, dra_model_config *c
         return dra_fail_at(err, DRA_ERR_NAME, s->path,
                            "tensor 'blk.0.attn_q.bias' without 'blk.0.attn_output.bias', expected "
                            "both or none where rows of queries stand pair by pair");
-    for (int i = 0; i < c->mixers; i++) {
-        dra_mixer_config *m = &c->mixer[i];
-        m->biases = output                               ? DRA_BIAS_ALL
-                    : has_tensor(s, "blk.0.attn_q.bias") ? DRA_BIAS_QKV
-                                                         : DRA_BIAS_MODEL;
-    }
+    dra_mixer_config *m = dra_config_mixers(c, c->mixers);
+    if (!m) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
+    for (int i = 0; i < c->mixers; i++)
+        m[i].biases = output                               ? DRA_BIAS_ALL
+                      : has_tensor(s, "blk.0.attn_q.bias") ? DRA_BIAS_QKV
+                                                           : DRA_BIAS_MODEL;
     c->ff.bias = has_tensor(s, "blk.0.ffn_up.bias") ? DRA_FF_BIAS_ALL : DRA_FF_BIAS_MODEL;
     return settle_frequencies(s, c, err);
 }

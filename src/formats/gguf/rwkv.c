@@ -71,10 +71,11 @@ static void read_rwkv(dra_keys *k, dra_model_config *c, int version)
         dra_keys_refuse(k, rwkv_key(room, version, "token_shift_count"), "2");
     const int64_t every = read_number(k, version, "rescale_every_n_layers", 0);
     c->rescale_every = every > 0 ? every : 0;
-    for (int i = 0; i < RANKS; i++) {
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    for (int i = 0; m && i < RANKS; i++) {
         if (ranks[i].version != version) continue;
         const int64_t n = read_needed(k, version, ranks[i].name);
-        memcpy((char *)&c->mixer[0] + ranks[i].mixer, &n, sizeof n);
+        memcpy((char *)m + ranks[i].mixer, &n, sizeof n);
     }
 }
 

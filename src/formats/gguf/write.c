@@ -41,13 +41,13 @@ static dra_status make_pairs(const dra_conversion *c, const dra_tokenizer *token
     dra_json        j = {0};
     json_t         *pairs = *out = dra_json_object(&j);
     dra_status      st = dra_json_check(&j, c->how->to, err);
-    if (st == DRA_OK) st = dra_format_write(c->how->to, &c->config, pairs, err);
+    if (st == DRA_OK) st = dra_format_write(c->how->to, c->config, pairs, err);
     if (st != DRA_OK) return st;
     dra_json_delete(pairs, "model_type");
     dra_json_set(&j, pairs, "general.file_type", dra_json_int(&j, file_type(dtype)));
     if (dra_is_quantised(dtype))
         dra_json_set(&j, pairs, "general.quantization_version", dra_json_int(&j, 2));
-    if (tokenizer) st = dra_tokenizer_gguf_pairs(tokenizer, c->config.vocab, &j, pairs, err);
+    if (tokenizer) st = dra_tokenizer_gguf_pairs(tokenizer, c->config->vocab, &j, pairs, err);
     return st == DRA_OK ? dra_json_check(&j, c->how->to, err) : st;
 }
 

@@ -57,14 +57,15 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
 }
 
 /* What rwkv.cpp makes of such a model: its version's layers of these sizes and ranks, eps as it has
- * them. Its 5.2 is per channel with a gate, its 5.0 per head without. */
-static dra_model_config as_read(const dra_model_config *m)
+ * them. Its 5.2 is per channel with a gate, its 5.0 per head without. Its mixer is *y. */
+static dra_model_config as_read(const dra_model_config *m, dra_mixer_config *y)
 {
     dra_model_config        c = *m;
     const dra_mixer_config *x = &m->mixer[0];
     const int               version = dra_format_of(m)->rwkv;
     dra_rwkv_layers(&c, version);
-    dra_mixer_config *y = &c.mixer[0];
+    *y = c.mixer[0];
+    c.mixer = y;
     c.norm_eps = c.final_eps = 1e-5;
     y->heads = x->heads;
     y->key_dim = x->key_dim;
@@ -91,7 +92,8 @@ dra_status dra_rwkv_cpp_check(const dra_conversion *c, dra_error *err)
         return dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "files of rwkv.cpp hold RWKV only");
     if (c->how->dtype == DRA_BF16)
         return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "expected f32, f16 or quantised");
-    const dra_model_config can = as_read(m);
+    dra_mixer_config       mixer;
+    const dra_model_config can = as_read(m, &mixer);
     return dra_config_compare(c->how->to, "a file of rwkv.cpp", m, &can, err);
 }
 

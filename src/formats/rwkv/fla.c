@@ -86,9 +86,11 @@ static void read_6(dra_keys *k, dra_model_config *c)
     if (c->heads < 1) c->heads = 1;
     c->key_dim = read_expanded(k, "expand_k", 0.5, c) / c->heads;
     c->value_dim = read_expanded(k, "expand_v", 1, c) / c->heads;
-    c->mixer[0].shift_rank = dra_keys_int(k, "proj_low_rank_dim", NULL, 32);
-    c->mixer[0].a.lambda.decay_rank = dra_keys_int(k, "gate_low_rank_dim", NULL, 64);
-    c->mixer[0].a.head_norm_eps = c->norm_eps;
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    if (!m) return;
+    m->shift_rank = dra_keys_int(k, "proj_low_rank_dim", NULL, 32);
+    m->a.lambda.decay_rank = dra_keys_int(k, "gate_low_rank_dim", NULL, 64);
+    m->a.head_norm_eps = c->norm_eps;
 }
 
 static void write_6(dra_keys *k, const dra_model_config *c)
@@ -140,7 +142,8 @@ static void read_7(dra_keys *k, dra_model_config *c)
     if (c->key_dim < 1) c->key_dim = 1;
     c->heads = dra_keys_int(k, "num_heads", NULL, c->dim / c->key_dim);
     check_value_dim(k, c);
-    dra_mixer_config *m = &c->mixer[0];
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    if (!m) return;
     m->a.lambda.decay_rank = dra_keys_int(k, "decay_low_rank_dim", NULL, 64);
     m->a.delta.rate_rank = dra_keys_int(k, "a_low_rank_dim", NULL, 64);
     m->value_rank = dra_keys_int(k, "v_low_rank_dim", NULL, 16);

@@ -26,10 +26,12 @@ static void read_rwkv5(dra_keys *k, dra_model_config *c, int version)
     c->final_eps = 1e-5; /* of ln_out, which no key changes */
     c->rescale_every = every > 0 ? every : 0;
     c->tied = dra_keys_bool(k, "tie_word_embeddings", false) ? DRA_ON : DRA_OFF;
-    c->mixer[0].a.head_norm_eps = 1e-5 * divisor * divisor;
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    if (!m) return;
+    m->a.head_norm_eps = 1e-5 * divisor * divisor;
     if (version != 6) return;
-    c->mixer[0].shift_rank = c->dim == 4096 ? 64 : 32;
-    c->mixer[0].a.lambda.decay_rank = c->dim == 4096 ? 128 : 64;
+    m->shift_rank = c->dim == 4096 ? 64 : 32;
+    m->a.lambda.decay_rank = c->dim == 4096 ? 128 : 64;
 }
 
 static void write_rwkv5(dra_keys *k, const dra_model_config *c)

@@ -7,6 +7,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/gpt2.h"
 #include "formats/rwkv/rwkv.h"
+#include "model/owned.h"
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
@@ -111,9 +112,10 @@ static dra_status check_variant(const dra_tensor_source *s, dra_error *err)
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* The kinds of version 5 are independent switches. */
-static void settle_5(const dra_tensor_source *s, dra_model_config *c, int64_t all)
+static void settle_5(const dra_tensor_source *s, dra_model_config *c, dra_mixer_config *mixer,
+                     int64_t all)
 {
-    dra_memory_config *m = &c->mixer[0].a;
+    dra_memory_config *m = &mixer->a;
     const bool         first = has_tensor(s, "blocks.0.att.time_first");
     const char        *bonus = first ? "blocks.0.att.time_first" : "blocks.0.att.time_faaaa";
     const bool         each = count_numbers(s, "blocks.0.att.time_decay") == all;
@@ -121,8 +123,7 @@ static void settle_5(const dra_tensor_source *s, dra_model_config *c, int64_t al
     m->gamma.per = each ? DRA_PER_CHANNEL : DRA_PER_HEAD;
     m->lambda.bonus = count_numbers(s, bonus) == all ? DRA_BONUS_CHANNEL : DRA_BONUS_HEAD;
     m->lambda.bonus_exp = first;
-    c->mixer[0].gate_values = has_tensor(s, "blocks.0.att.gate.weight") ? DRA_GATE_SILU
-                                                                        : DRA_GATE_NONE;
+    mixer->gate_values = has_tensor(s, "blocks.0.att.gate.weight") ? DRA_GATE_SILU : DRA_GATE_NONE;
     if (s->dim) m->head_norm_eps = 1e-5; /* of rwkv.cpp */
 }
 
@@ -142,9 +143,10 @@ static void put_rank(int64_t rank, int64_t *to)
     if (rank > 0) *to = rank;
 }
 
-void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c)
+dra_status dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
-    dra_mixer_config *m = &c->mixer[0];
+    dra_mixer_config *m = dra_config_mixers(c, 1);
+    if (!m) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
     if (dra_format_of(c)->rwkv == 6) {
         put_rank(rank_in(s, "blocks.0.att.time_maa_w1", "rwkv.blocks.0.attention.time_maa_w1",
                          "model.layers.0.attn.x_proj.0.linear.weight") /
@@ -154,7 +156,7 @@ void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c)
                          "model.layers.0.attn.w_proj.linear.lora.0.weight"),
                  &m->a.lambda.decay_rank);
     }
-    if (dra_format_of(c)->rwkv != 7) return;
+    if (dra_format_of(c)->rwkv != 7) return DRA_OK;
     put_rank(rank_in(s, "blocks.0.att.w1", NULL, "model.layers.0.attn.w_lora.lora.0.weight"),
              &m->a.lambda.decay_rank);
     put_rank(rank_in(s, "blocks.0.att.a1", NULL, "model.layers.0.attn.a_lora.lora.0.weight"),
@@ -163,10 +165,14 @@ void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c)
              &m->gate_rank);
     put_rank(rank_in(s, "blocks.1.att.v1", NULL, "model.layers.1.attn.v_lora.lora.0.weight"),
              &m->value_rank);
+    return DRA_OK;
 }
 
-static void settle_sizes(const dra_tensor_source *s, int version, dra_model_config *c)
+static dra_status settle_sizes(const dra_tensor_source *s, int version, dra_model_config *c,
+                               dra_error *err)
 {
+    dra_mixer_config *m = dra_config_mixers(c, 1);
+    if (!m) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
     const int64_t all = matrix_side(s, "blocks.0.att.key.weight", 0);
     c->vocab = s->dim ? s->vocab : matrix_side(s, "emb.weight", 0);
     c->dim = s->dim ? s->dim : matrix_side(s, "emb.weight", 1);
@@ -174,10 +180,11 @@ static void settle_sizes(const dra_tensor_source *s, int version, dra_model_conf
     c->ff.dim = matrix_side(s, "blocks.0.ffn.key.weight", 0);
     c->heads = 1;
     c->rescale_every = 0;
-    if (version == 5) settle_5(s, c, all);
+    if (version == 5) settle_5(s, c, m, all);
     if (version == 6) c->heads = heads_of(s, "blocks.0.att.time_faaaa", all);
     if (version == 7) c->heads = heads_of(s, "blocks.0.att.r_k", all);
     c->key_dim = all / c->heads;
+    return DRA_OK;
 }
 
 dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
@@ -202,7 +209,8 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
     if (st != DRA_OK) return st;
     dra_rwkv_layers(c, version);
     c->norm_eps = c->final_eps = 1e-5;
-    settle_sizes(s, version, c);
+    st = settle_sizes(s, version, c, err);
+    if (st != DRA_OK) return st;
     if (c->vocab < 1 || c->dim < 1 || c->depth < 1)
         return dra_fail_at(err, DRA_ERR_SHAPE, s->path,
                            "%lld tokens, width %lld, %lld layers, expected 1 or more of each",

@@ -45,7 +45,7 @@ void dra_rwkv_layers(dra_model_config *c, int version)
     c->ff.lerp = version >= 6;
     c->ff.receptance = version == 7 ? DRA_OFF : DRA_DEFAULT;
     c->mixers = 1;
-    c->mixer[0] = mixers[version];
+    c->mixer = &mixers[version];
 }
 
 int64_t dra_rwkv_ff_dim(int version, int64_t dim)
@@ -55,8 +55,8 @@ int64_t dra_rwkv_ff_dim(int version, int64_t dim)
 
 int dra_model_config_rwkv(const dra_model_config *c)
 {
-    const dra_memory_config *m = &c->mixer[0].a;
-    if (!m->memory || c->ff.kind != DRA_FF_MIX) return 0;
+    const dra_memory_config *m = c->mixer ? &c->mixer[0].a : NULL;
+    if (!m || !m->memory || c->ff.kind != DRA_FF_MIX) return 0;
     if (strcmp(m->memory, "wkv") == 0) return 4;
     if (strcmp(m->memory, "delta") == 0) return m->delta.transition ? 7 : 0;
     if (strcmp(m->memory, "moment") != 0 || !m->lambda.bonus) return 0;

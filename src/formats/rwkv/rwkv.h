@@ -12,7 +12,7 @@ int64_t dra_rwkv_ff_dim(int version, int64_t dim);
 /* Rules for a dialect, of the version of the format. */
 dra_status dra_rwkv_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err);
 /* Ranks that only the tensors tell. */
-void dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c);
+dra_status dra_rwkv_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 
 /* rwkv.cpp's numbers of dtypes; 0: f32, or one that it does not have. */
 extern const uint32_t dra_rwkv_cpp_numbers[DRA_DTYPE_COUNT];

@@ -139,10 +139,8 @@ static dra_status refuse_option(const checking *k, const char *format, ...)
 static dra_status check_heads(const checking *k)
 {
     const dra_xt   *x = k->x;
-    const int64_t   H = x->c.heads, d = x->attn_dim_head, g = x->c.mixer[0].qk_groups;
-    const int64_t   K = x->attn_one_kv_head          ? 1
-                        : x->c.mixer[0].kv_heads > 0 ? x->c.mixer[0].kv_heads
-                                                     : H;
+    const int64_t   H = x->c.heads, d = x->attn_dim_head, g = x->mixer.qk_groups;
+    const int64_t   K = x->attn_one_kv_head ? 1 : x->mixer.kv_heads > 0 ? x->mixer.kv_heads : H;
     const int64_t   R = x->c.position.heads, r = x->rotary_emb_dim;
     const long long h = H, w = d;
     if (K > H || H % K)
@@ -164,12 +162,11 @@ static dra_status check_heads(const checking *k)
         return refuse_option(k, "rotate_num_heads is %lld of %lld heads, which excludes %s",
                              (long long)R, h,
                              x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
-    if (x->c.mixer[0].latent.rope >= H)
+    if (x->mixer.latent.rope >= H)
         return refuse_option(k,
                              "attn_latent_rope_subheads is %lld, expected fewer than heads, %lld",
-                             (long long)x->c.mixer[0].latent.rope, h);
-    if (x->attn_use_latent_kv && !x->c.mixer[0].latent.rope &&
-        (x->rotary_pos_emb || x->rotary_xpos))
+                             (long long)x->mixer.latent.rope, h);
+    if (x->attn_use_latent_kv && !x->mixer.latent.rope && (x->rotary_pos_emb || x->rotary_xpos))
         return refuse_option(k, "attn_use_latent_kv with %s needs attn_latent_rope_subheads",
                              x->rotary_xpos ? "rotary_xpos" : "rotary_pos_emb");
     if (x->add_value_residual && x->learned_value_residual_mix != DRA_OFF && K < H)
@@ -199,7 +196,7 @@ static dra_status check_positions(const checking *k)
                              "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                              "%lld",
                              (long long)r, (long long)x->attn_dim_head);
-    if (x->c.mixer[0].attention.forget && x->c.visible != DRA_VISIBLE_CAUSAL)
+    if (x->mixer.attention.forget && x->c.visible != DRA_VISIBLE_CAUSAL)
         return refuse_option(k, "attn_data_dependent_alibi excludes type %s",
                              dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
@@ -320,7 +317,7 @@ static dra_status check_release(const checking *k)
 {
     if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
         return refuse_option(k, "num_residual_streams needs release E");
-    if (k->x->c.mixer[0].attention.sink && k->x->c.xt.release != DRA_XT_N)
+    if (k->x->mixer.attention.sink && k->x->c.xt.release != DRA_XT_N)
         return refuse_option(k, "attn_head_learned_sink needs release N");
     return DRA_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "formats/xt/xt.h"
 
 enum {
@@ -38,6 +39,15 @@ int64_t dra_xt_rotary(const dra_model_config *c)
     const dra_position_config *p = &c->position;
     if (p->rotate == DRA_ROTATE_NONE) return 0;
     return p->turn.width ? p->turn.width : dra_xt_sizes_of(c).d;
+}
+
+void dra_xt_join(dra_xt *x)
+{
+    x->c.mixers = 1;
+    x->c.mixer = &x->mixer;
+    x->c.cross = &x->cross;
+    if (!x->c.layout) x->c.layout = "";
+    if (!x->custom_layers) x->custom_layers = "";
 }
 
 /* ---- the wrapper (F16 to F20) ---------------------------------------------------------------- */
@@ -208,8 +218,7 @@ static void settle_qk_norm(dra_xt *x, dra_mixer_config *m)
 
 void dra_xt_settle_attention(dra_xt *x)
 {
-    dra_mixer_config *m = &x->c.mixer[0];
-    x->c.mixers = 1;
+    dra_mixer_config *m = &x->mixer;
     x->c.key_dim = x->c.value_dim = x->attn_dim_head;
     if (x->attn_one_kv_head) m->kv_heads = 1;
     if (m->kv_heads == x->c.heads) m->kv_heads = 0;
@@ -235,7 +244,7 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
 
 void dra_xt_tell_attention(dra_xt *x)
 {
-    dra_mixer_config  *m = &x->c.mixer[0];
+    dra_mixer_config  *m = &x->mixer;
     const dra_xt_sizes s = dra_xt_sizes_of(&x->c);
     x->c.xt.release = release_of(m, x->c.xt.release);
     x->c.heads = s.H;
@@ -323,7 +332,7 @@ static void settle_layout(dra_xt *x)
     dra_model_config *c = &x->c;
     const bool        usual = !x->custom_layers[0] && !x->macaron && !x->only_cross;
     const char       *block = x->custom_layers[0] ? x->custom_layers : usual ? "" : block_of(x);
-    memcpy(c->layout, block, strlen(block) + 1);
+    c->layout = block;
     if (x->custom_layers[0]) c->depth = 1;
     c->block.macaron = x->macaron;
     c->block.norm = x->resi_dual             ? DRA_PLACE_DUAL
@@ -335,8 +344,8 @@ static void settle_layout(dra_xt *x)
     if (x->n_drops == 1) c->block.drop = x->layer_dropout[0];
     c->n_shifts = x->n_shifts > 1 ? x->n_shifts : 0;
     c->n_drops = x->n_drops > 1 ? x->n_drops : 0;
-    if (c->n_shifts) memcpy(c->shifts, x->shift_tokens, sizeof c->shifts);
-    if (c->n_drops) memcpy(c->drops, x->layer_dropout, sizeof c->drops);
+    c->shifts = x->shift_tokens;
+    c->drops = x->layer_dropout;
 }
 
 static void tell_layout(dra_xt *x)
@@ -346,7 +355,7 @@ static void tell_layout(dra_xt *x)
     x->cross_attend = c->context_stack != NULL;
     x->only_cross = strcmp(c->layout, x->macaron ? "fcf" : "cf") == 0;
     if (c->layout[0] && strcmp(c->layout, block_of(x)) != 0) {
-        memcpy(x->custom_layers, c->layout, sizeof c->layout);
+        x->custom_layers = c->layout;
         c->depth = 0; /* the list says all */
     }
     x->resi_dual = c->block.norm == DRA_PLACE_DUAL;
@@ -355,17 +364,15 @@ static void tell_layout(dra_xt *x)
     x->gate_residual = c->block.residual == DRA_JOIN_GRU;
     x->n_shifts = c->n_shifts ? c->n_shifts : c->block.shift > 0;
     x->n_drops = c->n_drops ? c->n_drops : c->block.drop > 0;
-    memcpy(x->shift_tokens, c->shifts, sizeof c->shifts);
-    memcpy(x->layer_dropout, c->drops, sizeof c->drops);
-    if (!c->n_shifts) x->shift_tokens[0] = c->block.shift;
-    if (!c->n_drops) x->layer_dropout[0] = c->block.drop;
+    x->shift_tokens = c->n_shifts ? c->shifts : &c->block.shift;
+    x->layer_dropout = c->n_drops ? c->drops : &c->block.drop;
 }
 
 /* ---- beyond the README ----------------------------------------------------------------------- */
 
 static void settle_more(dra_xt *x)
 {
-    dra_mixer_config *m = &x->c.mixer[0];
+    dra_mixer_config *m = &x->mixer;
     x->c.block.branch_scale_offset = x->c.block.branch_scale && x->norm_add_unit_offset != DRA_OFF;
     if (x->c.block.streams == 1) x->c.block.streams = 0;
     if (!x->adaptive_condition_mlp)
@@ -381,7 +388,7 @@ static void settle_more(dra_xt *x)
 
 static void tell_more(dra_xt *x)
 {
-    const dra_mixer_config *m = &x->c.mixer[0];
+    const dra_mixer_config *m = &x->mixer;
     if (x->c.block.branch_scale && !x->c.block.branch_scale_offset)
         x->norm_add_unit_offset = DRA_OFF;
     x->adaptive_condition_mlp = x->c.condition.expand > 0;
@@ -418,7 +425,7 @@ void dra_xt_tell(dra_xt *x)
     tell_wrapper(x);
     tell_positions(x);
     dra_xt_tell_attention(x);
-    if (from) x->c.xt.release = release_of(&x->c.cross, x->c.xt.release);
+    if (from) x->c.xt.release = release_of(&x->cross, x->c.xt.release);
     tell_layout(x);
     tell_more(x);
 }
@@ -445,17 +452,19 @@ static bool is_same(dra_json *j, const dra_model_config *c, const dra_model_conf
  * they become part of it. more: NULL: nothing. */
 static bool means_config(dra_json *j, json_t *options, json_t *more, const dra_model_config *c)
 {
-    dra_model_config other;
-    json_t          *all = dra_json_share(j, options);
+    dra_model_config *other = NULL;
+    json_t           *all = dra_json_share(j, options);
     if (more) dra_json_update_missing(j, all, more);
     if (j->failed) {
         json_decref(all);
         return false;
     }
-    const dra_status st = dra_format_read(&dra_format_xt, "", all, &other, NULL);
+    dra_status st = dra_config_new(&other, NULL);
+    if (st == DRA_OK) st = dra_format_read(&dra_format_xt, "", all, other, NULL);
     if (st == DRA_ERR_MEMORY) j->failed = true;
-    const bool same = st == DRA_OK && other.xt.loss == c->xt.loss &&
-                      other.xt.mask_id == c->xt.mask_id && is_same(j, c, &other);
+    const bool same = st == DRA_OK && other->xt.loss == c->xt.loss &&
+                      other->xt.mask_id == c->xt.mask_id && is_same(j, c, other);
+    dra_model_config_destroy(other);
     if (same) dra_json_update(j, options, all);
     json_decref(all);
     return same;

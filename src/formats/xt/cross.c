@@ -86,16 +86,18 @@ static dra_status read_attention(const char *place, json_t *options, const dra_x
     dra_json j = {0};
     json_t  *object = dra_json_object(&j);
     dra_xt   x = {.c = {.dim = from->c.dim, .heads = from->c.heads, .xt = from->c.xt}};
+    dra_xt_join(&x);
     dra_json_set_shared(&j, object, "attn_layers", options);
     dra_status st = dra_json_check(&j, place, err);
-    if (st == DRA_OK) st = dra_fields_read(dra_xt_stack_fields(), place, options, &x, err);
+    if (st == DRA_OK)
+        st = dra_fields_read_own(dra_xt_stack_fields(), place, options, NULL, from->c.own, &x, err);
     if (!x.attn_dim_head) x.attn_dim_head = 64;
     x.c.depth = 1;
     if (st == DRA_OK) st = dra_xt_check(&x, place, object, err);
     json_decref(object);
     if (st != DRA_OK) return st;
     dra_xt_settle_attention(&x);
-    *out = x.c.mixer[0];
+    *out = x.mixer;
     if (x.attn_dim_head != from->attn_dim_head) out->key_dim = out->value_dim = x.attn_dim_head;
     return DRA_OK;
 }
@@ -118,7 +120,7 @@ static dra_status take_dim(const char *place, json_t *cross, dra_xt *out, dra_er
 dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_t *cross,
                              dra_xt *out, dra_error *err)
 {
-    const bool  chain = out->c.cross.attention.residual_scores;
+    const bool  chain = out->cross.attention.residual_scores;
     const bool  values = out->cross_attend && out->add_value_residual;
     dra_json    j = {0};
     json_t     *own = dra_json_share(&j, cross), *v;
@@ -130,9 +132,9 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: cross_%.60s needs cross_attend", place, key);
     json_t *all = st == DRA_OK && out->cross_attend ? merge_options(&j, stack, own) : NULL;
     if (st == DRA_OK) st = dra_json_check(&j, place, err);
-    if (st == DRA_OK && all) st = read_attention(place, all, out, &out->c.cross, err);
-    out->c.cross.attention.residual_scores = chain;
-    if (values) out->c.cross.value_residual = DRA_VALUES_HALF; /* a mix is learned for the other */
+    if (st == DRA_OK && all) st = read_attention(place, all, out, &out->cross, err);
+    out->cross.attention.residual_scores = chain;
+    if (values) out->cross.value_residual = DRA_VALUES_HALF; /* a mix is learned for the other */
     json_decref(all);
     json_decref(own);
     return st;
@@ -161,8 +163,9 @@ static void put_option(dra_json *j, json_t *stack, const char *key, json_t *valu
 static json_t *dump_attention(dra_json *j, const dra_xt *x)
 {
     dra_xt cross = {.c = {.dim = x->c.dim, .heads = x->c.heads, .xt = x->c.xt}};
-    cross.c.mixer[0] = x->c.cross;
-    cross.c.mixer[0].attention.residual_scores = false;
+    dra_xt_join(&cross);
+    cross.mixer = x->cross;
+    cross.mixer.attention.residual_scores = false;
     cross.c.attention_dropout = x->c.attention_dropout;
     cross.c.key_dim = x->c.key_dim;
     dra_xt_tell_attention(&cross);

@@ -172,7 +172,7 @@ static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
     if (letter == 'f')
         add_ff(m);
     else
-        add_attention(m, letter == 'a' ? &c->mixer[0] : &c->cross);
+        add_attention(m, letter == 'a' ? &c->mixer[0] : c->cross);
 }
 
 /* Letter i of the sublayers, `n` in all: attention `k` times, blocks, feed-forward `k` times. */

@@ -129,8 +129,11 @@ static dra_status read_options(const char *place, json_t *options, dra_xt *out, 
     json_t              *cross = dra_xt_cross_split(&j, json_object_get(options, "attn_layers"));
     const json_t        *stack = json_object_get(options, "attn_layers");
     dra_status           st = dra_json_check(&j, place, err);
+    dra_xt_join(out);
     if (st == DRA_OK) st = clean_options(place, wrapper, options, err);
-    if (st == DRA_OK) st = dra_fields_read(dra_xt_fields(wrapper), place, options, out, err);
+    if (st == DRA_OK)
+        st = dra_fields_read_own(dra_xt_fields(wrapper), place, options, NULL, out->c.own, out,
+                                 err);
     if (!out->c.heads) out->c.heads = 8;
     if (!out->attn_dim_head) out->attn_dim_head = 64;
     if (st == DRA_OK) st = dra_xt_check(out, place, options, err);

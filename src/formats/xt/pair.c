@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "formats/xt/xt.h"
+#include "model/owned.h"
 
 typedef struct pair_options {
     int64_t dim;
@@ -65,7 +66,7 @@ static dra_status read_side(const char *place, json_t *body, bool encoder, int64
     dra_json   j = {0};
     json_t    *to = dra_json_object(&j), *stack = dra_json_object(&j);
     dra_status st = split_side(&j, place, body, encoder, to, stack, err);
-    *x = (dra_xt){.wrapper = DRA_XT_TOKENS, .c = {.xt = top->c.xt}};
+    *x = (dra_xt){.wrapper = DRA_XT_TOKENS, .c = {.xt = top->c.xt, .own = top->c.own}};
     dra_json_set(&j, stack, "type", dra_json_text(&j, encoder ? "Encoder" : "Decoder"));
     dra_json_set(&j, stack, "dim", dra_json_int(&j, dim));
     if (!encoder) dra_json_set(&j, stack, "cross_attend", dra_json_bool(true));
@@ -106,7 +107,8 @@ static dra_status read_prepend(const char *place, const json_t *v, dra_model_con
     if (!json_is_integer(v) || n < 1 || n > 1 << 20)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%.120s: src_prepend: expected how many vectors, or their wrapper", place);
-    return dra_xt_keep_vectors(place, encoder->dim, n, "prepend", &encoder->prepend_stack, err);
+    return dra_xt_keep_vectors(place, encoder, encoder->dim, n, "prepend", &encoder->prepend_stack,
+                               err);
 }
 
 static dra_status join_sides(const char *place, const pair_options *o, const json_t *prepend,
@@ -122,9 +124,9 @@ static dra_status join_sides(const char *place, const pair_options *o, const jso
         return dra_fail(err, DRA_ERR_VALUE,
                         "%.120s: dec_cross_attn_dim_context is %lld, expected dim, %lld", place,
                         (long long)decoder->dim_context, (long long)o->dim);
-    *out = decoder->c;
+    dra_status st = dra_config_fill(out, &decoder->c, decoder->c.own, err);
     out->source.shared = o->tie_token_emb;
-    const dra_status st = read_prepend(place, prepend, &encoder->c, err);
+    if (st == DRA_OK) st = read_prepend(place, prepend, &encoder->c, err);
     return st == DRA_OK ? dra_xt_keep(place, &encoder->c, "encoder", &out->context_stack, err) : st;
 }
 

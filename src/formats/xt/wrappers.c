@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "model/compose.h"
 #include "model/model.h"
+#include "model/owned.h"
 #include "formats/xt/xt.h"
 
 dra_xt_wrapper dra_xt_wrapper_of(const dra_model_config *c)
@@ -77,7 +77,7 @@ dra_status dra_xt_keep(const char *place, const dra_model_config *c, const char 
     if (other.head.kind != DRA_HEAD_VECTORS) other.head = (dra_head_config){DRA_HEAD_NONE};
     other.tied = DRA_OFF;
     snprintf(other.name, sizeof other.name, "%s", name);
-    *out = dra_config_keep(&other);
+    *out = dra_config_add(&other);
     return *out ? DRA_OK : no_memory(place, err);
 }
 
@@ -85,7 +85,7 @@ dra_status dra_xt_read_part(const char *place, const char *key, const json_t *ob
                             const dra_model_config *reader, int64_t dim, const char *name,
                             const dra_model_config **out, dra_error *err)
 {
-    dra_model_config c;
+    dra_model_config c = {.own = reader->own};
     const bool       image = strcmp(key, "src_prepend") == 0;
     char             prefix[40];
     snprintf(prefix, sizeof prefix, "%s.", key);
@@ -107,10 +107,12 @@ dra_status dra_xt_read_part(const char *place, const char *key, const json_t *ob
     return dra_xt_keep(place, &c, name, out, err);
 }
 
-dra_status dra_xt_keep_vectors(const char *place, int64_t dim, int64_t length, const char *name,
-                               const dra_model_config **out, dra_error *err)
+dra_status dra_xt_keep_vectors(const char *place, const dra_model_config *reader, int64_t dim,
+                               int64_t length, const char *name, const dra_model_config **out,
+                               dra_error *err)
 {
-    const dra_model_config c = {.dim = dim, .source = {DRA_SOURCE_VECTORS, .length = length}};
+    const dra_model_config c = {
+        .dim = dim, .source = {DRA_SOURCE_VECTORS, .length = length}, .own = reader->own};
     return dra_xt_keep(place, &c, name, out, err);
 }
 
@@ -121,7 +123,7 @@ static dra_status read_context(const char *place, const json_t *context, const d
     if (context && !x->cross_attend)
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: context needs cross_attend", place);
     if (!x->cross_attend) return DRA_OK;
-    if (!context) return dra_xt_keep_vectors(place, dim, 0, "context", &c->context_stack, err);
+    if (!context) return dra_xt_keep_vectors(place, c, dim, 0, "context", &c->context_stack, err);
     return dra_xt_read_part(place, "context", context, c, dim, "encoder", &c->context_stack, err);
 }
 
@@ -145,7 +147,7 @@ static dra_status read_single(const char *place, json_t *body, const dra_xt *top
                               dra_model_config *out, dra_error *err)
 {
     const bool bare = top->wrapper >= DRA_XT_DECODER;
-    dra_xt     x = {.wrapper = top->wrapper, .c = {.xt = top->c.xt}};
+    dra_xt     x = {.wrapper = top->wrapper, .c = {.xt = top->c.xt, .own = top->c.own}};
     dra_json   j = {0};
     json_t    *context = dra_xt_take(body, "context");
     json_t *options = bare ? wrap_stack(&j, body, (dra_xt_wrapper)top->wrapper) : json_incref(body);
@@ -153,7 +155,7 @@ static dra_status read_single(const char *place, json_t *body, const dra_xt *top
     if (st == DRA_OK) st = dra_xt_parse(place, options, &x, err);
     if (bare) st = dra_xt_inside(st, place, "", true, err);
     if (st == DRA_OK) dra_xt_settle(&x);
-    *out = x.c;
+    if (st == DRA_OK) st = dra_config_fill(out, &x.c, top->c.own, err);
     if (st == DRA_OK) st = read_context(place, context, &x, out, err);
     json_decref(context);
     json_decref(options);
@@ -256,9 +258,9 @@ static dra_status read_top(const char *place, json_t *body, dra_xt *top, dra_err
 static dra_status read_model(const char *place, const json_t *object, dra_xt_release release,
                              dra_model_config *out, dra_error *err)
 {
-    dra_xt   top = {.c = {.xt = {.release = release}}};
+    dra_xt   top = {.c = {.xt = {.release = release}, .own = out->own}};
     dra_json j = {0};
-    *out = (dra_model_config){0};
+    dra_config_clear(out);
     if (!json_is_object(object))
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: a wrapper is expected here", place);
     json_t    *body = dra_json_share(&j, object);

@@ -22,7 +22,8 @@ static json_t *write_part(writing *w, const dra_model_config *c)
 /* Options of one stack and its wrapper. */
 static json_t *write_options(writing *w, const dra_model_config *c, dra_xt_wrapper wrapper)
 {
-    dra_xt x = {.c = *c, .wrapper = wrapper};
+    dra_xt x = {.c = *c, .mixer = c->mixer[0], .cross = *c->cross, .wrapper = wrapper};
+    dra_xt_join(&x);
     dra_xt_tell(&x);
     if (x.c.xt.release == DRA_XT_N) w->release = DRA_XT_N;
     return dra_xt_dump(w->json, &x);

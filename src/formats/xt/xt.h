@@ -27,6 +27,7 @@ typedef enum dra_xt_wrapper {
 
 typedef struct dra_xt {
     dra_model_config c;
+    dra_mixer_config mixer, cross; /* of c, see dra_xt_join() */
 
     /* ---- the wrapper */
     int        wrapper; /* dra_xt_wrapper */
@@ -41,12 +42,13 @@ typedef struct dra_xt {
     bool       use_adaptive_layernorm, use_adaptive_rmsnorm, adaptive_condition_mlp;
     dra_switch norm_add_unit_offset, pre_norm, disable_abs_pos_emb;
     bool       resi_dual, gate_residual, macaron, cross_attend, only_cross;
-    char       custom_layers[DRA_SUBLAYERS_MOST + 1];
     int        n_shifts, n_drops;
-    int64_t    shift_tokens[DRA_SUBLAYERS_MOST];
-    double     layer_dropout[DRA_SUBLAYERS_MOST];
     bool       rel_pos_bias, dynamic_pos_bias, alibi_pos_bias, rotary_pos_emb, rotary_xpos;
     int64_t    rotary_emb_dim;
+
+    const char    *custom_layers; /* these, and what c points to, are in its memory */
+    const int64_t *shift_tokens;
+    const double  *layer_dropout;
 
     /* ---- attention and feed-forwards */
     int64_t attn_dim_head;
@@ -94,13 +96,14 @@ dra_status dra_xt_inside(dra_status st, const char *place, const char *prefix, b
                          dra_error *err);
 /* The value of a key, which is taken out, as a new reference; NULL: there is none, or null. */
 json_t *dra_xt_take(json_t *object, const char *key);
-/* Keeps the config of a stack that another reads, under this name; of vectors that are given as
- * they are, `length` of them, 0: any number; and of the wrapper that is the value of `key`, whose
- * vectors `reader` takes, `dim` wide. */
+/* Adds the config of a stack that another reads to its memory, under this name; of vectors that
+ * are given as they are, `length` of them, 0: any number; and of the wrapper that is the value of
+ * `key`, whose vectors `reader` takes, `dim` wide. */
 dra_status dra_xt_keep(const char *place, const dra_model_config *c, const char *name,
                        const dra_model_config **out, dra_error *err);
-dra_status dra_xt_keep_vectors(const char *place, int64_t dim, int64_t length, const char *name,
-                               const dra_model_config **out, dra_error *err);
+dra_status dra_xt_keep_vectors(const char *place, const dra_model_config *reader, int64_t dim,
+                               int64_t length, const char *name, const dra_model_config **out,
+                               dra_error *err);
 dra_status dra_xt_read_part(const char *place, const char *key, const json_t *object,
                             const dra_model_config *reader, int64_t dim, const char *name,
                             const dra_model_config **out, dra_error *err);
@@ -114,6 +117,8 @@ dra_status dra_xt_read_masked(const char *place, const json_t *body, int64_t voc
 
 /* ---- one stack (options_read.c, cross.c) ---------------------------------------------------- */
 
+/* Its config has its mixers from now on, so it stays where it is. */
+void dra_xt_join(dra_xt *x);
 /* From JSON: unknown names, options that dra does not have and those that contradict each other
  * are refused, each by name. `out` says which wrapper it is, and the release. */
 dra_status dra_xt_parse(const char *place, const json_t *object, dra_xt *out, dra_error *err);
@@ -122,7 +127,7 @@ json_t *dra_xt_dump(dra_json *j, const dra_xt *x);
 
 /* Takes cross_attn_* out of the options of a stack, as a new object in which they are attn_*. */
 json_t *dra_xt_cross_split(dra_json *j, json_t *stack);
-/* Fills c.cross from the options of a stack, which those of cross-attention override. */
+/* Fills cross from the options of a stack, which those of cross-attention override. */
 dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_t *cross,
                              dra_xt *out, dra_error *err);
 /* Adds what differs from the other attention to its options. */
@@ -143,7 +148,7 @@ bool dra_xt_other_class(const char *name);
  * reads it back. */
 void dra_xt_settle(dra_xt *x);
 void dra_xt_tell(dra_xt *x);
-/* The part of attention alone: c.mixer[0]. */
+/* The part of attention alone: mixer. */
 void dra_xt_settle_attention(dra_xt *x);
 void dra_xt_tell_attention(dra_xt *x);
 

@@ -152,11 +152,11 @@ static inline void expect_logits(const char *path, const char *expected, const c
 static inline dra_status convert_as(const char *from, const char *to, dra_format_kind format,
                                     double eps, dra_dtype dtype, bool cpp, dra_error *err)
 {
-    dra_model_config   c;
-    dra_convert_config how = {.from = from, .to = to, .config = &c, .dtype = dtype, .cpp = cpp};
+    CHECK_CONFIG(c);
     expect_ok(dra_folder_config(from, &c, err), err);
-    c.format = format;
-    if (eps > 0) c.mixer[0].a.head_norm_eps = eps;
+    c->format = format;
+    if (eps > 0) check_mixers(c)->a.head_norm_eps = eps;
+    dra_convert_config how = {.from = from, .to = to, .config = c, .dtype = dtype, .cpp = cpp};
     return dra_convert(&how, err);
 }
 

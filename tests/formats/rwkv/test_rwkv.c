@@ -32,11 +32,11 @@ static void must(dra_status st, const dra_error *err)
 /* factor: what keys are multiplied by. */
 static void open_trial(trial *t, double factor)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    uint64_t         seed = 7;
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    uint64_t  seed = 7;
     must(dra_model_config_parse("config", config_text, strlen(config_text), &c, &err), &err);
-    must(dra_model_create(&c, &t->model, &err), &err);
+    must(dra_model_create(c, &t->model, &err), &err);
     must(dra_weights_draw(t->model, 1, &t->weights, &err), &err);
     for (int i = 0; i < B * T; i++) t->ids[i] = (int32_t)(check_random(&seed) * V);
     const int       at = dra_specs_find(dra_model_params(t->model), "layers.0.mixer.W_k");

@@ -333,10 +333,10 @@ static void renamed_and_cut_tensors(void **unused)
     char                    *file;
     size_t                   bytes;
     for (size_t i = 0; i < COUNT(parts); i++) {
-        dra_error        err = {0};
-        dra_model       *m;
-        dra_weights     *w;
-        dra_model_config c;
+        dra_error    err = {0};
+        dra_model   *m;
+        dra_weights *w;
+        CHECK_CONFIG(c);
         expect_ok(dra_file_read(DATA "v7.0-FP16.bin", 1 << 24, &file, &bytes, &err), &err);
         char *last = NULL; /* of layer 2 or of the model */
         for (size_t k = 0; k + strlen(parts[i]) < bytes; k++)
@@ -365,8 +365,8 @@ static void variants_are_named(void **unused)
         const dra_tensor_item items[] = {{"emb.weight", DRA_REAL, DRA_SHAPE(2, 2), x},
                                          {rows[i][0], DRA_REAL, DRA_SHAPE(2, 2), x}};
         dra_error             err = {0};
-        dra_model_config      c;
-        char                  text[160];
+        CHECK_CONFIG(c);
+        char text[160];
         expect_ok(dra_tensors_write(in_folder("variant.safetensors"), items, 2, NULL, 0, &err),
                   &err);
         assert_int_equal(dra_folder_config(in_folder("variant.safetensors"), &c, &err),
@@ -393,9 +393,9 @@ static void configs_that_are_refused(void **unused)
         {"\"rwkv5\", \"head_size\": 0", "c: head_size is 0, expected a divisor"},
         {"\"rwkv5\", \"head_size_divisor\": -1", "c: head_size_divisor is -1, expected a number"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
-        char             text[300];
-        dra_model_config c;
-        dra_error        err = {0};
+        char text[300];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         snprintf(text, sizeof text, "{\"model_type\": %s}", rows[i].json);
         assert_int_equal(dra_model_config_parse("c", text, strlen(text), &c, &err), DRA_ERR_VALUE);
         if (!strstr(err.text, rows[i].text)) fail_msg("%s", err.text);
@@ -411,14 +411,14 @@ static void two_kinds_of_rwkv6(void **unused)
         "{\"model_type\": \"rwkv6\", \"architectures\": [\"RWKV6ForCausalLM\"]}",
         "{\"model_type\": \"rwkv6\", \"proj_low_rank_dim\": 32}"};
     for (size_t i = 0; i < COUNT(texts); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         expect_ok(dra_model_config_parse("c", texts[i], strlen(texts[i]), &c, &err), &err);
-        assert_int_equal(c.format, i < 2 ? DRA_FORMAT_RWKV6 : DRA_FORMAT_FLA6);
-        assert_int_equal(c.dim, i < 2 ? 768 : 2048);
-        assert_int_equal(c.heads, i < 2 ? 12 : 4);
-        assert_int_equal(c.key_dim, i < 2 ? 64 : 256);
-        assert_int_equal(c.ff.dim, i < 2 ? 2688 : 7168);
+        assert_int_equal(c->format, i < 2 ? DRA_FORMAT_RWKV6 : DRA_FORMAT_FLA6);
+        assert_int_equal(c->dim, i < 2 ? 768 : 2048);
+        assert_int_equal(c->heads, i < 2 ? 12 : 4);
+        assert_int_equal(c->key_dim, i < 2 ? 64 : 256);
+        assert_int_equal(c->ff.dim, i < 2 ? 2688 : 7168);
     }
 }
 

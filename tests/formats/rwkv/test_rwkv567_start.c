@@ -31,15 +31,15 @@ static void first_values(void **unused)
                 {"rwkv7-tiny", "mixer.W_g_1", {0, 0, 0, 0}}};
     static const int at[] = {0, 1, 17, 63};
     for (size_t i = 0; i < COUNT(rows); i++) {
-        dra_model_config c;
-        dra_model       *m;
-        dra_weights     *w;
-        dra_error        err = {0};
-        char             name[64];
+        CHECK_CONFIG(c);
+        dra_model   *m;
+        dra_weights *w;
+        dra_error    err = {0};
+        char         name[64];
         expect_ok(dra_preset_config(rows[i].preset, &c, &err), &err);
-        c.dim = 64;
-        c.heads = 4;
-        expect_ok(dra_model_create(&c, &m, &err), &err);
+        c->dim = 64;
+        c->heads = 4;
+        expect_ok(dra_model_create(c, &m, &err), &err);
         expect_ok(dra_weights_draw_rwkv(m, 3, &w, &err), &err);
         snprintf(name, sizeof name, "layers.2.%s", rows[i].param);
         const int       p = dra_specs_find(dra_model_params(m), name);
@@ -66,14 +66,14 @@ static void first_matrices(void **unused)
                 {"layers.1.mixer.W_k", 0.1},
                 {"layers.1.mixer.W_v", 1},
                 {"layers.1.mixer.W_q", 1}};
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
     expect_ok(dra_preset_config("rwkv7-tiny", &c, &err), &err);
-    c.dim = 64;
-    c.heads = 4;
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    c->dim = 64;
+    c->heads = 4;
+    expect_ok(dra_model_create(c, &m, &err), &err);
     expect_ok(dra_weights_draw_rwkv(m, 3, &w, &err), &err);
     for (size_t i = 0; i < COUNT(rows); i++) {
         const int        p = dra_specs_find(dra_model_params(m), rows[i].param);
@@ -95,12 +95,12 @@ static void first_matrices(void **unused)
 
 static void no_start_for_others(void **unused)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
     expect_ok(dra_preset_config("dra-delta-tiny", &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     assert_int_equal(dra_weights_draw_rwkv(m, 3, &w, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "rwkv start: expected layers of RWKV"));
     dra_model_destroy(m);
@@ -155,22 +155,23 @@ static dra_real *edit(const loaded *m, const char *name, size_t *n)
 /* With mu_6 = 1 - mu_5 and no low-rank maps version 6 says what 5.2 says. */
 static void five_is_a_special_six(void **unused)
 {
-    dra_model_config c;
-    dra_error        err = {0};
-    loaded           five = {0}, six = {0};
-    dra_real         x[SOME * WORDS], y[SOME * WORDS];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    loaded    five = {0}, six = {0};
+    dra_real  x[SOME * WORDS], y[SOME * WORDS];
     expect_ok(dra_preset_config("rwkv5-tiny", &c, &err), &err);
-    c.vocab = WORDS;
-    c.dim = WIDTH;
-    c.heads = 2;
-    c.depth = 2;
-    c.ff.dim = 96;
-    expect_ok(dra_model_create(&c, &five.model, &err), &err);
+    c->vocab = WORDS;
+    c->dim = WIDTH;
+    c->heads = 2;
+    c->depth = 2;
+    c->ff.dim = 96;
+    expect_ok(dra_model_create(c, &five.model, &err), &err);
     expect_ok(dra_weights_draw(five.model, 5, &five.weights, &err), &err);
-    dra_model_config d;
+    CHECK_CONFIG(d);
     expect_ok(dra_preset_config("rwkv6-tiny", &d, &err), &err);
-    d.vocab = c.vocab, d.dim = c.dim, d.heads = c.heads, d.depth = c.depth, d.ff.dim = c.ff.dim;
-    expect_ok(dra_model_create(&d, &six.model, &err), &err);
+    d->vocab = c->vocab, d->dim = c->dim, d->heads = c->heads, d->depth = c->depth,
+    d->ff.dim = c->ff.dim;
+    expect_ok(dra_model_create(d, &six.model, &err), &err);
     expect_ok(dra_weights_draw(six.model, 6, &six.weights, &err), &err);
     for (int i = 0; i < dra_specs_count(dra_model_params(six.model)); i++) {
         const char *name = dra_specs_at(dra_model_params(six.model), i)->name;
@@ -198,19 +199,20 @@ static void five_is_a_special_six(void **unused)
 
 static void draw_as(const char *preset, dra_format_kind format, const char *name, int64_t ranks)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
-    char             file[64];
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    char         file[64];
     expect_ok(dra_preset_config(preset, &c, &err), &err);
-    c.format = format;
-    c.vocab = WORDS, c.dim = WIDTH, c.heads = 2, c.depth = 2, c.final_eps = 1e-5;
-    c.ff.dim = 96;
-    if (ranks) c.mixer[0].shift_rank = ranks, c.mixer[0].a.lambda.decay_rank = 2 * ranks;
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    c->format = format;
+    c->vocab = WORDS, c->dim = WIDTH, c->heads = 2, c->depth = 2, c->final_eps = 1e-5;
+    c->ff.dim = 96;
+    dra_mixer_config *mixer = check_mixers(c);
+    if (ranks) mixer->shift_rank = ranks, mixer->a.lambda.decay_rank = 2 * ranks;
+    expect_ok(dra_model_create(c, &m, &err), &err);
     expect_ok(dra_weights_draw(m, 7, &w, &err), &err);
-    expect_ok(dra_folder_save_config(in_folder(name), &c, &err), &err);
+    expect_ok(dra_folder_save_config(in_folder(name), c, &err), &err);
     snprintf(file, sizeof file, "%s/model.safetensors", name);
     expect_ok(dra_weights_save(w, in_folder(file), &err), &err);
     dra_weights_destroy(w);

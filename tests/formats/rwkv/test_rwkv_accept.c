@@ -47,15 +47,15 @@
 
 static void draw_folder(const char *name, const char *config)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w;
-    dra_error        err = {0};
-    char             file[64];
+    CHECK_CONFIG(c);
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    char         file[64];
     expect_ok(dra_model_config_parse(name, config, strlen(config), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     expect_ok(dra_weights_draw(m, 3, &w, &err), &err);
-    expect_ok(dra_folder_save_config(in_folder(name), &c, &err), &err);
+    expect_ok(dra_folder_save_config(in_folder(name), c, &err), &err);
     snprintf(file, sizeof file, "%s/model.safetensors", name);
     expect_ok(dra_weights_save(w, in_folder(file), &err), &err);
     dra_weights_destroy(w);
@@ -96,11 +96,11 @@ static dra_states *open_states(const loaded *m)
 
 static void first_values_are_all_there(void **unused)
 {
-    dra_model_config c;
-    dra_model       *m;
-    dra_error        err = {0};
+    CHECK_CONFIG(c);
+    dra_model *m;
+    dra_error  err = {0};
     expect_ok(dra_model_config_parse("c", rwkv_config, strlen(rwkv_config), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     for (int k = 0; k < 2; k++) {
         dra_weights *w = NULL;
         expect_ok((k ? dra_weights_draw_rwkv : dra_weights_draw)(m, 3, &w, &err), &err);

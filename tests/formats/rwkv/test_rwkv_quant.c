@@ -100,11 +100,11 @@ static void to_gguf(void **unused)
 
 static dra_status rescaled(const char *from, const char *to, dra_format_kind format, dra_error *err)
 {
-    dra_model_config         c;
-    const dra_convert_config how = {.from = from, .to = to, .config = &c, .dtype = DRA_F32};
+    CHECK_CONFIG(c);
     expect_ok(dra_folder_config(from, &c, err), err);
-    c.format = format;
-    c.rescale_every = 1;
+    c->format = format;
+    c->rescale_every = 1;
+    const dra_convert_config how = {.from = from, .to = to, .config = c, .dtype = DRA_F32};
     return dra_convert(&how, err);
 }
 
@@ -153,21 +153,21 @@ static void divided_matrices(void **unused)
 /* A World vocabulary goes into a file and comes back the same. */
 static void world_tokenizer(void **unused)
 {
-    static const char        vocabulary[] = "tests/data/world/rwkv_vocab_v20230424.txt";
-    static const char        text[] = "it's \"one\"\n\n\t\\ \x01\xff caf\xc3\xa9";
-    dra_tokenizer           *t, *again;
-    dra_ids                  a = {0}, b = {0};
-    dra_model_config         c;
-    dra_error                err = {0};
+    static const char vocabulary[] = "tests/data/world/rwkv_vocab_v20230424.txt";
+    static const char text[] = "it's \"one\"\n\n\t\\ \x01\xff caf\xc3\xa9";
+    dra_tokenizer    *t, *again;
+    dra_ids           a = {0}, b = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    expect_ok(dra_tokenizer_open(vocabulary, &t, &err), &err);
+    expect_ok(dra_folder_config(DATA "v7.0-FP16.bin", &c, &err), &err);
+    c->format = DRA_FORMAT_GGUF;
+    c->vocab = dra_tokenizer_size(t) + 3;
     const dra_convert_config how = {.from = DATA "v7.0-FP16.bin",
                                     .to = in_folder("world.gguf"),
-                                    .config = &c,
+                                    .config = c,
                                     .tokenizer = NULL};
-    expect_ok(dra_tokenizer_open(vocabulary, &t, &err), &err);
-    expect_ok(dra_folder_config(how.from, &c, &err), &err);
-    c.format = DRA_FORMAT_GGUF;
-    c.vocab = dra_tokenizer_size(t) + 3;
-    dra_convert_config with = how;
+    dra_convert_config       with = how;
     with.tokenizer = t;
     expect_ok(dra_convert(&with, &err), &err);
     expect_ok(dra_tokenizer_open(in_folder("world.gguf"), &again, &err), &err);

@@ -27,14 +27,14 @@ typedef struct made {
 
 static made make(const char *config)
 {
-    char             text[XT_TEXT];
-    dra_model_config c;
-    made             m;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    made      m;
+    dra_error err = {0};
     snprintf(text, sizeof text, "{'model_type': 'x-transformers', %s}", config);
     xt_quotes(text);
     expect_ok(xt_parse(text, &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m.model, &err), &err);
+    expect_ok(dra_model_create(c, &m.model, &err), &err);
     expect_ok(dra_weights_draw(m.model, 5, &m.weights, &err), &err);
     return m;
 }

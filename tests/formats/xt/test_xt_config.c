@@ -15,9 +15,10 @@ static json_t *json_of(const char *text)
 }
 
 /* The config as JSON, in the names of a format; to be released. */
-static json_t *dump(dra_model_config c, dra_format_kind format)
+static json_t *dump(const dra_model_config *from, dra_format_kind format)
 {
-    static char text[20000];
+    static char      text[20000];
+    dra_model_config c = *from;
     c.format = format;
     const size_t n = dra_model_config_text(&c, text, sizeof text);
     assert_true(n > 0 && n < sizeof text);
@@ -202,13 +203,13 @@ static const meaning meanings[] = {
 static void options_mean_what_they_say(void **unused)
 {
     for (size_t i = 0; i < COUNT(meanings); i++) {
-        const meaning   *m = &meanings[i];
-        char             text[XT_TEXT], part[XT_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        const meaning *m = &meanings[i];
+        char           text[XT_TEXT], part[XT_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         xt_config_of(m->top, m->shape, m->stack, text);
         expect_ok(xt_parse(text, &c, &err), &err);
-        assert_int_equal(c.format, DRA_FORMAT_XT);
+        assert_int_equal(c->format, DRA_FORMAT_XT);
         snprintf(part, sizeof part, "%s", m->dra);
         xt_quotes(part);
         json_t *expected = json_of(part), *is = dump(c, DRA_FORMAT_DRA);
@@ -224,10 +225,10 @@ static void options_mean_what_they_say(void **unused)
 static void written_as_they_were_read(void **unused)
 {
     for (size_t i = 0; i < COUNT(meanings); i++) {
-        const meaning   *m = &meanings[i];
-        char             text[XT_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        const meaning *m = &meanings[i];
+        char           text[XT_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         xt_config_of(m->top, m->shape, m->stack, text);
         expect_ok(xt_parse(text, &c, &err), &err);
         json_t *before = json_of(text), *after = dump(c, DRA_FORMAT_XT);
@@ -244,15 +245,16 @@ static void written_as_they_were_read(void **unused)
 static void the_same_by_way_of_dra(void **unused)
 {
     for (size_t i = 0; i < COUNT(meanings); i++) {
-        const meaning   *m = &meanings[i];
-        char             text[XT_TEXT], own[20000];
-        dra_model_config c, back;
-        dra_error        err = {0};
+        const meaning *m = &meanings[i];
+        char           text[XT_TEXT], own[20000];
+        CHECK_CONFIG(c);
+        CHECK_CONFIG(back);
+        dra_error err = {0};
         if (strstr(m->stack, "attn_flash")) continue; /* says nothing about the model */
         xt_config_of(m->top, m->shape, m->stack, text);
         expect_ok(xt_parse(text, &c, &err), &err);
-        c.format = DRA_FORMAT_DRA;
-        dra_model_config_text(&c, own, sizeof own);
+        c->format = DRA_FORMAT_DRA;
+        dra_model_config_text(c, own, sizeof own);
         expect_ok(xt_parse(own, &back, &err), &err);
         json_t *before = json_of(text), *after = dump(back, DRA_FORMAT_XT);
         if (!json_equal(before, after)) fail_msg("%s became %s", text, json_dumps(after, 0));
@@ -282,13 +284,15 @@ static const struct {
 
 static void defaults_may_be_said(void **unused)
 {
-    char             text[XT_TEXT];
-    dra_model_config c, plain;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    CHECK_CONFIG(plain);
+    dra_error err = {0};
     expect_ok(xt_parse(xt_config_of("", XT_DECODER, "", text), &plain, &err), &err);
     json_t *expected = dump(plain, DRA_FORMAT_XT);
     for (size_t i = 0; i < COUNT(plain_ones); i++) {
         xt_config_of(plain_ones[i].top, XT_DECODER, plain_ones[i].stack, text);
+        check_drop_config(&c);
         expect_ok(xt_parse(text, &c, &err), &err);
         json_t *is = dump(c, DRA_FORMAT_XT);
         if (!json_equal(is, expected)) fail_msg("%s became %s", text, json_dumps(is, 0));
@@ -310,9 +314,9 @@ static char *saved_config(const char *name)
 /* A folder's config keeps its spelling as long as it says the same. */
 static void a_folder_keeps_its_spelling(void **unused)
 {
-    char             text[XT_TEXT];
-    dra_model_config c;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     xt_config_of(", 'release': 'N', 'num_memory_tokens': 0", XT_DECODER,
                  ", 'attn_kv_heads': 1, 'attn_flash': true, 'rotary_pos_emb': true, "
                  "'rotary_emb_dim': 4, 'shift_tokens': [1, 1, 1, 1]",
@@ -320,23 +324,24 @@ static void a_folder_keeps_its_spelling(void **unused)
     fixture_folder("spelling", text);
     json_t *before = json_of(text);
     expect_ok(dra_folder_config(in_folder("spelling"), &c, &err), &err);
-    assert_true(c.xt.release == DRA_XT_N && c.xt.flash);
-    expect_ok(dra_folder_save_config(in_folder("spelling"), &c, &err), &err);
+    assert_true(c->xt.release == DRA_XT_N && c->xt.flash);
+    expect_ok(dra_folder_save_config(in_folder("spelling"), c, &err), &err);
     json_t *same = json_of(saved_config("spelling/config.json"));
     assert_true(json_equal(before, same));
     /* By way of dra's own, where only what it cannot say is kept. */
-    c.format = DRA_FORMAT_DRA;
-    expect_ok(dra_folder_save_config_like(in_folder("own"), &c, in_folder("spelling"), &err), &err);
+    c->format = DRA_FORMAT_DRA;
+    expect_ok(dra_folder_save_config_like(in_folder("own"), c, in_folder("spelling"), &err), &err);
+    check_drop_config(&c);
     expect_ok(dra_folder_config(in_folder("own"), &c, &err), &err);
-    assert_int_equal(c.format, DRA_FORMAT_DRA);
-    c.format = DRA_FORMAT_XT;
-    expect_ok(dra_folder_save_config_like(in_folder("again"), &c, in_folder("own"), &err), &err);
+    assert_int_equal(c->format, DRA_FORMAT_DRA);
+    c->format = DRA_FORMAT_XT;
+    expect_ok(dra_folder_save_config_like(in_folder("again"), c, in_folder("own"), &err), &err);
     json_t *again = json_of(saved_config("again/config.json"));
     if (!json_equal(before, again)) fail_msg("%s", json_dumps(again, 0));
     /* Another config takes its place. */
-    c.vocab = 11;
-    c.mixer[0].attention.mem_kv = 2;
-    expect_ok(dra_folder_save_config(in_folder("again"), &c, &err), &err);
+    c->vocab = 11;
+    check_mixers(c)->attention.mem_kv = 2;
+    expect_ok(dra_folder_save_config(in_folder("again"), c, &err), &err);
     json_t *other = json_of(saved_config("again/config.json"));
     assert_int_equal(json_integer_value(json_object_get(other, "num_tokens")), 11);
     assert_non_null(json_object_get(json_object_get(other, "attn_layers"), "attn_num_mem_kv"));
@@ -611,9 +616,9 @@ static const struct {
 static void contradictions_are_named(void **unused)
 {
     for (size_t i = 0; i < COUNT(refusals); i++) {
-        char             text[XT_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        char text[XT_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         xt_config_of(refusals[i].top, refusals[i].shape, refusals[i].stack, text);
         if (xt_parse(text, &c, &err) == DRA_OK) fail_msg("%s is accepted", text);
         assert_int_equal(err.code, DRA_ERR_VALUE);
@@ -627,9 +632,9 @@ static void other_wrappers_are_named(void **unused)
 {
     static const char *const names[] = {"PrefixDecoder", "MultiInputTransformerWrapper"};
     for (size_t i = 0; i < COUNT(names); i++) {
-        char             text[XT_TEXT], expected[200];
-        dra_model_config c;
-        dra_error        err = {0};
+        char text[XT_TEXT], expected[200];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         snprintf(text, sizeof text, "{\"model_type\": \"x-transformers\", \"wrapper\": \"%s\"}",
                  names[i]);
         snprintf(expected, sizeof expected,
@@ -642,16 +647,16 @@ static void other_wrappers_are_named(void **unused)
 /* What the format cannot hold is found by reading it back. */
 static void what_it_cannot_say(void **unused)
 {
-    char             text[XT_TEXT];
-    dra_model_config c;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     expect_ok(xt_parse(xt_config_of("", XT_DECODER, "", text), &c, &err), &err);
-    c.mixer[0].a.memory = "delta";
-    assert_int_equal(dra_folder_save_config(in_folder("cannot"), &c, &err), DRA_ERR_VALUE);
+    check_mixers(c)->a.memory = "delta";
+    assert_int_equal(dra_folder_save_config(in_folder("cannot"), c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "an x-transformers folder cannot hold mixer"));
-    c.mixer[0].a.memory = NULL;
-    c.dropout = 0.1;
-    assert_int_equal(dra_folder_save_config(in_folder("cannot"), &c, &err), DRA_ERR_VALUE);
+    check_mixers(c)->a.memory = NULL;
+    c->dropout = 0.1;
+    assert_int_equal(dra_folder_save_config(in_folder("cannot"), c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "cannot hold dropout"));
 }
 
@@ -659,18 +664,20 @@ static void what_it_cannot_say(void **unused)
 static void damaged_configs(void **unused)
 {
     for (size_t i = 0; i < COUNT(meanings); i += 3) {
-        char             text[XT_TEXT], bad[XT_TEXT];
-        dra_model_config c;
-        const meaning   *m = &meanings[i];
-        const size_t     n = strlen(xt_config_of(m->top, m->shape, m->stack, text));
+        char text[XT_TEXT], bad[XT_TEXT];
+        CHECK_CONFIG(c);
+        const meaning *m = &meanings[i];
+        const size_t   n = strlen(xt_config_of(m->top, m->shape, m->stack, text));
         for (size_t at = 0; at < n; at++) {
             static const char marks[] = "0-\"{],x.";
             dra_error         err = {0};
+            check_drop_config(&c);
             assert_int_not_equal(dra_model_config_parse("config", text, at, &c, &err), DRA_OK);
             for (size_t k = 0; k < sizeof marks - 1; k++) {
                 memcpy(bad, text, n + 1);
                 bad[at] = marks[k];
                 err = (dra_error){0};
+                check_drop_config(&c);
                 if (xt_parse(bad, &c, &err) == DRA_OK) continue;
                 assert_true(strncmp(err.text, "config", 6) == 0 && !strchr(err.text, '\n'));
             }

@@ -17,16 +17,16 @@ enum { TOKENS = 12, SOURCE = 9, INPUTS = 6, WIDE = 3 * 64 * 64 };
 #define FOLDER "examples/x-transformers"
 
 typedef struct opened {
-    dra_model_config c;
-    dra_model       *model;
-    dra_weights     *weights;
-    dra_device      *device;
-    int64_t          wide; /* of what is compared */
-    int32_t          ids[TOKENS];
-    dra_real         x[WIDE];
+    dra_model_config *c;
+    dra_model        *model;
+    dra_weights      *weights;
+    dra_device       *device;
+    int64_t           wide; /* of what is compared */
+    int32_t           ids[TOKENS];
+    dra_real          x[WIDE];
 } opened;
 
-static void read_config(const char *name, dra_model_config *c)
+static void read_config(const char *name, dra_model_config **c)
 {
     static char text[1 << 14];
     char        path[300];
@@ -72,8 +72,8 @@ static int inputs(const opened *o, int64_t at, int64_t n, dra_named in[INPUTS])
     static const char *const own[] = {"ids", "x", "img"}, *const context[] = {"src", "context",
                                                                               "img"};
     static const char *const first[] = {"", "prepend", "img"};
-    const dra_model_config  *from = o->c.context_stack, *before = from ? from->prepend_stack : NULL;
-    int                      count = add(o, &o->c, own, at, n, in, 0);
+    const dra_model_config *from = o->c->context_stack, *before = from ? from->prepend_stack : NULL;
+    int                     count = add(o, o->c, own, at, n, in, 0);
     if (from && !at) count = add(o, from, context, 0, length_of(from), in, count);
     if (before && !at) count = add(o, before, first, 0, length_of(before), in, count);
     return count;
@@ -123,8 +123,8 @@ static void put_out(const opened *o, const char *name, int parts, const int64_t 
     const dra_view          view = {.model = o->model,
                                     .hidden = true,
                                     .outs = true,
-                                    .logits = o->c.head.kind == DRA_HEAD_TOKENS};
-    const dra_model_config *from = o->c.context_stack;
+                                    .logits = o->c->head.kind == DRA_HEAD_TOKENS};
+    const dra_model_config *from = o->c->context_stack;
     const int64_t           more = from && from->prepend_stack ? length_of(from->prepend_stack) : 0;
     const dra_context_text  text = {from ? more + length_of(from) : 0, NULL};
     const dra_module        module = dra_view_module(&view);
@@ -159,7 +159,7 @@ typedef struct goals {
 /* What the outputs are compared with; returns how many inputs there are now. */
 static int compare_with(const opened *o, goals *to, dra_named *in, int n, dra_objective_kind *kind)
 {
-    const dra_head_config *head = &o->c.head;
+    const dra_head_config *head = &o->c->head;
     const size_t           width = (size_t)dra_model_head_width(o->model);
     for (int i = 0; i < WIDE; i++) to->y[i] = (dra_real)cos(0.3 * i);
     for (int i = 0; i < TOKENS; i++) to->weights[i] = 1;
@@ -170,7 +170,7 @@ static int compare_with(const opened *o, goals *to, dra_named *in, int n, dra_ob
     } else if (head->kind == DRA_HEAD_TOKENS) {
         *kind = head->numbers ? DRA_OBJECTIVE_XVAL : DRA_OBJECTIVE_NEXT;
         for (int i = 0; i < TOKENS; i++) to->targets[i] = i + 1 < TOKENS ? o->ids[i + 1] : -1;
-        if (head->numbers) to->targets[2] = (int32_t)o->c.source.number_token;
+        if (head->numbers) to->targets[2] = (int32_t)o->c->source.number_token;
         if (head->numbers) in[n++] = (dra_named){"numbers", to->y, TOKENS * sizeof *to->y};
     } else {
         *kind = DRA_OBJECTIVE_SQUARED;
@@ -204,15 +204,15 @@ static void learn(const opened *o, const char *name, int64_t length)
     dra_gradients          *l;
     dra_microbatch_result   r;
     dra_error               err = {0};
-    const dra_model_config *from = o->c.context_stack;
+    const dra_model_config *from = o->c->context_stack;
     const int64_t           more = from && from->prepend_stack ? length_of(from->prepend_stack) : 0;
     const dra_context_text  text = {from ? more + length_of(from) : 0, NULL};
-    const bool              language = dra_model_config_is_language(&o->c);
+    const bool              language = dra_model_config_is_language(o->c);
     const int               n = compare_with(o, &to, in, inputs(o, 0, length, in), &kind);
     const dra_microbatch    q = {.B = 1,
                                  .T = length,
                                  .ids = language ? o->ids : NULL,
-                                 .targets = o->c.head.kind == DRA_HEAD_TOKENS ? to.targets : NULL,
+                                 .targets = o->c->head.kind == DRA_HEAD_TOKENS ? to.targets : NULL,
                                  .n_inputs = language ? 0 : n,
                                  .inputs = in,
                                  .context = from ? &text : NULL,
@@ -237,11 +237,11 @@ static void run_example(const char *name)
     dra_error            err = {0};
     o = (opened){.device = check_device(2, dra_device_level_at(0))};
     read_config(name, &o.c);
-    expect_ok(dra_model_create(&o.c, &o.model, &err), &err);
+    expect_ok(dra_model_create(o.c, &o.model, &err), &err);
     expect_ok(dra_weights_draw(o.model, 3, &o.weights, &err), &err);
-    const int64_t length = o.c.source.kind == DRA_SOURCE_IMAGE ? length_of(&o.c) : TOKENS;
-    const int64_t vocab = o.c.vocab ? o.c.vocab : 1;
-    o.wide = o.c.head.kind == DRA_HEAD_TOKENS ? o.c.vocab : o.c.dim;
+    const int64_t length = o.c->source.kind == DRA_SOURCE_IMAGE ? length_of(o.c) : TOKENS;
+    const int64_t vocab = o.c->vocab ? o.c->vocab : 1;
+    o.wide = o.c->head.kind == DRA_HEAD_TOKENS ? o.c->vocab : o.c->dim;
     for (int i = 0; i < TOKENS; i++) o.ids[i] = (int32_t)((37 * i * i + 11 * i) % vocab);
     for (int i = 0; i < WIDE; i++) o.x[i] = (dra_real)sin(0.7 * i + 0.01 * (i % 91) * i);
     dra_real *a = calloc((size_t)(length * o.wide), sizeof *a),
@@ -249,7 +249,7 @@ static void run_example(const char *name)
     assert_true(a && b);
     put_out(&o, name, 1, &length, a);
     expect_finite(name, a, length * o.wide);
-    if (o.c.visible == DRA_VISIBLE_CAUSAL) {
+    if (o.c->visible == DRA_VISIBLE_CAUSAL) {
         put_out(&o, name, 3, parts, b);
         check_reals(a, b, (size_t)(length * o.wide) * sizeof *a);
     }
@@ -258,6 +258,7 @@ static void run_example(const char *name)
     free(b);
     dra_weights_destroy(o.weights);
     dra_model_destroy(o.model);
+    dra_model_config_destroy(o.c);
 }
 
 /* In the order of the README. */

@@ -54,14 +54,14 @@ static json_t *config_of(const json_t *row)
 
 static void open_model(xt_golden *g)
 {
-    dra_model_config parsed;
-    dra_error        err = {0};
-    char            *text = json_dumps(g->config, JSON_INDENT(2));
-    fixture          f;
+    CHECK_CONFIG(parsed);
+    dra_error err = {0};
+    char     *text = json_dumps(g->config, JSON_INDENT(2));
+    fixture   f;
     assert_non_null(text);
     expect_ok(dra_model_config_parse("golden", text, strlen(text), &parsed, &err), &err);
     free(text);
-    expect_ok(dra_model_create(&parsed, &g->model, &err), &err);
+    expect_ok(dra_model_create(parsed, &g->model, &err), &err);
     xt_tensors(&f, g->config, g->bare);
     const dra_status st = dra_tensors_write(in_folder("model.safetensors"), f.item, (size_t)f.n,
                                             NULL, 0, &err);

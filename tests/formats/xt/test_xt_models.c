@@ -172,16 +172,17 @@ static const char *text_of(const char *config, char text[OWN_TEXT])
     return text;
 }
 
-static void read_model(size_t i, dra_model_config *c)
+static void read_model(size_t i, dra_model_config **c)
 {
     char      text[OWN_TEXT];
     dra_error err = {0};
     expect_ok(xt_parse(text_of(models[i].config, text), c, &err), &err);
 }
 
-static json_t *dump(dra_model_config c, dra_format_kind format)
+static json_t *dump(const dra_model_config *from, dra_format_kind format)
 {
-    static char text[OWN_TEXT];
+    static char      text[OWN_TEXT];
+    dra_model_config c = *from;
     c.format = format;
     const size_t n = dra_model_config_text(&c, text, sizeof text);
     assert_true(n > 0 && n < sizeof text);
@@ -205,10 +206,10 @@ static bool is_part(const json_t *part, const json_t *whole)
 static void wrappers_mean_what_they_say(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        dra_model_config c;
-        char             part[OWN_TEXT];
+        CHECK_CONFIG(c);
+        char part[OWN_TEXT];
         read_model(i, &c);
-        assert_int_equal(c.format, DRA_FORMAT_XT);
+        assert_int_equal(c->format, DRA_FORMAT_XT);
         snprintf(part, sizeof part, "%s", models[i].dra);
         xt_quotes(part);
         json_t *expected = json_of(part), *is = dump(c, DRA_FORMAT_DRA);
@@ -219,7 +220,7 @@ static void wrappers_mean_what_they_say(void **unused)
     }
 }
 
-static void expect_same(const char *config, dra_model_config c)
+static void expect_same(const char *config, const dra_model_config *c)
 {
     char    text[OWN_TEXT];
     json_t *before = json_of(text_of(config, text)), *after = dump(c, DRA_FORMAT_XT);
@@ -231,7 +232,7 @@ static void expect_same(const char *config, dra_model_config c)
 static void written_as_they_were_read(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        dra_model_config c;
+        CHECK_CONFIG(c);
         read_model(i, &c);
         expect_same(models[i].config, c);
     }
@@ -241,13 +242,14 @@ static void written_as_they_were_read(void **unused)
 static void the_same_by_way_of_dra(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        static char      own[OWN_TEXT];
-        dra_model_config c, back;
-        dra_error        err = {0};
+        static char own[OWN_TEXT];
+        CHECK_CONFIG(c);
+        CHECK_CONFIG(back);
+        dra_error err = {0};
         read_model(i, &c);
-        if (c.xt.loss) continue;
-        c.format = DRA_FORMAT_DRA;
-        dra_model_config_text(&c, own, sizeof own);
+        if (c->xt.loss) continue;
+        c->format = DRA_FORMAT_DRA;
+        dra_model_config_text(c, own, sizeof own);
         expect_ok(xt_parse(own, &back, &err), &err);
         expect_same(models[i].config, back);
     }
@@ -257,13 +259,13 @@ static void the_same_by_way_of_dra(void **unused)
 static void a_folder_keeps_its_spelling(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        static char      text[OWN_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        static char text[OWN_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         fixture_folder("spelling", text_of(models[i].config, text));
         json_t *before = json_of(text);
         expect_ok(dra_folder_config(in_folder("spelling"), &c, &err), &err);
-        expect_ok(dra_folder_save_config(in_folder("spelling"), &c, &err), &err);
+        expect_ok(dra_folder_save_config(in_folder("spelling"), c, &err), &err);
         json_t *after = json_load_file(in_folder("spelling/config.json"), 0, NULL);
         if (!json_equal(before, after)) fail_msg("%s became %s", text, json_dumps(after, 0));
         json_decref(before);
@@ -314,14 +316,14 @@ static void expect_file(const char *config, const char *path, const fixture *f)
 static void files_have_the_names_of_the_library(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        dra_model_config c;
-        dra_model       *m;
-        dra_weights     *w;
-        dra_error        err = {0};
-        fixture          f;
+        CHECK_CONFIG(c);
+        dra_model   *m;
+        dra_weights *w;
+        dra_error    err = {0};
+        fixture      f;
         read_model(i, &c);
         make_file(i, in_folder("there.safetensors"), &f);
-        expect_ok(dra_model_create(&c, &m, &err), &err);
+        expect_ok(dra_model_create(c, &m, &err), &err);
         if (dra_weights_load(m, in_folder("there.safetensors"), &w, &err) != DRA_OK)
             fail_msg("%s: %s", models[i].config, err.text);
         expect_ok(dra_weights_save(w, in_folder("back.safetensors"), &err), &err);
@@ -336,29 +338,30 @@ static void files_have_the_names_of_the_library(void **unused)
 static void folders_there_and_back(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i++) {
-        static char      text[OWN_TEXT];
-        char             from[40], own[40], to[60];
-        dra_model_config c;
-        dra_error        err = {0};
-        fixture          f;
+        static char text[OWN_TEXT];
+        char        from[40], own[40], to[60];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
+        fixture   f;
         snprintf(from, sizeof from, "from%zu", i);
         snprintf(own, sizeof own, "own%zu", i);
         snprintf(to, sizeof to, "to%zu", i);
         fixture_folder(from, text_of(models[i].config, text));
         read_model(i, &c);
-        if (c.xt.loss) continue; /* names without "net." come back */
+        if (c->xt.loss) continue; /* names without "net." come back */
         snprintf(text, sizeof text, "%s/model.safetensors", from);
         make_file(i, in_folder(text), &f);
         char *path[3] = {strdup(in_folder(from)), strdup(in_folder(own)), strdup(in_folder(to))};
-        c.format = DRA_FORMAT_DRA;
+        c->format = DRA_FORMAT_DRA;
         expect_ok(
-            dra_convert(&(dra_convert_config){.from = path[0], .to = path[1], .config = &c}, &err),
+            dra_convert(&(dra_convert_config){.from = path[0], .to = path[1], .config = c}, &err),
             &err);
+        check_drop_config(&c);
         expect_ok(dra_folder_config(path[1], &c, &err), &err);
-        assert_int_equal(c.format, DRA_FORMAT_DRA);
-        c.format = DRA_FORMAT_XT;
+        assert_int_equal(c->format, DRA_FORMAT_DRA);
+        c->format = DRA_FORMAT_XT;
         expect_ok(
-            dra_convert(&(dra_convert_config){.from = path[1], .to = path[2], .config = &c}, &err),
+            dra_convert(&(dra_convert_config){.from = path[1], .to = path[2], .config = c}, &err),
             &err);
         snprintf(text, sizeof text, "%s/model.safetensors", to);
         expect_file(models[i].config, in_folder(text), &f);
@@ -374,16 +377,16 @@ static const char tied[] = PAIR ", 'tie_token_emb': true";
 /* Loads the file without tensor `left_out`, or with another number in `changed`. */
 static dra_status load_tied(const char *left_out, const char *changed, dra_error *err)
 {
-    char             text[OWN_TEXT];
-    dra_model_config c;
-    dra_model       *m;
-    dra_weights     *w = NULL;
-    fixture          f;
-    dra_tensor_item  item[FIXTURE_MOST];
-    size_t           n = 0;
-    json_t          *config = json_of(text_of(tied, text));
+    char text[OWN_TEXT];
+    CHECK_CONFIG(c);
+    dra_model      *m;
+    dra_weights    *w = NULL;
+    fixture         f;
+    dra_tensor_item item[FIXTURE_MOST];
+    size_t          n = 0;
+    json_t         *config = json_of(text_of(tied, text));
     expect_ok(xt_parse(text, &c, err), err);
-    expect_ok(dra_model_create(&c, &m, err), err);
+    expect_ok(dra_model_create(c, &m, err), err);
     xt_model_tensors(&f, config);
     json_decref(config);
     for (int k = 0; k < f.n; k++) {
@@ -498,9 +501,9 @@ static const struct {
 static void contradictions_are_named(void **unused)
 {
     for (size_t i = 0; i < COUNT(refusals); i++) {
-        char             text[OWN_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        char text[OWN_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         text_of(refusals[i].config, text);
         if (xt_parse(text, &c, &err) == DRA_OK) fail_msg("%s is accepted", text);
         if (strncmp(err.text, "config: ", 8) != 0 ||
@@ -523,9 +526,9 @@ static void defaults_may_be_said(void **unused)
                "'can_mask_prev_unmasked': false, 'token_critic': null, 'self_token_critic': false, "
                "'critic_loss_weight': 1.0, 'use_simple_mdlm_loss_weight': true"};
     for (size_t i = 0; i < COUNT(said); i++) {
-        char             text[OWN_TEXT];
-        dra_model_config c;
-        dra_error        err = {0};
+        char text[OWN_TEXT];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
         expect_ok(xt_parse(text_of(said[i], text), &c, &err), &err);
     }
 }
@@ -534,15 +537,16 @@ static void defaults_may_be_said(void **unused)
 static void damaged_configs(void **unused)
 {
     for (size_t i = 0; i < COUNT(models); i += 4) {
-        char             text[OWN_TEXT], bad[OWN_TEXT];
-        dra_model_config c;
-        const size_t     n = strlen(text_of(models[i].config, text));
+        char text[OWN_TEXT], bad[OWN_TEXT];
+        CHECK_CONFIG(c);
+        const size_t n = strlen(text_of(models[i].config, text));
         for (size_t at = 0; at < n; at++) {
             static const char marks[] = "0\"{],x";
             for (size_t k = 0; k < sizeof marks - 1; k++) {
                 dra_error err = {0};
                 memcpy(bad, text, n + 1);
                 bad[at] = marks[k];
+                check_drop_config(&c);
                 if (xt_parse(bad, &c, &err) == DRA_OK) continue;
                 assert_true(strncmp(err.text, "config", 6) == 0 && !strchr(err.text, '\n'));
             }

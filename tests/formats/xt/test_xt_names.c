@@ -8,12 +8,12 @@
 
 static dra_model *model_of(const char *top, const char *shape, const char *stack)
 {
-    char             text[XT_TEXT];
-    dra_model_config c;
-    dra_model       *m;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    dra_model *m;
+    dra_error  err = {0};
     expect_ok(xt_parse(xt_config_of(top, shape, stack, text), &c, &err), &err);
-    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_model_create(c, &m, &err), &err);
     return m;
 }
 
@@ -296,11 +296,11 @@ static void folders_come_back(void **unused)
         for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "back-%zu-%d", i, k);
         dra_model_destroy(make_folder(name[0], rows[i].top, rows[i].shape, rows[i].stack));
         for (int k = 1; k < 3; k++) {
-            dra_model_config c;
+            CHECK_CONFIG(c);
             expect_ok(dra_folder_config(in_folder(name[k - 1]), &c, &err), &err);
-            c.format = k == 1 ? DRA_FORMAT_DRA : DRA_FORMAT_XT;
+            c->format = k == 1 ? DRA_FORMAT_DRA : DRA_FORMAT_XT;
             const char              *from = in_folder(name[k - 1]), *to = in_folder(name[k]);
-            const dra_convert_config how = {.from = from, .to = to, .config = &c};
+            const dra_convert_config how = {.from = from, .to = to, .config = c};
             expect_ok(dra_convert(&how, &err), &err);
         }
         for (int k = 0; k < 3; k++)

@@ -56,16 +56,16 @@ static void write_tensors(const json_t *config)
 
 static void open_model(case_row *r)
 {
-    const json_t    *config = json_object_get(r->row, "model");
-    json_t          *full = json_copy((json_t *)(uintptr_t)config);
-    dra_model_config c;
-    dra_error        err = {0};
+    const json_t *config = json_object_get(r->row, "model");
+    json_t       *full = json_copy((json_t *)(uintptr_t)config);
+    CHECK_CONFIG(c);
+    dra_error err = {0};
     json_object_set_new(full, "model_type", json_string("x-transformers"));
     char *text = json_dumps(full, 0);
     json_decref(full);
     expect_ok(dra_model_config_parse("golden", text, strlen(text), &c, &err), &err);
     free(text);
-    expect_ok(dra_model_create(&c, &r->model, &err), &err);
+    expect_ok(dra_model_create(c, &r->model, &err), &err);
     write_tensors(config);
     expect_ok(dra_weights_load(r->model, in_folder("model.safetensors"), &r->weights, &err), &err);
 }

@@ -57,15 +57,15 @@ static inline void recipe_fill(const recipe *r, int i)
 /* From a config of dra or x-transformers; apostrophes stand for quotes. */
 static inline recipe recipe_open_text(const char *text)
 {
-    recipe           r = {0};
-    dra_model_config c;
-    dra_error        err = {0};
-    char             json[XT_TEXT];
+    recipe r = {0};
+    CHECK_CONFIG(c);
+    dra_error err = {0};
+    char      json[XT_TEXT];
     snprintf(json, sizeof json, "%s", text);
     xt_quotes(json);
     recipe_ok(xt_parse(json, &c, &err), &err);
-    c.maps = true; /* for views that ask for them */
-    recipe_ok(dra_model_create(&c, &r.model, &err), &err);
+    c->maps = true; /* for views that ask for them */
+    recipe_ok(dra_model_create(c, &r.model, &err), &err);
     recipe_ok(dra_weights_draw(r.model, 1, &r.weights, &err), &err);
     for (int i = 0; i < dra_specs_count(dra_model_params(r.model)); i++) recipe_fill(&r, i);
     return r;

@@ -34,7 +34,7 @@ static inline const char *xt_config_of(const char *top, const char *shape, const
 #define XT_ENCODER "'type': 'Encoder', 'depth': 2, " XT_HEADS
 #define XT_NO_DEPTH "'type': 'Decoder', " XT_HEADS
 
-static inline dra_status xt_parse(const char *text, dra_model_config *c, dra_error *err)
+static inline dra_status xt_parse(const char *text, dra_model_config **c, dra_error *err)
 {
     return dra_model_config_parse("config", text, strlen(text), c, err);
 }
