@@ -21,14 +21,6 @@ static bool wants_loss(const dra_branch *b, dra_aux_kind kind) { return b->aux >
 
 /* ---- what a memory has ----------------------------------------------------------------------- */
 
-/* Its items can be kept over time: one for each token, made by a state. */
-static bool is_stream(const dra_branch *b)
-{
-    for (const char *const *r = b->memory->retrievals; *r; r++)
-        if (strcmp(*r, "time") == 0) return true;
-    return false;
-}
-
 static bool has_state(const dra_branch *b)
 {
     for (int i = 0; i < b->n_states; i++)
@@ -56,8 +48,7 @@ bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
 
 bool dra_aux_needs_trail(const dra_branch *b)
 {
-    return (wants_loss(b, DRA_AUX_DRIFT) || wants_loss(b, DRA_AUX_SIZE)) && is_stream(b) &&
-           has_state(b);
+    return (wants_loss(b, DRA_AUX_DRIFT) || wants_loss(b, DRA_AUX_SIZE)) && has_state(b);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -92,17 +83,6 @@ static dra_value before_each(dra_graph *g, const dra_aux_losses *w, int i)
     return dra_select(g, spread_mask(g, is_reset(g, w->tokens), all), initial, all);
 }
 
-/* The same for a call as a whole, (B, ...). */
-static dra_value before_all(dra_graph *g, const dra_aux_losses *w, int i)
-{
-    const dra_value start = dra_branch_start(g, w->b, i, w->tokens->B, w->state[i]);
-    if (!w->tokens->mark.id) return start;
-    const dra_value resets = dra_sum(g, is_reset(g, w->tokens), (dra_axes){1, {1}, false});
-    const dra_value any = dra_greater(g, resets, dra_integer(g, 0));
-    const dra_value initial = dra_number(g, dra_branch_state(w->b, i)->number);
-    return dra_select(g, spread_mask(g, any, start), initial, start);
-}
-
 /* How many tokens are not padding, at least 1. */
 static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
 {
@@ -111,24 +91,33 @@ static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
     return dra_maximum(g, n, dra_number(g, 1));
 }
 
+/* Sums of squares of states over all that is no padding, or of what tokens change of them. */
+static dra_value sum_trail(dra_graph *g, const dra_aux_losses *w, bool change)
+{
+    dra_value sum = dra_number(g, 0);
+    for (int i = 0; i < w->b->n_states; i++) {
+        dra_value m = w->trail[i];
+        if (dra_branch_state(w->b, i)->maximum) continue;
+        if (change) m = dra_sub(g, m, before_each(g, w, i));
+        m = dra_tokens_zero_pads(g, w->tokens, m);
+        sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, m)));
+    }
+    return sum;
+}
+
 /* The mean square of the states, or of their changes. */
 static dra_value mean_square(dra_graph *g, const dra_aux_losses *w, bool change)
 {
-    const bool each = w->trail != NULL;
-    dra_value  sum = dra_number(g, 0);
-    int64_t    n = 0;
+    int64_t n = 0;
     for (int i = 0; i < w->b->n_states; i++) {
         const dra_spec *p = dra_branch_state(w->b, i);
-        dra_value       m = each ? w->trail[i] : w->state_out[i];
-        if (p->maximum) continue;
-        if (change) m = dra_sub(g, m, each ? before_each(g, w, i) : before_all(g, w, i));
-        if (each) m = dra_tokens_zero_pads(g, w->tokens, m);
-        sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, m)));
-        n += dra_shape_count(&p->shape);
+        if (!p->maximum) n += dra_shape_count(&p->shape);
     }
-    sum = dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0);
-    if (each) return dra_div(g, sum, real_tokens(g, w->tokens));
-    return dra_affine(g, sum, 1 / (double)dra_imax(w->tokens->B, 1), 0);
+    const dra_value each = w->square[change ? 0 : 1];
+    const dra_value sum = each.id ? dra_sum_all(g, dra_tokens_zero_pads(g, w->tokens, each))
+                                  : sum_trail(g, w, change);
+    return dra_div(g, dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0),
+                   real_tokens(g, w->tokens));
 }
 
 /* ---- writes, matrices ------------------------------------------------------------------------ */

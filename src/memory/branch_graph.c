@@ -175,7 +175,7 @@ static void retrieve_items(const building *u, const dra_memory_call *c, dra_memo
 
 /* What was written where, and what it did to the state. */
 static void observe_losses(const building *u, const dra_memory_call *c, const dra_memory_result *r,
-                           dra_branch_result *out)
+                           const dra_value square[2], dra_branch_result *out)
 {
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
@@ -184,8 +184,8 @@ static void observe_losses(const building *u, const dra_memory_call *c, const dr
                            .param = u->call->param + u->b->params,
                            .used = c->param,
                            .state = c->state,
-                           .state_out = r->state,
-                           .trail = r->trail};
+                           .trail = r->trail,
+                           .square = {square[0], square[1]}};
     if (!u->b->aux && !u->b->maps) return;
     if (u->b->memory->writes) {
         w.write = u->b->memory->writes(g, &u->b->sizes, c->param, c->code);
@@ -254,7 +254,9 @@ static void remember_tokens(const building *u, const dra_seen *seen, dra_value *
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
     dra_memory_result r = {.state = state_out + b->states,
-                           .trail = dra_aux_needs_trail(b) ? room + b->n_params : NULL};
+                           .trail = dra_aux_needs_trail(b) && fuses_chunk(u) ? room + b->n_params
+                                                                             : NULL};
+    dra_value         square[2] = {{0}};
     dra_memory_call   c = {.sizes = &b->sizes,
                            .q = query_of_slots(u),
                            .param = room,
@@ -272,12 +274,12 @@ static void remember_tokens(const building *u, const dra_seen *seen, dra_value *
     else if (fuses_chunk(u))
         b->memory->chunk(g, &c, &r);
     else
-        dra_memory_scan(g, b, &c, &r);
+        dra_memory_scan(g, b, &c, &r, dra_aux_needs_trail(b) ? square : NULL);
     if (!r.y.id) split_items(u, r.item);
     out->memory = value_side(u, r.item[1]);
     norm_items(u, r.item);
     retrieve_items(u, &c, &r, state_out, out);
-    observe_losses(u, &c, &r, out);
+    observe_losses(u, &c, &r, square, out);
 }
 
 /* Items of the context are what they are: there is nothing to remember. */

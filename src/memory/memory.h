@@ -136,9 +136,10 @@ static inline const dra_spec *dra_branch_state(const dra_branch *b, int i)
 /* The state before the call: what came in, or its first value for B sequences. */
 dra_value dra_branch_start(dra_graph *g, const dra_branch *b, int i, int64_t B, dra_value state);
 
-/* The step of a memory scanned over time, with pads and resets. */
+/* The step of a memory scanned over time, with pads and resets. square: NULL, or where to put the
+ * sums of squares of what each token changes of the states, and of the states after it, (B, T). */
 void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
-                     dra_memory_result *r);
+                     dra_memory_result *r, dra_value square[2]);
 
 /* What a skipped token must not add: x (H, ...) or (B, T, H, ...) as (B, T, H, ...) of this rank, 0
  * where it stands; x itself where nothing is skipped. */
@@ -170,13 +171,14 @@ void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *par
 /* ---- what a mixer shows (aux_loss.c, maps.c) ------------------------------------------------- */
 
 bool dra_aux_has(const dra_branch *b, dra_aux_kind kind);
-bool dra_aux_needs_trail(const dra_branch *b); /* it wants the states after each token */
+bool dra_aux_needs_trail(const dra_branch *b); /* it looks at the states after each token */
 
 typedef struct dra_aux_losses { /* one memory in a call */
     const dra_branch *b;
     const dra_tokens *tokens;
     const dra_value  *param, *used; /* as declared, and as its step sees them */
-    const dra_value  *state, *state_out, *trail;
+    const dra_value  *state, *trail; /* the start; the states after each token, or none where */
+    dra_value         square[2];     /* there are sums of squares, see dra_memory_scan()      */
     dra_value         write; /* (B, T, H, S), 0 where nothing is written */
 } dra_aux_losses;
 
