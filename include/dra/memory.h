@@ -433,6 +433,7 @@ typedef struct dra_memory_sizes {
     bool                     levels;  /* items have levels (mixer option forget) */
     const void              *options; /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
+    int64_t joined;       /* width of items that are both key and value, through kappa and nu */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

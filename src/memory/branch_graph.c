@@ -68,7 +68,8 @@ static void split_items(const building *u, dra_value item[2])
     const dra_memory_sizes *s = &u->b->sizes;
     const dra_value         kappa = find_param(u, "kappa"), nu = find_param(u, "nu"), m = item[0];
     const bool              mapped = nu.id && !u->b->folds;
-    if (u->b->config.joined && !mapped) {
+    if (u->b->sizes.joined) item[1] = m;
+    if (u->b->config.joined && !mapped && !u->b->sizes.joined) {
         item[0] = dra_slice(u->g, m, -1, 0, s->D);
         item[1] = dra_slice(u->g, m, -1, s->D, s->E);
     }
@@ -78,7 +79,7 @@ static void split_items(const building *u, dra_value item[2])
     item[1] = dra_head_linear(u->g, item[1], nu);
 }
 
-/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. Reads of slots
+/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa, also of items. Reads of slots
  * divide by sqrt(D), which another score_scale undoes. */
 static dra_value query_of_slots(const building *u)
 {

@@ -41,7 +41,8 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_read_options *options;
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
-    dra_value               slot_q;     /* the query as slots are asked; what they answer goes */
+    dra_value               slot_q;     /* the query as slots, or items that are both key and   */
+                                        /* value, are asked; what they answer goes              */
     dra_value               nu, pi_v;   /* through nu (H, E, E), then pi_v (E, E), or none      */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
     dra_read_drop           drop;
@@ -102,7 +103,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
     bool                 maps;  /* shows what it attends to */
-    bool                 folds; /* kappa and nu map the query and what was read, not every slot */
+    bool                 folds; /* kappa and nu map the query and what was read, not every item */
     double               attention_dropout; /* as in the mixer */
 } dra_branch;
 

@@ -2,7 +2,8 @@
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
  * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of
- * softmax reads are handed to dra_attend here.
+ * softmax reads are handed to dra_attend here. Items that are key and value in one, through maps
+ * kappa and nu, are kept as they are: m (n, H, R).
  *
  * Transformer-XL: K and V are tables of M rows for the memory and L for the segment so far. Where a
  * segment starts, the keys and values of its memory are made once. Distances are those of rows of
@@ -24,26 +25,33 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
     const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
-    if (s->segment) {
+    if (s->joined) {
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true,
+                                  .limit = window_limit(s)});
+    } else if (s->segment) {
         const int64_t rows = s->memory + s->segment;
         dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});
         dra_specs_add(state, prefix, &(dra_spec){"V", DRA_SHAPE(rows, s->H, s->E), .table = true});
-        return;
-    }
-    dra_specs_add(state, prefix,
-                  &(dra_spec){s->latent ? "C" : "K", keys, .items = items, .limit = window_limit(s),
-                              .context = s->context});
-    if (!s->latent || s->rope)
+    } else {
         dra_specs_add(state, prefix,
-                      &(dra_spec){s->latent ? "K" : "V", values, .items = items,
+                      &(dra_spec){s->latent ? "C" : "K", keys, .items = items,
                                   .limit = window_limit(s), .context = s->context});
-    if (s->levels)
+        if (!s->latent || s->rope)
+            dra_specs_add(state, prefix,
+                          &(dra_spec){s->latent ? "K" : "V", values, .items = items,
+                                      .limit = window_limit(s), .context = s->context});
+    }
+    if (s->levels && !s->segment)
         dra_specs_add(
             state, prefix,
             &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = window_limit(s)});
 }
 
-static int levels_at(const dra_memory_sizes *s) { return s->latent && !s->rope ? ROPE : LEVELS; }
+static int levels_at(const dra_memory_sizes *s)
+{
+    return s->joined || (s->latent && !s->rope) ? LEVELS - 1 : LEVELS;
+}
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
@@ -447,6 +455,10 @@ static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_memory_sizes *s = c->sizes;
     const dra_tokens       *t = c->tokens;
     item[0] = item[1] = (dra_value){0};
+    if (s->joined) {
+        item[K] = item[V] = append_rows(g, c, K, key, (dra_value){0}, state_out);
+        return;
+    }
     if (!s->latent) {
         const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
         item[K] = append_rows(g, c, K, rotate_tokens(g, c, key, true), xl_k, state_out);
@@ -472,7 +484,9 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
         return read_latent(g, c, item[LATENT], item[ROPE]);
     if (c->sizes->latent)
         dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
-    reading r = open_reading(g, c, rotate_tokens(g, c, c->q, false), item[K], item[V]);
+    const dra_value q = c->sizes->joined ? c->slot_q : c->q;
+    reading         r = open_reading(g, c, rotate_tokens(g, c, q, false), item[K], item[V]);
+    if (c->sizes->joined && !(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)c->sizes->D);
     if (c->options->level.id) {
         r.config.q_level = swap_heads(g, c->options->level);
         r.config.k_level = swap_heads(g, append_rows(g, c, levels_at(c->sizes), c->options->level,
@@ -488,7 +502,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
 
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    return dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    const dra_value y = dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    return c->sizes->joined ? dra_head_linear(g, y, c->nu) : y;
 }
 
 static const dra_part *const parts[] = {&dra_attention_part, &dra_qk_norm_part, &dra_rotary_part,
