@@ -93,6 +93,7 @@ typedef enum dra_recurrent_kind {
     DRA_RECURRENT_PLAIN,    /* W_h as it is                                                 */
     DRA_RECURRENT_SPECTRAL, /* W_h / max(1, its largest singular value)                     */
     DRA_RECURRENT_WEIGHT,   /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+    DRA_RECURRENT_SPECTRAL_ALL, /* spectral, and the same of W_i, which takes x in          */
     DRA_RECURRENT_COUNT
 } dra_recurrent_kind;
 
@@ -329,6 +330,7 @@ typedef struct dra_mixer_config {
     bool           qk_whole;       /* qk_norm is over the channels of all heads at once */
     bool           qk_gain_offset; /* gains of q and k are stored as gain - 1 */
     double         qkv_eps;        /* of qkv_norm rms and layer; 0: 1e-6 and 1e-5 */
+    double         query_gain;     /* W_q starts normal, this many times as large; 0: 1 */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

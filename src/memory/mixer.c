@@ -96,7 +96,8 @@ static void declare_projections(dra_mixer *m)
     const double  out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double  s = c->key_std;
     dra_mixer_add_matrix(m, DRA_W_Q, queries, from_q,
-                         s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q));
+                         (c->query_gain > 0 ? c->query_gain : 1) *
+                             (s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q)));
     dra_mixer_add_matrix(m, DRA_W_K, keys, from, s > 0 ? s : in);
     dra_mixer_add_matrix(m, DRA_W_V, values, from, in);
     add_output(m, c->out_glu ? 2 * C : C, read, out);

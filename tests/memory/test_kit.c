@@ -172,9 +172,11 @@ static void skipped_tokens_only_read(void **state)
 static void logits_start_with_variance_one(void **state)
 {
     enum { WIDE = 64, HEADS = 4, EACH = WIDE / HEADS, ROWS = 64 };
-    static const double stds[] = {0, 0.02, 0.5};
+    static const double stds[] = {0, 0.02, 0.5, 0}, gains[] = {0, 0, 0, 3};
     for (size_t i = 0; i < COUNT(stds); i++) {
-        const dra_mixer_config config = {.dim = WIDE, .heads = HEADS, .key_std = stds[i]};
+        const dra_mixer_config config = {
+            .dim = WIDE, .heads = HEADS, .key_std = stds[i], .query_gain = gains[i]};
+        const double           expected = gains[i] > 0 ? gains[i] : 1;
         dra_mixer             *m = NULL;
         dra_error              err = {0};
         static dra_real        w[2][WIDE * WIDE];
@@ -204,7 +206,8 @@ static void logits_start_with_variance_one(void **state)
                     sum += dot * dot / EACH;
                 }
         const double std = sqrt(sum / (ROWS * ROWS * HEADS));
-        if (!(std > 0.85 && std < 1.15)) fail_msg("key_std %g: %g", stds[i], std);
+        if (!(std > 0.85 * expected && std < 1.15 * expected))
+            fail_msg("key_std %g, query_gain %g: %g", stds[i], gains[i], std);
         dra_mixer_destroy(m);
     }
 }
@@ -251,11 +254,11 @@ static void scale(subject *s, const char *end, double by)
     }
 }
 
-static void divide_by_singular(const subject *s)
+static void divide_by_singular(const subject *s, bool all)
 {
     for (int i = 0; i < params_of(s); i++) {
         const dra_shape *shape = &param_spec(s, i)->shape;
-        if (!param_spec(s, i)->recurrent) continue;
+        if (!param_spec(s, i)->recurrent && !(all && param_spec(s, i)->feeds)) continue;
         const int64_t cols = shape->dim[shape->rank - 1], rows = shape->dim[shape->rank - 2];
         for (int64_t at = 0; at < dra_shape_count(shape); at += rows * cols) {
             double *w = plain_zeros(rows * cols);
@@ -289,14 +292,15 @@ static void expect_outcomes(subject *a, subject *b, double tol)
 static void spectral_divides_large_matrices(void **state)
 {
     for (size_t i = 0; i < COUNT(cells); i++)
-        for (int large = 0; large < 2; large++) {
+        for (int way = 0; way < 4; way++) {
+            const bool       large = way & 1, all = way & 2;
             dra_mixer_config c = {SIZES, .a = cells[i]};
             subject          bare = open_subject(&c, B, T);
-            c.a.cell.recurrent = DRA_RECURRENT_SPECTRAL;
+            c.a.cell.recurrent = all ? DRA_RECURRENT_SPECTRAL_ALL : DRA_RECURRENT_SPECTRAL;
             subject kept = open_subject(&c, B, T);
-            scale(&bare, "W_hh", large ? 3 : 0.1);
-            scale(&kept, "W_hh", large ? 3 : 0.1);
-            if (large) divide_by_singular(&bare);
+            scale(&bare, "W_hh", large ? 3 : 0.1), scale(&bare, "W_ih", large ? 3 : 0.1);
+            scale(&kept, "W_hh", large ? 3 : 0.1), scale(&kept, "W_ih", large ? 3 : 0.1);
+            if (large) divide_by_singular(&bare, all);
             expect_outcomes(&kept, &bare, large ? fmax(1e-6, EQUAL) : 0);
             close_subject(&bare);
             close_subject(&kept);

@@ -296,6 +296,8 @@ static const mixer_row rows[] = {
      {SIZES, .a = {"gru", .retrieval = "window", .window = 4, .norm = true,
                    .cell.recurrent = DRA_RECURRENT_SPECTRAL}},
      .fixed = true},
+    {"gru time, a cell for each head, spectral-all",
+     {SIZES, .a = {"gru", .cell.per_head = true, .cell.recurrent = DRA_RECURRENT_SPECTRAL_ALL}}},
     {"gru none, a cell for each head, weight norm",
      {SIZES, .a = {"gru", .retrieval = "none", .cell.per_head = true,
                    .cell.recurrent = DRA_RECURRENT_WEIGHT}},
