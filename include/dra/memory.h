@@ -199,6 +199,7 @@ typedef struct dra_attention_options {
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
     bool forget;
+    bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 
 /* Multi-latent attention, of memory append: keys and values are made of c = W_c x, of width kv,

@@ -24,6 +24,7 @@ const dra_field dra_attention_late_fields[] = {
 };
 const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, forget, "forgetting attention: scores decay by learned gates"),
+    BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
 const dra_part dra_attention_part = {
@@ -41,6 +42,8 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
     if (o->residual_scores && c->blend != DRA_BLEND_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
+    if (o->zero_kv && o->sink)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: zero_kv and sink exclude each other");
     if (o->forget && (c->whole || c->prefix))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
                         c->whole ? "whole" : "prefix");

@@ -229,6 +229,14 @@ static void set_places(dra_graph *g, reading *r)
     if (drops) r->config.q_pos = dra_add(g, r->config.q_pos, at->base);
 }
 
+/* The logit of one more column, whose value is 0: learned, or that of a key of zeros. */
+static dra_value find_sink(dra_graph *g, const dra_read_options *o)
+{
+    return o->config->attention.zero_kv
+               ? dra_broadcast(g, dra_number(g, 0), DRA_SHAPE(o->config->heads))
+               : o->param[DRA_SINK];
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, dra_value k,
@@ -254,7 +262,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                                  .hard = o->hard,
                                                  .mix_before = param[DRA_TALK_BEFORE],
                                                  .mix_after = param[DRA_TALK_AFTER],
-                                                 .sink = param[DRA_SINK]}};
+                                                 .sink = find_sink(g, c->options)}};
     if (dra_graph_failed(g)) return r;
     if (c->sizes->context) {
         r.config.distance = r.config.slopes = (dra_value){0};
@@ -328,7 +336,7 @@ static dra_value drain_sink(dra_graph *g, dra_value sink, dra_value y, dra_value
 static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
 {
     const dra_read_options *o = r->c->options;
-    const dra_value         sink = o->param[DRA_SINK];
+    const dra_value         sink = find_sink(g, o);
     dra_value               own = {0}, share;
     reading                 m = {.c = r->c,
                                  .q = r->q,
