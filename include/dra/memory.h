@@ -199,6 +199,7 @@ typedef struct dra_attention_options {
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
     bool forget;
+    bool l2; /* scores are -|q - k|^2 in place of q.k [Kim, Papamakarios, Mnih 2021] */
     bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 

@@ -24,6 +24,7 @@ const dra_field dra_attention_late_fields[] = {
 };
 const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, forget, "forgetting attention: scores decay by learned gates"),
+    BOOL(dra_attention_options, l2, "scores are minus squared distances of queries and keys"),
     BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
@@ -44,6 +45,9 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
     if (o->zero_kv && o->sink)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: zero_kv and sink exclude each other");
+    if (o->l2 && (o->zero_kv || c->latent.kv))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: l2 and %s exclude each other",
+                        o->zero_kv ? "zero_kv" : "latent_kv");
     if (o->forget && (c->whole || c->prefix))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
                         c->whole ? "whole" : "prefix");

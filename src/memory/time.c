@@ -123,7 +123,7 @@ static bool in_pages(const dra_read_call *c)
     const dra_attention_options *o = &c->options->config->attention;
     const dra_token_items       *at = rows_of(c);
     return at && at->pages.id && !needs_scores(o) && !c->scores && !c->weights &&
-           !c->sizes->latent && !o->mem_kv && !c->options->level.id;
+           !c->sizes->latent && !o->mem_kv && !o->l2 && !c->options->level.id;
 }
 
 /* Items of a pool are in pages among those of all sequences, (1, all, ...). Either these, or (B,
@@ -277,10 +277,32 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
     return r;
 }
 
-static dra_value attend_items(dra_graph *g, reading *r)
+static dra_value sum_squares(dra_graph *g, dra_value x)
 {
-    r->config.random = r->config.dropout > 0 ? &r->random : NULL;
-    return dra_attend(g, r->q, r->k, r->v, &r->config);
+    return dra_sum_last(g, dra_square(g, x));
+}
+
+/* -|q - k|^2 = (2 q, -|q|^2, 1).(k, 1, -|k|^2) */
+static void extend_keys(dra_graph *g, reading *r)
+{
+    if (dra_graph_failed(g)) return;
+    dra_shape q = dra_shape_of(g, r->q), k = dra_shape_of(g, r->k);
+    if (!(r->config.scale > 0)) r->config.scale = 1 / sqrt((double)q.dim[3]);
+    q.dim[3] = k.dim[3] = 1;
+    const dra_value one = dra_number(g, 1);
+    const dra_value query[] = {dra_affine(g, r->q, 2, 0), dra_neg(g, sum_squares(g, r->q)),
+                               dra_broadcast(g, one, q)};
+    const dra_value key[] = {r->k, dra_broadcast(g, one, k), dra_neg(g, sum_squares(g, r->k))};
+    r->q = dra_concat(g, 3, query, 3);
+    r->k = dra_concat(g, 3, key, 3);
+}
+
+static dra_value attend_items(dra_graph *g, const reading *r)
+{
+    reading own = *r;
+    own.config.random = r->config.dropout > 0 ? &r->random : NULL;
+    if (r->c->options->config->attention.l2) extend_keys(g, &own);
+    return dra_attend(g, own.q, own.k, own.v, &own.config);
 }
 
 /* x (K, m, width) for every row of the batch. */

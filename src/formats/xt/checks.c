@@ -48,6 +48,10 @@ static const pair apart[] = {
     {"dynamic_pos_bias", "alibi_pos_bias"},
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
+    {"attn_l2_distance", "attn_hard"},
+    {"attn_l2_distance", "attn_sparse_topk"},
+    {"attn_l2_distance", "attn_add_zero_kv"}, /* which there is as far away as its query is long */
+    {"attn_l2_distance", "attn_use_latent_kv"},
     {"weight_tie_layers", "custom_layers"},
     {"weight_tie_layers", "sandwich_coef"},
     {"weight_tie_layers", "layers_execute_order"},

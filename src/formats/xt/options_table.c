@@ -117,6 +117,7 @@ static const dra_field stack_fields[] = {
     BOOL("attn_use_latent_q", attn_use_latent_q),
     INT("attn_dim_latent_q", c.mixer[0].latent.q, 1, MOST),
     INT("attn_latent_rope_subheads", c.mixer[0].latent.rope, 1, MOST),
+    BOOL("attn_l2_distance", c.mixer[0].attention.l2),
     BOOL("attn_add_zero_kv", c.mixer[0].attention.zero_kv),
     BOOL("add_value_residual", add_value_residual),
     SWITCH("learned_value_residual_mix", learned_value_residual_mix),
