@@ -200,6 +200,10 @@ typedef struct dra_attention_options {
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
     bool forget;
     bool l2; /* scores are -|q - k|^2 in place of q.k [Kim, Papamakarios, Mnih 2021] */
+    /* Values are e^(c tanh(v / c)) with c = laser_cap, what is read the logarithm of their mean
+     * [Duvvuri and Dhillon 2024]. */
+    bool   laser;
+    double laser_cap; /* 0: 15 */
     bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 

@@ -25,6 +25,8 @@ const dra_field dra_attention_late_fields[] = {
 const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, forget, "forgetting attention: scores decay by learned gates"),
     BOOL(dra_attention_options, l2, "scores are minus squared distances of queries and keys"),
+    BOOL(dra_attention_options, laser, "means of e^v, of which the logarithm is taken"),
+    REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
     BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
@@ -48,6 +50,10 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
     if (o->l2 && (o->zero_kv || c->latent.kv))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: l2 and %s exclude each other",
                         o->zero_kv ? "zero_kv" : "latent_kv");
+    if (o->laser_cap > 0 && !o->laser)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: laser_cap without laser");
+    if (o->laser && c->latent.kv)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: laser and latent_kv exclude each other");
     if (o->forget && (c->whole || c->prefix))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
                         c->whole ? "whole" : "prefix");

@@ -263,7 +263,7 @@ static bool keeps_joined(const dra_branch *b, const dra_mixer_config *mixer)
     const bool               items = b->retrieval->over_time && b->retrieval->from_memory;
     const bool               grouped = mixer->kv_heads && mixer->kv_heads != mixer->heads;
     return items && c->dim > 0 && c->dim < mixer->key_dim + mixer->value_dim && !c->norm &&
-           !mixer->rotary && !grouped && !mixer->attention.mem_kv;
+           !mixer->rotary && !grouped && !mixer->attention.mem_kv && !mixer->attention.laser;
 }
 
 dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,

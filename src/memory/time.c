@@ -101,6 +101,22 @@ static bool needs_scores(const dra_attention_options *o)
     return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores;
 }
 
+/* ---- laser: values as they are kept, and what was read of them ---------------------------------- */
+
+static dra_value exponential_value(dra_graph *g, const dra_read_call *c, dra_value v)
+{
+    const dra_attention_options *o = &c->options->config->attention;
+    const double                 cap = o->laser_cap > 0 ? o->laser_cap : 15;
+    if (!o->laser || !v.id) return v;
+    return dra_exp(g, dra_affine(g, dra_tanh(g, dra_affine(g, v, 1 / cap, 0)), cap, 0));
+}
+
+static dra_value logarithm_read(dra_graph *g, const dra_read_call *c, dra_value y)
+{
+    if (!c->options->config->attention.laser) return y;
+    return dra_log(g, dra_maximum(g, y, dra_number(g, 1e-20)));
+}
+
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static const dra_token_items *rows_of(const dra_read_call *c)
@@ -324,7 +340,7 @@ static void add_memory_rows(dra_graph *g, reading *r)
     const int64_t           n = o->config->attention.mem_kv;
     if (!n || dra_graph_failed(g)) return;
     const dra_value k[] = {for_all(g, r->c, o->mem_k), r->k};
-    const dra_value v[] = {for_all(g, r->c, o->param[DRA_MEM_V]), r->v};
+    const dra_value v[] = {for_all(g, r->c, exponential_value(g, r->c, o->param[DRA_MEM_V])), r->v};
     r->k = dra_concat(g, 2, k, 2);
     r->v = dra_concat(g, 2, v, 2);
     r->config.always = n;
@@ -370,7 +386,7 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     char                    name[48];
     if (dra_graph_failed(g)) return y;
     m.k = for_all(g, r->c, o->mem_k);
-    m.v = for_all(g, r->c, o->param[DRA_MEM_V]);
+    m.v = for_all(g, r->c, exponential_value(g, r->c, o->param[DRA_MEM_V]));
     if (m.config.dropout > 0) {
         snprintf(name, sizeof name, "%.24s.memory", r->c->drop.name);
         m.random = (dra_random_config){.name = name, .key = r->c->drop.key};
@@ -486,13 +502,15 @@ static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_tokens       *t = c->tokens;
     item[0] = item[1] = (dra_value){0};
     if (s->joined) {
-        item[K] = item[V] = append_rows(g, c, K, key, (dra_value){0}, state_out);
+        item[K] = append_rows(g, c, K, key, (dra_value){0}, state_out);
+        item[V] = item[K];
         return;
     }
     if (!s->latent) {
-        const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
+        const dra_value xl_k = rotate_memory(g, c, c->options->xl_k);
+        const dra_value xl_v = exponential_value(g, c, c->options->xl_v);
         item[K] = append_rows(g, c, K, rotate_tokens(g, c, key, true), xl_k, state_out);
-        item[V] = append_rows(g, c, V, value, xl_v, state_out);
+        item[V] = append_rows(g, c, V, exponential_value(g, c, value), xl_v, state_out);
         return;
     }
     value = dra_reshape(g, value, DRA_SHAPE(t->B, t->T, s->latent));
@@ -532,7 +550,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
 
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    const dra_value y = dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    const dra_value y = logarithm_read(g, c,
+                                       dra_read_items(g, c, c->key, c->value, NULL, state_out));
     return c->sizes->joined ? dra_head_linear(g, y, c->nu) : y;
 }
 

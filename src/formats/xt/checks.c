@@ -59,6 +59,7 @@ static const pair apart[] = {
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
     {"rotary_xpos", "attn_num_mem_kv"}, /* there scores of learned keys depend on what follows */
+    {"attn_use_latent_kv", "attn_laser"},
     {"attn_use_latent_kv", "attn_qk_norm"},
     {"attn_use_latent_kv", "attn_num_mem_kv"},
     {"attn_use_latent_kv", "add_value_residual"},
@@ -94,6 +95,7 @@ static const need needs[] = {
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
+    {"attn_laser_softclamp_value", "attn_laser", 15},
     {"layerscale_init_value", "use_layerscale", 0},
     {"adaptive_condition_mlp_expansion", "adaptive_condition_mlp", 4},
     {"attn_use_latent_kv", "attn_dim_latent_kv", 0},

@@ -15,7 +15,7 @@ enum {
     XPOS_BASE = 512,
     CONDITION_EXPANSION = 4
 };
-static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
+static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
 
 static double value_or(double said, double otherwise) { return said > 0 ? said : otherwise; }
 
@@ -219,6 +219,7 @@ void dra_xt_settle_attention(dra_xt *x)
     m->attention.softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits)
         m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
+    if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
     settle_qk_norm(x, m);
 }
 

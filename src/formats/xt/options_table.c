@@ -118,6 +118,8 @@ static const dra_field stack_fields[] = {
     INT("attn_dim_latent_q", c.mixer[0].latent.q, 1, MOST),
     INT("attn_latent_rope_subheads", c.mixer[0].latent.rope, 1, MOST),
     BOOL("attn_l2_distance", c.mixer[0].attention.l2),
+    BOOL("attn_laser", c.mixer[0].attention.laser),
+    REAL("attn_laser_softclamp_value", c.mixer[0].attention.laser_cap, 1e-3, 80),
     BOOL("attn_add_zero_kv", c.mixer[0].attention.zero_kv),
     BOOL("add_value_residual", add_value_residual),
     SWITCH("learned_value_residual_mix", learned_value_residual_mix),

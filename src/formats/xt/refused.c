@@ -91,8 +91,6 @@ static const char *const others[] = {"embed_num_tokens",
                                      "attn_gumbel_softmax*",
                                      "attn_pre_scale_post_talking_heads",
                                      "attn_max_attend_past",
-                                     "attn_laser",
-                                     "attn_laser_softclamp_value",
                                      "attn_qk_rmsnorm",
                                      "attn_k_rmsnorm",
                                      "attn_value_rmsnorm",
@@ -145,7 +143,6 @@ static const struct {
     {"pre_norm_has_final_norm", 1},
     {"scale_residual_constant", 1},
     {"layer_integrate_use_softmax", 1},
-    {"attn_laser_softclamp_value", 15},
 };
 
 static double default_of(const char *name)
