@@ -204,6 +204,7 @@ typedef struct dra_attention_options {
      * [Duvvuri and Dhillon 2024]. */
     bool   laser;
     double laser_cap; /* 0: 15 */
+    bool sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
     bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 

@@ -351,6 +351,7 @@ typedef struct dra_attend_config {
     int64_t         topk;          /* 0: all; else only logits >= the k-th largest */
     bool            topk_straight; /* gradient as if all counted */
     bool            hard;          /* one-hot of the largest; gradient of the softmax */
+    bool            sigmoid;       /* weights are sigmoids of the logits, not a softmax */
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
     dra_value      *lse;    /* where to put their logsumexp (B, H, T), 0 where nothing is seen,

@@ -27,12 +27,29 @@ const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, l2, "scores are minus squared distances of queries and keys"),
     BOOL(dra_attention_options, laser, "means of e^v, of which the logarithm is taken"),
     REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
+    BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
     BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
 const dra_part dra_attention_part = {
     offsetof(dra_mixer_config, attention),
     {dra_attention_fields, dra_attention_late_fields, dra_attention_last_fields}};
+
+bool dra_attention_holds_scores(const dra_attention_options *o)
+{
+    return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores ||
+           o->sigmoid;
+}
+
+/* The first of the options that say what a softmax does; or NULL. */
+static const char *softmax_option(const dra_attention_options *o)
+{
+    return o->topk      ? "topk"
+           : o->hard    ? "hard"
+           : o->sink    ? "sink"
+           : o->zero_kv ? "zero_kv"
+                        : NULL;
+}
 
 dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
 {
@@ -47,6 +64,9 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
     if (o->zero_kv && o->sink)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: zero_kv and sink exclude each other");
+    if (o->sigmoid && softmax_option(o))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: sigmoid and %s exclude each other",
+                        softmax_option(o));
     if (o->l2 && (o->zero_kv || c->latent.kv))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: l2 and %s exclude each other",
                         o->zero_kv ? "zero_kv" : "latent_kv");

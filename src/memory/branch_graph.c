@@ -79,8 +79,8 @@ static void split_items(const building *u, dra_value item[2])
     item[1] = dra_head_linear(u->g, item[1], nu);
 }
 
-/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa, also of items. Reads of slots
- * divide by sqrt(D), which another score_scale undoes. */
+/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa, also of items.
+ * Reads of slots divide by sqrt(D), which another score_scale undoes. */
 static dra_value query_of_slots(const building *u)
 {
     dra_graph   *g = u->g;

@@ -16,7 +16,8 @@ static const char *const recurrents[] = {"plain", "spectral", "weight", "spectra
 const dra_field dra_cell_fields[] = {
     BOOL(dra_cell_options, per_head, "gru, lstm: a cell for each head"), {0}};
 const dra_field dra_cell_late_fields[] = {
-    CHOICE(dra_cell_options, recurrent, recurrents, "gru, lstm: bounds of the recurrent matrices; spectral-all: of all matrices"),
+    CHOICE(dra_cell_options, recurrent, recurrents,
+           "gru, lstm: bounds of the recurrent matrices; spectral-all: of all matrices"),
     {0}};
 const dra_part dra_cell_part = {offsetof(dra_memory_config, cell),
                                 {dra_cell_fields, dra_cell_late_fields}};

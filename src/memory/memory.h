@@ -79,6 +79,9 @@ void      dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_s
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out);
 
+/* Whether reads must see their scores as a whole (attention.c). */
+bool dra_attention_holds_scores(const dra_attention_options *o);
+
 /* ---- latents (latent.c): items (B, J, width) in place of keys and values --------------------- */
 
 /* Whether few enough queries read them to do without keys and values. */

@@ -96,12 +96,7 @@ static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k
     return rotate_by(g, c, k, dra_broadcast(g, at, DRA_SHAPE(c->tokens->B, n)), true);
 }
 
-static bool needs_scores(const dra_attention_options *o)
-{
-    return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores;
-}
-
-/* ---- laser: values as they are kept, and what was read of them ---------------------------------- */
+/* ---- laser: values as they are kept, and what was read of them ------------------------------- */
 
 static dra_value exponential_value(dra_graph *g, const dra_read_call *c, dra_value v)
 {
@@ -138,7 +133,7 @@ static bool in_pages(const dra_read_call *c)
 {
     const dra_attention_options *o = &c->options->config->attention;
     const dra_token_items       *at = rows_of(c);
-    return at && at->pages.id && !needs_scores(o) && !c->scores && !c->weights &&
+    return at && at->pages.id && !dra_attention_holds_scores(o) && !c->scores && !c->weights &&
            !c->sizes->latent && !o->mem_kv && !o->l2 && !c->options->level.id;
 }
 
@@ -276,6 +271,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                                  .topk = o->topk,
                                                  .topk_straight = o->topk_straight,
                                                  .hard = o->hard,
+                                                 .sigmoid = o->sigmoid,
                                                  .mix_before = param[DRA_TALK_BEFORE],
                                                  .mix_after = param[DRA_TALK_AFTER],
                                                  .sink = find_sink(g, c->options)}};
@@ -540,7 +536,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
         r.config.k_level = swap_heads(g, append_rows(g, c, levels_at(c->sizes), c->options->level,
                                                      (dra_value){0}, state_out));
     }
-    if (needs_scores(&c->options->config->attention)) return swap_heads(g, read_scores(g, &r));
+    if (dra_attention_holds_scores(&c->options->config->attention))
+        return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;
     if (merges) r.config.sink = (dra_value){0}; /* it joins both */

@@ -48,6 +48,12 @@ static const pair apart[] = {
     {"dynamic_pos_bias", "alibi_pos_bias"},
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
+    {"attn_flash", "attn_sigmoid"},
+    {"attn_sigmoid", "attn_hard"},
+    {"attn_sigmoid", "attn_sparse_topk"},
+    {"attn_sigmoid", "attn_l2_distance"},
+    {"attn_sigmoid", "attn_add_zero_kv"}, /* which changes nothing there */
+    {"attn_sigmoid", "attn_head_learned_sink"},
     {"attn_l2_distance", "attn_hard"},
     {"attn_l2_distance", "attn_sparse_topk"},
     {"attn_l2_distance", "attn_add_zero_kv"}, /* which there is as far away as its query is long */

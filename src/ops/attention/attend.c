@@ -204,6 +204,7 @@ static const char *needs_scores(const dra_attend_config *f)
 {
     if (f->topk > 0) return "topk";
     if (f->hard) return "hard";
+    if (f->sigmoid) return "sigmoid";
     if (f->scores) return "scores";
     if (f->weights) return "weights";
     if (f->previous.id) return "previous";
@@ -232,6 +233,11 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
         return refuse_attend(g, DRA_ERR_VALUE, "topk_straight without topk");
     if (f->hard && f->topk > 0)
         return refuse_attend(g, DRA_ERR_VALUE, "hard and topk exclude each other");
+    if (f->sigmoid && (f->hard || f->topk > 0 || f->sink.id))
+        return refuse_attend(g, DRA_ERR_VALUE, "sigmoid and %s exclude each other",
+                             f->hard        ? "hard"
+                             : f->topk > 0 ? "topk"
+                                           : "sink");
     if (f->path >= DRA_ATTEND_TILED && needs_scores(f))
         return refuse_attend(g, DRA_ERR_VALUE, "the %s path has no %s",
                              f->path == DRA_ATTEND_FEW ? "few" : "tiled", needs_scores(f));

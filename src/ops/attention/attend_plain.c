@@ -186,6 +186,7 @@ static dra_value make_weights(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_attend_config *f = x->config;
     if (f->topk > 0 && f->topk < x->a.J) return topk_weights(g, f, s);
+    if (f->sigmoid) return dra_sigmoid(g, s);
     if (f->hard && x->a.J > 0) return hard_weights(g, s, x->a.J);
     return dra_softmax(g, s);
 }
