@@ -204,6 +204,9 @@ typedef struct dra_attention_options {
      * [Duvvuri and Dhillon 2024]. */
     bool   laser;
     double laser_cap; /* 0: 15 */
+    /* Contextual positions [Golovneva et al. 2024]: so many learned vectors that queries are
+     * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
+    int64_t cope;
     bool sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
     bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;

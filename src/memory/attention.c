@@ -27,6 +27,7 @@ const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, l2, "scores are minus squared distances of queries and keys"),
     BOOL(dra_attention_options, laser, "means of e^v, of which the logarithm is taken"),
     REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
+    INT(dra_attention_options, cope, "none", "contextual positions: how many there are"),
     BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
     BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
@@ -38,7 +39,7 @@ const dra_part dra_attention_part = {
 bool dra_attention_holds_scores(const dra_attention_options *o)
 {
     return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores ||
-           o->sigmoid;
+           o->sigmoid || o->cope;
 }
 
 /* The first of the options that say what a softmax does; or NULL. */
@@ -74,8 +75,9 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: laser_cap without laser");
     if (o->laser && c->latent.kv)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: laser and latent_kv exclude each other");
-    if (o->forget && (c->whole || c->prefix))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
-                        c->whole ? "whole" : "prefix");
+    if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
+                        o->forget ? "forget" : "cope",
+                        c->whole ? "whole" : c->prefix ? "prefix" : "over a context");
     return DRA_OK;
 }

@@ -155,6 +155,8 @@ static void declare_options(dra_mixer *m)
         dra_mixer_add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
         dra_mixer_add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);
     }
+    if (c->attention.cope)
+        dra_mixer_add_constant(m, DRA_COPE, DRA_SHAPE(c->attention.cope, c->key_dim), 0);
     dra_gate_declare(m);
 }
 

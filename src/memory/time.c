@@ -272,6 +272,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                                  .topk_straight = o->topk_straight,
                                                  .hard = o->hard,
                                                  .sigmoid = o->sigmoid,
+                                                 .cope = param[DRA_COPE],
                                                  .mix_before = param[DRA_TALK_BEFORE],
                                                  .mix_after = param[DRA_TALK_AFTER],
                                                  .sink = find_sink(g, c->options)}};

@@ -48,6 +48,8 @@ static const pair apart[] = {
     {"dynamic_pos_bias", "alibi_pos_bias"},
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
+    {"attn_flash", "attn_use_cope"},
+    {"attn_use_cope", "cross_attend"}, /* which there must see no later key */
     {"attn_flash", "attn_sigmoid"},
     {"attn_sigmoid", "attn_hard"},
     {"attn_sigmoid", "attn_sparse_topk"},
@@ -102,6 +104,7 @@ static const need needs[] = {
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
     {"attn_laser_softclamp_value", "attn_laser", 15},
+    {"attn_cope_max_pos", "attn_use_cope", 16},
     {"layerscale_init_value", "use_layerscale", 0},
     {"adaptive_condition_mlp_expansion", "adaptive_condition_mlp", 4},
     {"attn_use_latent_kv", "attn_dim_latent_kv", 0},

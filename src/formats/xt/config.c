@@ -13,7 +13,8 @@ enum {
     MAX_DISTANCE = 128,
     POSITION_LAYERS = 2,
     XPOS_BASE = 512,
-    CONDITION_EXPANSION = 4
+    CONDITION_EXPANSION = 4,
+    COPE_MAX = 16
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
 
@@ -219,6 +220,8 @@ void dra_xt_settle_attention(dra_xt *x)
     m->attention.softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits)
         m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
+    if (!x->attn_use_cope) m->attention.cope = 0;
+    if (x->attn_use_cope && !m->attention.cope) m->attention.cope = COPE_MAX;
     if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
     settle_qk_norm(x, m);
 }
@@ -250,6 +253,8 @@ void dra_xt_tell_attention(dra_xt *x)
     x->attn_softclamp_logits = m->attention.softcap > 0;
     if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
         x->attn_logit_softclamp_value = m->attention.softcap;
+    x->attn_use_cope = m->attention.cope > 0;
+    if (m->attention.cope == COPE_MAX) m->attention.cope = 0;
     x->attn_use_latent_kv = m->latent.kv > 0;
     x->attn_use_latent_q = m->latent.q > 0;
 }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "formats/xt/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 42, OTHERS = 58 };
+enum { PREFIX = 120, PER_SUBLAYER = 48, OTHERS = 58 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -119,6 +119,7 @@ static void add_attention(making *m, const dra_mixer_config *mixer)
                                   {"W_kr", "to_rotateable_k.weight"},
                                   {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
                                   {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
+                                  {"cope", "attend.cope.pos_emb"},
                                   {"W_mix", "to_value_residual_mix.0.weight"},
                                   {"b_mix", "to_value_residual_mix.0.bias"},
                                   {0}};

@@ -120,6 +120,8 @@ static const dra_field stack_fields[] = {
     BOOL("attn_l2_distance", c.mixer[0].attention.l2),
     BOOL("attn_laser", c.mixer[0].attention.laser),
     REAL("attn_laser_softclamp_value", c.mixer[0].attention.laser_cap, 1e-3, 80),
+    BOOL("attn_use_cope", attn_use_cope),
+    INT("attn_cope_max_pos", c.mixer[0].attention.cope, 1, MOST),
     BOOL("attn_sigmoid", c.mixer[0].attention.sigmoid),
     BOOL("attn_add_zero_kv", c.mixer[0].attention.zero_kv),
     BOOL("add_value_residual", add_value_residual),

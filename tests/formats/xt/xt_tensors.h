@@ -36,6 +36,7 @@ static const xt_row xt_attention[] = {
     {"to_value_residual_mix.0.bias", "value_mix", "H", XT_ZERO},
     {"data_dependent_alibi.to_forget_gates.0.weight", "attn_data_dependent_alibi", "HD", XT_ZERO},
     {"data_dependent_alibi.to_forget_gates.0.bias", "attn_data_dependent_alibi", "H", XT_ZERO},
+    {"attend.cope.pos_emb", "attn_use_cope", "Xd", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},
@@ -211,6 +212,7 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'j': return xt_number(o, "attn_dim_latent_kv", xt_number(o, "kv_dim", D));
     case 'L': return d * xt_number(o, "attn_latent_rope_subheads", 0);
     case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
+    case 'X': return xt_number(o, "attn_cope_max_pos", 16);
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
     case 'I': return xt_number(o, "dim_in", 0);
