@@ -100,6 +100,7 @@ static const need needs[] = {
     {"alibi_num_heads", "alibi_pos_bias", -1},
     {"rotary_emb_dim", "rotary_pos_emb", -1},
     {"rotate_num_heads", "rotary_pos_emb", -1},
+    {"rotary_interpolation_factor", "rotary_pos_emb", 1},
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},

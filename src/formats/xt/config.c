@@ -270,6 +270,7 @@ static void settle_rotation(dra_xt *x)
                                     : DRA_ROTATE_NONE;
     if (p->rotate != DRA_ROTATE_XPOS) p->turn.xpos_base = 0;
     if (p->rotate == DRA_ROTATE_NONE || p->heads == x->c.heads) p->heads = 0;
+    if (p->rotate == DRA_ROTATE_NONE || p->turn.stretch == 1) p->turn.stretch = 0;
     if (p->rotate == DRA_ROTATE_NONE) return;
     p->turn.width = r;
 }

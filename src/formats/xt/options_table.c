@@ -79,6 +79,7 @@ static const dra_field stack_fields[] = {
     INT("alibi_num_heads", c.position.alibi.slopes, 1, MOST),
     BOOL("rotary_pos_emb", rotary_pos_emb),
     INT("rotary_emb_dim", rotary_emb_dim, 2, MOST),
+    REAL("rotary_interpolation_factor", c.position.turn.stretch, 1, 1e6),
     BOOL("rotary_xpos", rotary_xpos),
     REAL("rotary_xpos_scale_base", c.position.turn.xpos_base, 1e-3, 1e12),
     INT("rotate_num_heads", c.position.heads, 1, MOST),
