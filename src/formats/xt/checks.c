@@ -48,6 +48,7 @@ static const pair apart[] = {
     {"dynamic_pos_bias", "alibi_pos_bias"},
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
+    {"attn_max_attend_past", "cross_attend"},
     {"attn_flash", "attn_use_cope"},
     {"attn_use_cope", "cross_attend"}, /* which there must see no later key */
     {"attn_flash", "attn_sigmoid"},
@@ -215,9 +216,12 @@ static dra_status check_positions(const checking *k)
                              "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                              "%lld",
                              (long long)r, (long long)x->attn_dim_head);
-    if (x->c.mixer[0].attention.forget && x->c.visible != DRA_VISIBLE_CAUSAL)
-        return refuse_option(k, "attn_data_dependent_alibi excludes type %s",
-                             dra_xt_types[x->c.visible]);
+    const char *causal = x->c.mixer[0].attention.forget ? "attn_data_dependent_alibi"
+                         : x->attn_use_cope             ? "attn_use_cope"
+                         : x->attn_max_attend_past      ? "attn_max_attend_past"
+                                                        : NULL;
+    if (causal && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse_option(k, "%s excludes type %s", causal, dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse_option(k, "dynamic_pos_bias with dim %lld, expected 4 or more",
                              (long long)x->c.dim);
@@ -383,6 +387,8 @@ static dra_status check_wrapper(const checking *k)
         return refuse_option(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->cross_attend)
         return refuse_option(k, "max_mem_len excludes cross_attend");
+    if (x->c.xl.memory && x->attn_max_attend_past)
+        return refuse_option(k, "max_mem_len excludes attn_max_attend_past");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse_option(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

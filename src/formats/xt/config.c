@@ -220,6 +220,10 @@ void dra_xt_settle_attention(dra_xt *x)
     m->attention.softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits)
         m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
+    if (x->attn_max_attend_past) { /* of the past: a token sees itself, too */
+        m->a.retrieval = "window";
+        m->a.window = x->attn_max_attend_past + 1;
+    }
     if (!x->attn_use_cope) m->attention.cope = 0;
     if (x->attn_use_cope && !m->attention.cope) m->attention.cope = COPE_MAX;
     if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
@@ -253,6 +257,7 @@ void dra_xt_tell_attention(dra_xt *x)
     x->attn_softclamp_logits = m->attention.softcap > 0;
     if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
         x->attn_logit_softclamp_value = m->attention.softcap;
+    x->attn_max_attend_past = m->a.window > 1 ? m->a.window - 1 : 0;
     x->attn_use_cope = m->attention.cope > 0;
     if (m->attention.cope == COPE_MAX) m->attention.cope = 0;
     x->attn_use_latent_kv = m->latent.kv > 0;

@@ -121,6 +121,7 @@ static const dra_field stack_fields[] = {
     BOOL("attn_l2_distance", c.mixer[0].attention.l2),
     BOOL("attn_laser", c.mixer[0].attention.laser),
     REAL("attn_laser_softclamp_value", c.mixer[0].attention.laser_cap, 1e-3, 80),
+    INT("attn_max_attend_past", attn_max_attend_past, 1, MOST - 1),
     BOOL("attn_use_cope", attn_use_cope),
     INT("attn_cope_max_pos", c.mixer[0].attention.cope, 1, MOST),
     BOOL("attn_sigmoid", c.mixer[0].attention.sigmoid),

@@ -59,6 +59,7 @@ typedef struct dra_xt {
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
     bool       attn_use_cope;
+    int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
 } dra_xt;
