@@ -16,6 +16,7 @@ typedef enum dra_norm_kind {
     DRA_NORM_RMS,   /* x / sqrt(mean x^2 + eps) g             */
     DRA_NORM_LAYER, /* (x - mean) / sqrt(variance + eps) g + b */
     DRA_NORM_UNIT,  /* x / max(|x|, 1e-12) sqrt(C) g           */
+    DRA_NORM_TANH,  /* tanh(a x) g + b, a one learned number [Zhu et al. 2025] */
     DRA_NORM_NONE
 } dra_norm_kind;
 typedef enum dra_gain_kind {
@@ -29,10 +30,11 @@ typedef enum dra_gain_kind {
 typedef struct dra_norm_config {
     dra_norm_kind kind;
     dra_gain_kind gain;      /* g for each channel, one for all, or 1 */
-    dra_switch    bias;      /* b of layer norms; default on          */
-    bool          offset;    /* what is stored and trained is g - 1   */
+    dra_switch    bias;      /* b of layer and tanh; default on       */
+    bool          offset;    /* what is stored and trained is g - 1, and a less its first value */
     double        eps;       /* 0: 1e-5                               */
     int64_t       condition; /* how wide c is, of gains and of branches; 0: there is none */
+    double        alpha;     /* of tanh: the first value of a; 0: 1   */
 } dra_norm_config;
 
 /* ---- feed-forwards --------------------------------------------------------------------------- */

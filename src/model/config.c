@@ -17,7 +17,7 @@
 /* ---- names ----------------------------------------------------------------------------------- */
 
 DRA_CHOICES(positions, DRA_POSITIONS_COUNT, "none", "learned");
-DRA_CHOICES(norms, DRA_NORM_NONE, "rms", "layer", "unit");
+DRA_CHOICES(norms, DRA_NORM_NONE, "rms", "layer", "unit", "tanh");
 DRA_CHOICES(gains, DRA_GAIN_COUNT, "channel", "scalar", "none", "condition");
 DRA_CHOICES(visibles, DRA_VISIBLE_COUNT, "causal", "bidirectional", "prefix");
 DRA_CHOICES(embed_norms, DRA_EMBED_NORM_COUNT, "same", "layer");
@@ -69,6 +69,7 @@ static const dra_field model_fields[] = {
            "gains of norms: for each channel, one for all, none, made of the condition"),
     SWITCH(dra_model_config, norm_bias, "true", "layer norms have biases"),
     BOOL(dra_model_config, norm_offset, "gains are stored as gain - 1"),
+    REAL(dra_model_config, norm_alpha, 0, 1e6, "1", "norm tanh: first factor of its argument"),
     {.name = "layout",
      .kind = DRA_FIELD_TEXT,
      .offset = MODEL(layout),

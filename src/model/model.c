@@ -76,6 +76,11 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->tied == DRA_ON && c->embed_dim && c->embed_dim != c->dim)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied needs embed_dim %lld to be dim %lld",
                         (long long)c->embed_dim, (long long)c->dim);
+    if (c->norm_alpha > 0 && c->norm != DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE, "model: norm_alpha without norm tanh");
+    if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: rescale_every and norm tanh exclude each other");
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
     if (!(c->output_softcap >= 0) || isinf(c->output_softcap))

@@ -179,7 +179,7 @@ static int rank_of(bool mixer, const char *name)
 {
     static const char *const ranks[][8] = {
         {"W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o"},
-        {"norm_g", "norm_b"},
+        {"norm_a", "norm_g", "norm_b"},
         {"gain_q", "gain_k", "gain_v", "mu_q", "mu_k", "mu_v"},
         {"P"},
     };
@@ -262,10 +262,11 @@ static void find_handles(dra_sublayer *s)
     const dra_specs *p = s->params;
     const bool       adapts = s->config.norm.gain == DRA_GAIN_CONDITION;
     s->norm = (dra_norm){s->config.norm, dra_specs_find(p, adapts ? "norm_W" : "norm_g"),
-                         dra_specs_find(p, "norm_b")};
+                         dra_specs_find(p, "norm_b"), dra_specs_find(p, "norm_a")};
     s->branch = (dra_norm){s->config.norm,
                            dra_specs_find(p, adapts ? "branch_norm_W" : "branch_norm_g"),
-                           dra_specs_find(p, "branch_norm_b")};
+                           dra_specs_find(p, "branch_norm_b"),
+                           dra_specs_find(p, "branch_norm_a")};
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
     s->streams = dra_streams_find(p);
 }

@@ -32,6 +32,12 @@ static const pair apart[] = {
     {"attn_flash", "attn_head_learned_sink"},
     {"residual_attn", "attn_head_learned_sink"}, /* there the sink's column stays among scores */
     {"attn_flash", "cross_residual_attn"},
+    {"use_dynamic_tanh", "use_scalenorm"},
+    {"use_dynamic_tanh", "use_rmsnorm"},
+    {"use_dynamic_tanh", "use_simple_rmsnorm"},
+    {"use_dynamic_tanh", "use_adaptive_layernorm"},
+    {"use_dynamic_tanh", "use_adaptive_rmsnorm"},
+    {"use_dynamic_tanh", "resi_dual"},
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -105,6 +111,7 @@ static const need needs[] = {
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
+    {"dynamic_tanh_init_alpha", "use_dynamic_tanh", 1},
     {"attn_laser_softclamp_value", "attn_laser", 15},
     {"attn_cope_max_pos", "attn_use_cope", 16},
     {"layerscale_init_value", "use_layerscale", 0},
@@ -266,6 +273,8 @@ static dra_status check_layout(const checking *k)
                 "layers_execute_order has %lld, expected one of the %lld sublayers of "
                 "%s",
                 (long long)x->c.order[i], n, what);
+    if (x->pre_norm == DRA_OFF && x->use_dynamic_tanh)
+        return refuse_option(k, "use_dynamic_tanh needs pre_norm");
     if (x->pre_norm == DRA_OFF && x->c.block.branch_norm)
         return refuse_option(k, "sandwich_norm needs pre_norm");
     return DRA_OK;

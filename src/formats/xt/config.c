@@ -138,12 +138,13 @@ static void settle_norm(dra_xt *x)
     const bool        unit = x->use_scalenorm || x->use_rmsnorm || x->use_simple_rmsnorm ||
                       x->use_adaptive_rmsnorm;
     const bool adapts = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm;
-    c->norm = unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
+    c->norm = x->use_dynamic_tanh ? DRA_NORM_TANH : unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
     c->norm_gain = adapts                  ? DRA_GAIN_CONDITION
                    : x->use_scalenorm      ? DRA_GAIN_SCALAR
                    : x->use_simple_rmsnorm ? DRA_GAIN_NONE
                                            : DRA_GAIN_CHANNEL;
-    c->norm_bias = unit ? DRA_DEFAULT : DRA_OFF;
+    c->norm_bias = unit || x->use_dynamic_tanh ? DRA_DEFAULT : DRA_OFF;
+    if (!x->use_dynamic_tanh || c->norm_alpha == 1) c->norm_alpha = 0;
     c->norm_offset = x->norm_add_unit_offset != DRA_OFF && !x->use_simple_rmsnorm && !adapts;
 }
 
@@ -151,6 +152,7 @@ static void tell_norm(dra_xt *x)
 {
     const dra_model_config *c = &x->c;
     const bool              unit = c->norm == DRA_NORM_UNIT;
+    x->use_dynamic_tanh = c->norm == DRA_NORM_TANH;
     x->use_scalenorm = unit && c->norm_gain == DRA_GAIN_SCALAR;
     x->use_rmsnorm = unit && c->norm_gain == DRA_GAIN_CHANNEL;
     x->use_simple_rmsnorm = unit && c->norm_gain == DRA_GAIN_NONE;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "formats/xt/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 48, OTHERS = 58 };
+enum { PREFIX = 120, PER_SUBLAYER = 52, OTHERS = 58 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -77,8 +77,17 @@ static void add_norm(making *m, const char *ours, const char *place)
         add_rule(m, own, name);
         return;
     }
-    snprintf(name, sizeof name, "%s%s", place, m->c->norm == DRA_NORM_LAYER ? "gamma" : "g");
+    const bool tanh = m->c->norm == DRA_NORM_TANH;
+    const char *const gain = m->c->norm == DRA_NORM_LAYER || tanh ? "gamma" : "g";
+    snprintf(name, sizeof name, "%s%s", place, gain);
     add_rule(m, ours, name);
+    if (!tanh) return;
+    snprintf(own, sizeof own, "%.*sb", (int)strlen(ours) - 1, ours);
+    snprintf(name, sizeof name, "%sbeta", place);
+    add_rule(m, own, name);
+    snprintf(own, sizeof own, "%.*sa", (int)strlen(ours) - 1, ours);
+    snprintf(name, sizeof name, "%spre_tanh_scale", place);
+    add_rule(m, own, name)->loose = true;
 }
 
 static void add_around(making *m)

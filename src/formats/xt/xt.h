@@ -38,6 +38,7 @@ typedef struct dra_xt {
 
     /* ---- the stack */
     bool       use_scalenorm, use_rmsnorm, use_simple_rmsnorm;
+    bool       use_dynamic_tanh;
     bool       use_adaptive_layernorm, use_adaptive_rmsnorm, adaptive_condition_mlp;
     dra_switch norm_add_unit_offset, pre_norm, disable_abs_pos_emb;
     bool       resi_dual, gate_residual, macaron, cross_attend, only_cross;

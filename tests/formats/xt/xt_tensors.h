@@ -62,6 +62,8 @@ static const xt_row xt_norm[] = {
     {"g", "use_rmsnorm", "D", XT_ZERO},
     {"to_gamma.weight", "use_adaptive_layernorm", "Dc", XT_ZERO},
     {"to_gamma.weight", "use_adaptive_rmsnorm", "Dc", XT_ZERO},
+    {"pre_tanh_scale", "use_dynamic_tanh", "", XT_ZERO},
+    {"beta", "use_dynamic_tanh", "D", XT_ZERO},
     {"gamma",
      "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm !use_adaptive_layernorm "
      "!use_adaptive_rmsnorm",
