@@ -210,6 +210,7 @@ typedef struct dra_model_config {
     dra_gain_kind norm_gain;
     dra_switch    norm_bias;
     bool          norm_offset;
+    bool          unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
     double        norm_alpha; /* of norm tanh; 0: 1 */
 
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;

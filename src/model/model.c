@@ -81,6 +81,15 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: rescale_every and norm tanh exclude each other");
+    const char *other = c->layout[0] || c->n_order || c->tied_layers || c->sandwich ? "layouts"
+                        : c->block.streams > 1                                    ? "streams"
+                        : c->block.norm == DRA_PLACE_DUAL                         ? "norm dual"
+                        : c->rescale_every                                        ? "rescale_every"
+                                                                                  : NULL;
+    if (c->unet && other)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
+    if (c->unet && c->depth < 2)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
     if (!(c->output_softcap >= 0) || isinf(c->output_softcap))
@@ -176,6 +185,22 @@ static dra_norm declare_embed_norm(dra_model *m)
     return dra_norm_declare(own ? &layer : &same, dra_embed_width(c), "embed_", m->params);
 }
 
+/* Of a U-Net: the maps of its latter half. */
+static int declare_skips(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const int               first = dra_specs_count(m->params);
+    const double            std = 1 / sqrt(2 * (double)c->dim);
+    char                    name[40];
+    for (int64_t l = (c->depth + 1) / 2; c->unet && l < c->depth; l++) {
+        snprintf(name, sizeof name, "layers.%lld.skip_W", (long long)l);
+        add_param(m, &(dra_spec){name, DRA_SHAPE(c->dim, 2 * c->dim),
+                                 c->init == DRA_INIT_UNIFORM ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                                 .number = std, .product = true, .group = DRA_PARAM_MATRIX});
+    }
+    return first;
+}
+
 static void declare_params(dra_model *m)
 {
     const dra_model_config *c = &m->config;
@@ -195,6 +220,7 @@ static void declare_params(dra_model *m)
                      ? add_param(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim),
                                                 .group = DRA_PARAM_VECTOR})
                      : -1;
+    m->skips = declare_skips(m);
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);

@@ -87,6 +87,13 @@ static const pair apart[] = {
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
     {"only_cross", "sandwich_coef"},
+    {"unet_skips", "cross_attend"}, /* there are too few skips there */
+    {"unet_skips", "macaron"},
+    {"unet_skips", "custom_layers"},
+    {"unet_skips", "layers_execute_order"},
+    {"unet_skips", "weight_tie_layers"},
+    {"unet_skips", "sandwich_coef"},
+    {"unet_skips", "resi_dual"},
 };
 
 typedef struct need {
@@ -303,6 +310,7 @@ static dra_status check_streams(const checking *k)
 {
     const dra_xt *x = k->x;
     const char   *other = x->gate_residual            ? "gate_residual"
+                          : x->c.unet                 ? "unet_skips"
                           : x->c.block.residual_scale ? "scale_residual"
                           : x->resi_dual              ? "resi_dual"
                                                       : NULL;

@@ -247,6 +247,17 @@ static void add_vectors(making *m)
     if (m->c->source.kind == DRA_SOURCE_VECTORS) add_all(m, names);
 }
 
+/* Of a U-Net: one for each block of the latter half, by the number of its first sublayer. */
+static void add_skips(making *m)
+{
+    char ours[40], theirs[60];
+    for (int64_t l = (m->c->depth + 1) / 2; m->c->unet && l < m->c->depth; l++) {
+        snprintf(ours, sizeof ours, "layers.%lld.skip_W", (long long)l);
+        snprintf(theirs, sizeof theirs, "skip_combines.%lld.combine.weight", 2 * (long long)l);
+        add_rule(m, ours, theirs);
+    }
+}
+
 /* The first rule of a name counts: those of images and vectors are added before. */
 static void add_wrapper(making *m)
 {
@@ -271,6 +282,7 @@ static void add_wrapper(making *m)
     add_rule(m, "streams", "stream_emb");
     add_rule(m, "condition_w", "adaptive_mlp.0.weight");
     add_norm(m, "norm_g", "final_norm.");
+    add_skips(m);
 }
 
 /* The network of the dynamic bias: the last of its layers has no activation after it. */

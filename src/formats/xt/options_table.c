@@ -47,6 +47,7 @@ static const dra_field stack_fields[] = {
     BOOL("use_scalenorm", use_scalenorm),
     BOOL("use_rmsnorm", use_rmsnorm),
     BOOL("use_simple_rmsnorm", use_simple_rmsnorm),
+    BOOL("unet_skips", c.unet),
     BOOL("use_dynamic_tanh", use_dynamic_tanh),
     REAL("dynamic_tanh_init_alpha", c.norm_alpha, 1e-6, 1e6),
     SWITCH("norm_add_unit_offset", norm_add_unit_offset),

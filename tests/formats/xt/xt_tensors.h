@@ -372,6 +372,9 @@ static inline void xt_one(fixture *f, const json_t *config, const char *prefix, 
                            !json_is_false(json_object_get(o, "learned_value_residual_mix"));
         json_object_set_new(o, "value_mix", json_boolean(later && mixes));
         xt_sublayer(f, o, i, letters[i], stack, skip);
+        static const xt_row combine[] = {{"combine.weight", "unet_skips", "DO", XT_ZERO}, {0}};
+        snprintf(norm, sizeof norm, "%sskip_combines.%zu.", stack, i);
+        if (i % 2 == 0 && i >= strlen(letters) / 2) xt_add(f, o, combine, norm, skip);
     }
     xt_add(f, o, xt_positions, stack, skip);
     snprintf(norm, sizeof norm, "%sfinal_norm.", stack);
