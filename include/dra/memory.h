@@ -403,6 +403,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a segment starts */
     DRA_CHANNEL_VALUES,       /* "values": (B, T, K, E), v of the first mixer, value_residual */
     DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
+    DRA_CHANNEL_INJECT,       /* "inject": (B, T, C) or (B, 1, C), added to what a sublayer reads */
     DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
     DRA_CHANNELS
 } dra_channel;

@@ -173,6 +173,7 @@ typedef struct dra_xl_config {
 typedef struct dra_condition_config {
     int64_t dim;    /* 0: as wide as the stream, where something needs it */
     int64_t expand; /* it becomes silu(W c), this many times as wide; 0: it is taken as it is */
+    bool    add;    /* it is added to what each sublayer reads, as wide as that */
 } dra_condition_config;
 
 typedef struct dra_model_config {
@@ -210,6 +211,9 @@ typedef struct dra_model_config {
     dra_gain_kind norm_gain;
     dra_switch    norm_bias;
     bool          norm_offset;
+    /* What is embedded is added through a map to what each sublayer reads, not to the stream, with a
+     * gate made of it [Bai et al. 2019; Fan et al. 2024]. */
+    bool          reinject, reinject_gate;
     bool          unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
     double        norm_alpha; /* of norm tanh; 0: 1 */
 

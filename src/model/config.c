@@ -69,6 +69,8 @@ static const dra_field model_fields[] = {
            "gains of norms: for each channel, one for all, none, made of the condition"),
     SWITCH(dra_model_config, norm_bias, "true", "layer norms have biases"),
     BOOL(dra_model_config, norm_offset, "gains are stored as gain - 1"),
+    BOOL(dra_model_config, reinject, "every sublayer reads W x0, too, of what was embedded"),
+    BOOL(dra_model_config, reinject_gate, "reinject, condition.add: times sigmoid(w x0)"),
     BOOL(dra_model_config, unet,
          "layers of the latter half read the input of those of the first, too, last ones first"),
     REAL(dra_model_config, norm_alpha, 0, 1e6, "1", "norm tanh: first factor of its argument"),

@@ -81,6 +81,12 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: rescale_every and norm tanh exclude each other");
+    if (c->reinject_gate && !c->reinject && !c->condition.add)
+        return dra_fail(err, DRA_ERR_VALUE, "model: reinject_gate without reinject");
+    if ((c->reinject || c->condition.add) && (c->block.streams > 1 || c->rescale_every))
+        return dra_fail(err, DRA_ERR_VALUE, "model: %s and %s exclude each other",
+                        c->reinject ? "reinject" : "condition.add",
+                        c->rescale_every ? "rescale_every" : "streams");
     const char *other = c->layout[0] || c->n_order || c->tied_layers || c->sandwich ? "layouts"
                         : c->block.streams > 1                                    ? "streams"
                         : c->block.norm == DRA_PLACE_DUAL                         ? "norm dual"
@@ -201,6 +207,18 @@ static int declare_skips(dra_model *m)
     return first;
 }
 
+static void declare_reinjection(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const double            std = 1 / sqrt((double)c->dim);
+    const dra_fill          fill = c->init == DRA_INIT_UNIFORM ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL;
+    dra_spec own = {"reinject_W", DRA_SHAPE(c->dim, c->dim), fill, .number = std, .product = true,
+                    .group = DRA_PARAM_MATRIX};
+    m->reinject = c->reinject ? add_param(m, &own) : -1;
+    own.name = "reinject_gate", own.shape = DRA_SHAPE(1, c->dim);
+    m->reinject_gate = c->reinject_gate ? add_param(m, &own) : -1;
+}
+
 static void declare_params(dra_model *m)
 {
     const dra_model_config *c = &m->config;
@@ -220,6 +238,7 @@ static void declare_params(dra_model *m)
                      ? add_param(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim),
                                                 .group = DRA_PARAM_VECTOR})
                      : -1;
+    declare_reinjection(m);
     m->skips = declare_skips(m);
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);

@@ -15,6 +15,7 @@ struct dra_model {
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
     int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
+    int      reinject, reinject_gate;
     int      skips; /* the first of those of a U-Net */
     int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token, condition_w;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */

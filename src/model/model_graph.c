@@ -185,6 +185,20 @@ static dra_value join_skip(dra_graph *g, const dra_model *m, const dra_module_ca
                       (dra_value){0});
 }
 
+/* What is added to all that sublayers read: x through a map, or the condition, as far as a gate made
+ * of x lets it in. */
+static dra_value build_reinjection(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                   dra_value x, dra_value condition)
+{
+    const dra_value none = {0};
+    dra_value       more = none;
+    if (m->reinject >= 0) more = dra_linear(g, x, call->param[m->reinject], none);
+    if (m->config.condition.add)
+        more = dra_reshape(g, condition, DRA_SHAPE(call->tokens.B, 1, m->config.dim));
+    if (m->reinject_gate < 0) return more;
+    return dra_mul(g, more, dra_sigmoid(g, dra_linear(g, x, call->param[m->reinject_gate], none)));
+}
+
 /* `room`: for all states, then for what comes into each layer. */
 static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
                               dra_value x, dra_value context, dra_value condition, bool recompute,
@@ -202,6 +216,7 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
     channels.value[DRA_CHANNEL_CONTEXT] = context;
     channels.value[DRA_CHANNEL_CONDITION] = condition;
     dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
+    channels.value[DRA_CHANNEL_INJECT] = build_reinjection(g, m, call, x, condition);
     for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
         const int l = s->step[i].layer;
         snprintf(name, sizeof name, "layers.%d", l);

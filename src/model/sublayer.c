@@ -399,6 +399,8 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_graph                 *g = b->g;
     const bool                 mixer = is_mixer(b->s);
     const int                  at = dra_specs_count(core_of(b->s)->state);
+    const dra_value            more = b->channels->value[DRA_CHANNEL_INJECT];
+    if (more.id) x = dra_add(g, x, more);
     dra_value u = c->block.norm == DRA_PLACE_PRE ? build_norm(b, &b->s->norm, x) : x;
     u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
     dra_value o = build_core(b, u, room, r);

@@ -87,6 +87,10 @@ static const pair apart[] = {
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
     {"only_cross", "sandwich_coef"},
+    {"in_attn_cond", "reinject_input"},
+    {"in_attn_cond", "use_adaptive_layernorm"}, /* dra has one condition */
+    {"in_attn_cond", "use_adaptive_rmsnorm"},
+    {"in_attn_cond", "use_adaptive_layerscale"},
     {"unet_skips", "cross_attend"}, /* there are too few skips there */
     {"unet_skips", "macaron"},
     {"unet_skips", "custom_layers"},
@@ -296,7 +300,9 @@ static dra_status check_condition(const checking *k)
                              x->use_adaptive_rmsnorm ? "use_adaptive_rmsnorm"
                                                      : "use_adaptive_layernorm");
     const bool used = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm ||
-                      x->c.block.branch_gate;
+                      x->c.block.branch_gate || x->c.condition.add;
+    if (x->c.reinject_gate && !x->c.reinject && !x->c.condition.add)
+        return refuse_option(k, "learned_reinject_input_gate needs reinject_input or in_attn_cond");
     if (!used && (x->adaptive_condition_mlp || x->c.condition.dim))
         return refuse_option(k,
                              "%s needs use_adaptive_layernorm, use_adaptive_rmsnorm or "
@@ -311,6 +317,8 @@ static dra_status check_streams(const checking *k)
     const dra_xt *x = k->x;
     const char   *other = x->gate_residual            ? "gate_residual"
                           : x->c.unet                 ? "unet_skips"
+                          : x->c.reinject             ? "reinject_input"
+                          : x->c.condition.add        ? "in_attn_cond"
                           : x->c.block.residual_scale ? "scale_residual"
                           : x->resi_dual              ? "resi_dual"
                                                       : NULL;

@@ -280,6 +280,8 @@ static void add_wrapper(making *m)
     begin_names(m, "", m->layers);
     add_rule(m, "position.table", "rel_pos.relative_attention_bias.weight");
     add_rule(m, "streams", "stream_emb");
+    add_rule(m, "reinject_W", "reinject_input_proj.weight");
+    add_rule(m, "reinject_gate", "learned_reinject_input_gate.weight");
     add_rule(m, "condition_w", "adaptive_mlp.0.weight");
     add_norm(m, "norm_g", "final_norm.");
     add_skips(m);

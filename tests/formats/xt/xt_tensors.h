@@ -90,6 +90,8 @@ static const xt_row xt_residual[] = {
 
 static const xt_row xt_positions[] = {
     {"stream_emb", "num_residual_streams", "sD", XT_ZERO},
+    {"reinject_input_proj.weight", "reinject_input", "DD", XT_ZERO},
+    {"learned_reinject_input_gate.weight", "learned_reinject_input_gate", "1D", XT_ZERO},
     {"adaptive_mlp.0.weight", "adaptive_condition_mlp", "co", XT_ZERO},
     {"rel_pos.relative_attention_bias.weight", "rel_pos_bias", "BH", XT_ZERO},
     {"rel_pos.mlp.0.0.weight", "dynamic_pos_bias", "P1", XT_ZERO},
