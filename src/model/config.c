@@ -236,6 +236,9 @@ dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *
                                     const char *name, const char *value, dra_error *err)
 {
     const dra_model_config **others[] = {&config->context_stack, &config->prepend_stack};
+    const dra_format        *format = dra_format_of(config);
+    dra_status               by_format;
+    if (format->set && format->set(config, name, value, &by_format, err)) return by_format;
     for (int i = 0; i < 2; i++) {
         const size_t n = *others[i] ? strlen((*others[i])->name) : 0;
         if (!n || strncmp(name, (*others[i])->name, n) != 0 || name[n] != '.') continue;

@@ -497,4 +497,5 @@ const dra_format dra_format_xt = {.name = "x-transformers",
                                   .wrapped = "net.",
                                   .make_rules = dra_xt_rules,
                                   .read = read_xt,
-                                  .write = write_xt};
+                                  .write = write_xt,
+                                  .set = dra_xt_set};

@@ -159,6 +159,10 @@ dra_xt_sizes dra_xt_mixer_sizes(const dra_model_config *c, const dra_mixer_confi
 /* Frequencies of rotations are 10000^(-2c / r): r channels, or of an odd r one more. 0: none. */
 int64_t dra_xt_rotary(const dra_model_config *c);
 
+/* Sets one option by its name there; false: it has no such option, *st is DRA_OK then. */
+bool dra_xt_set(dra_model_config *c, const char *name, const char *value, dra_status *st,
+                dra_error *err);
+
 dra_status dra_xt_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err);
 
 #endif
