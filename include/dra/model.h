@@ -127,6 +127,9 @@ typedef struct dra_head_config {
     bool          numbers; /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
     dra_pool_kind pool;    /* of classes */
     bool          no_bias; /* classes: none */
+    bool          sigsoftmax; /* tokens: logits z become z + ln sigmoid(z) [Kanai et al. 2018] */
+    int64_t       mixture;    /* tokens: logits are those of a mixture of this many softmaxes, each of
+                                 a map of hidden [Yang et al. 2017]; 0: of one */
 } dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
@@ -414,6 +417,9 @@ typedef struct dra_model_result {
     dra_value head;               /* (V, C), or that of the head it has; none: it is not mapped */
     dra_value head_bias;          /* (V), or none */
     double    logit_scale;        /* of the config */
+    bool      sigsoftmax;         /* likewise      */
+    dra_value mixture_W;          /* (K C, C), and */
+    dra_value mixture_w;          /* (K, C): of a mixture of softmaxes, or none */
     dra_value numbers;            /* (B, T), with head.numbers */
     dra_value pooled;             /* (B, C): what stands for a text, with head classes */
     dra_value dual;               /* ResiDual's second stream, before the norm; else none */

@@ -408,6 +408,12 @@ static dra_status check_wrapper(const checking *k)
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
         return refuse_option(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                              (long long)x->emb_dim, (long long)x->c.dim);
+    if ((x->average_pool_embed || x->use_cls_token) && (x->mixture_of_softmax || x->c.head.sigsoftmax))
+        return refuse_option(k, "%s excludes %s",
+                             x->mixture_of_softmax ? "mixture_of_softmax" : "sigsoftmax_logits",
+                             x->use_cls_token ? "use_cls_token" : "average_pool_embed");
+    if (x->c.head.mixture > 0 && x->c.head.mixture != 4 && !x->mixture_of_softmax)
+        return refuse_option(k, "mixture_of_softmax_k needs mixture_of_softmax");
     if (x->c.xl.down && !x->c.xl.memory)
         return refuse_option(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->cross_attend)

@@ -14,11 +14,17 @@ enum {
     POSITION_LAYERS = 2,
     XPOS_BASE = 512,
     CONDITION_EXPANSION = 4,
-    COPE_MAX = 16
+    COPE_MAX = 16,
+    SOFTMAXES = 4
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
 
 static double value_or(double said, double otherwise) { return said > 0 ? said : otherwise; }
+
+static void drop_default(int64_t *field, int64_t value)
+{
+    if (*field == value) *field = 0;
+}
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
@@ -109,6 +115,8 @@ static void settle_wrapper(dra_xt *x)
     c->embed_norm = x->post_emb_norm;
     c->embed_norm_kind = x->post_emb_norm ? DRA_EMBED_NORM_LAYER : DRA_EMBED_NORM_SAME;
     c->tied = x->tie_embedding ? DRA_ON : DRA_OFF;
+    if (!x->mixture_of_softmax) c->head.mixture = 0;
+    if (x->mixture_of_softmax && !c->head.mixture) c->head.mixture = SOFTMAXES;
     if (!image && (x->use_abs_pos_emb == DRA_OFF || without)) return;
     c->positions = DRA_POSITIONS_LEARNED;
     if (!c->embed_unit && !image) c->position.scale = 1 / sqrt((double)width);
@@ -121,6 +129,8 @@ static void tell_wrapper(dra_xt *x)
     x->emb_dim = c->embed_dim == c->dim ? 0 : c->embed_dim;
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
+    x->mixture_of_softmax = c->head.mixture > 0;
+    drop_default(&x->c.head.mixture, SOFTMAXES);
     tell_pool(x);
     if (c->source.kind == DRA_SOURCE_IMAGE) {
         if (x->c.source.channels == 3) x->c.source.channels = 0;
@@ -296,11 +306,6 @@ static void settle_positions(dra_xt *x)
         p->t5.buckets = p->t5.max_distance = 0; /* defaults that were said */
     if (!x->dynamic_pos_bias) p->dynamic.layers = 0;
     if (!x->alibi_pos_bias || p->alibi.slopes == x->c.heads) p->alibi.slopes = 0;
-}
-
-static void drop_default(int64_t *field, int64_t value)
-{
-    if (*field == value) *field = 0;
 }
 
 static void tell_positions(dra_xt *x)

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "formats/xt/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 52, OTHERS = 58 };
+enum { PREFIX = 120, PER_SUBLAYER = 52, OTHERS = 64 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -269,6 +269,8 @@ static void add_wrapper(making *m)
                                  {"memory_tokens", "memory_tokens"},
                                  {"cls_token", "cls_token"},
                                  {"head", "to_logits.weight"},
+                                 {"mixture_W", "to_mixture.0.weight"},
+                                 {"mixture_w", "combine_mixture.weight"},
                                  {"head_b", "to_logits.bias"},
                                  {"numbers_w", "to_numerical_output.0.weight"},
                                  {"numbers_b", "to_numerical_output.0.bias"},

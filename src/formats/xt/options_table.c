@@ -168,6 +168,9 @@ static const dra_field token_fields[] = {INT("num_tokens", c.vocab, 1, MOST),
                                          BOOL("use_cls_token", use_cls_token),
                                          INT("num_cls_tokens", num_cls_tokens, 1, MOST),
                                          INT("logits_dim", logits_dim, 1, MOST),
+                                         BOOL("sigsoftmax_logits", c.head.sigsoftmax),
+                                         BOOL("mixture_of_softmax", mixture_of_softmax),
+                                         INT("mixture_of_softmax_k", c.head.mixture, 1, 1024),
                                          STACK,
                                          {0}};
 

@@ -34,6 +34,7 @@ typedef struct dra_xt {
     bool       post_emb_norm, tie_embedding;
     dra_switch use_abs_pos_emb;
     bool       average_pool_embed, use_cls_token;
+    bool       mixture_of_softmax;
     int64_t    num_cls_tokens, logits_dim;
 
     /* ---- the stack */

@@ -119,6 +119,8 @@ static const xt_row xt_wrapper[] = {
     {"cls_token", "use_cls_token", "1D", XT_ZERO},
     {"to_logits.weight", "tokens !tie_embedding !no_logits !logits_dim", "VD", XT_ZERO},
     {"to_logits.weight", "logits_dim", "lD", XT_ZERO},
+    {"to_mixture.0.weight", "mixture_of_softmax", "KD", XT_ZERO},
+    {"combine_mixture.weight", "mixture_of_softmax", "xD", XT_ZERO},
     {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
     {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
     {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
@@ -216,6 +218,8 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'j': return xt_number(o, "attn_dim_latent_kv", xt_number(o, "kv_dim", D));
     case 'L': return d * xt_number(o, "attn_latent_rope_subheads", 0);
     case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
+    case 'K': return D * xt_number(o, "mixture_of_softmax_k", 4);
+    case 'x': return xt_number(o, "mixture_of_softmax_k", 4);
     case 'X': return xt_number(o, "attn_cope_max_pos", 16);
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
