@@ -255,6 +255,7 @@ typedef enum dra_value_gate {
     DRA_GATE_PLAIN,  /* without b: half open at first                   */
     DRA_GATE_SILU,   /* heads * silu(W x)                               */
     DRA_GATE_RANK,   /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
+    DRA_GATE_SILU_BIASED, /* heads * silu(W x + b), W 0 and b 10 at first  */
     DRA_VALUE_GATE_COUNT
 } dra_value_gate;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
@@ -318,6 +319,8 @@ typedef struct dra_mixer_config {
     double            qk_gain_start; /* 0: 1 */
     int64_t           qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
     bool              head_scale;    /* a factor for each head's output */
+    bool              head_gate;     /* heads are multiplied by sigmoid(W x + b), one for each; open
+                                        at first: W is 0, b 10 [Bondarenko et al. 2023] */
     dra_value_gate    gate_values;   /* heads are multiplied by a gate made of x */
     bool              out_glu;       /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
     bool              whole;         /* a query sees later tokens too: for encoders */

@@ -66,6 +66,7 @@ typedef struct dra_ff_config {
     bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
     double      dropout;  /* of what W_down reads, when learning                            */
     bool        lerp;     /* mix: x_k is x + mu (before - x), not mu x + (1 - mu) before (RWKV-6) */
+    bool        gate_scale; /* gated: the product is multiplied by a learned factor per channel  */
     dra_switch  receptance; /* mix: default on; off: W_down relu2(W_up x_k) alone (RWKV-7)       */
 } dra_ff_config;
 
@@ -91,6 +92,7 @@ typedef struct dra_block_config {
     bool           branch_norm;     /* normalises what the core adds, too (sandwich norm) */
     dra_join_kind  residual;
     bool           residual_scale; /* the stream is multiplied by a learned factor per channel */
+    double         residual_factor; /* of the stream, add; 0: 1 [Wang et al. 2022: DeepNet] */
     double         dual_scale;     /* of dual's sum; 0: 1                                      */
     bool           macaron;        /* feed-forwards add half                                   */
     int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts

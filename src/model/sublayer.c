@@ -26,6 +26,7 @@ const dra_field dra_block_fields[] = {
     CHOICE(dra_block_config, residual, joins,
            "add what a sublayer gives, or let a GRU cell take it in"),
     BOOL(dra_block_config, residual_scale, "a learned factor of the stream for each channel"),
+    REAL(dra_block_config, residual_factor, 0, 1e6, "1", "residual add: factor of the stream"),
     REAL(dra_block_config, dual_scale, 0, 1, "1", "norm dual: factor of its sum"),
     BOOL(dra_block_config, macaron, "feed-forwards add half"),
     INT(dra_block_config, shift, "0", "channels in shift + 1 parts, part i from i tokens before"),
@@ -109,6 +110,8 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
     if (!(b->branch_factor >= 0) || isinf(b->branch_factor))
         return dra_fail(err, DRA_ERR_VALUE, "block: branch_factor is %g, expected 0 or more",
                         b->branch_factor);
+    if (b->residual_factor > 0 && (b->residual != DRA_JOIN_ADD || b->streams > 1))
+        return dra_fail(err, DRA_ERR_VALUE, "block: residual_factor needs residual add, one stream");
     if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
         return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
     if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)
@@ -361,6 +364,7 @@ static dra_value join_residual(const building *b, dra_value o, dra_value r, dra_
     dra_graph              *g = b->g;
     if (c->residual == DRA_JOIN_NONE) return o;
     if (c->residual_scale) r = dra_mul(g, r, block_param(b, SCALE));
+    if (c->residual_factor > 0) r = dra_affine(g, r, c->residual_factor, 0);
     dra_value x = c->residual == DRA_JOIN_GRU ? gru_residual(b, o, r) : dra_add(g, r, o);
     if (memory.id) {
         dra_value h = dra_join_heads(g, memory);

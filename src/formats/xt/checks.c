@@ -87,6 +87,7 @@ static const pair apart[] = {
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
     {"only_cross", "sandwich_coef"},
+    {"gate_residual", "scale_residual_constant"}, /* which GRUs there do not have */
     {"in_attn_cond", "reinject_input"},
     {"in_attn_cond", "use_adaptive_layernorm"}, /* dra has one condition */
     {"in_attn_cond", "use_adaptive_rmsnorm"},
@@ -122,6 +123,8 @@ static const need needs[] = {
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
+    {"ff_glu_mult_bias", "ff_glu", 0},
+    {"attn_swiglu_values", "attn_gate_values", 0},
     {"dynamic_tanh_init_alpha", "use_dynamic_tanh", 1},
     {"attn_laser_softclamp_value", "attn_laser", 15},
     {"attn_cope_max_pos", "attn_use_cope", 16},
@@ -316,6 +319,8 @@ static dra_status check_streams(const checking *k)
 {
     const dra_xt *x = k->x;
     const char   *other = x->gate_residual            ? "gate_residual"
+                          : x->c.block.residual_factor > 0 && x->c.block.residual_factor != 1
+                              ? "scale_residual_constant"
                           : x->c.unet                 ? "unet_skips"
                           : x->c.reinject             ? "reinject_input"
                           : x->c.condition.add        ? "in_attn_cond"
@@ -365,6 +370,8 @@ static dra_status check_release(const checking *k)
 {
     if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
         return refuse_option(k, "num_residual_streams needs release E");
+    if (k->x->attn_swiglu_values && k->x->c.xt.release == DRA_XT_N)
+        return refuse_option(k, "attn_swiglu_values needs release E");
     if (k->x->c.mixer[0].attention.sink && k->x->c.xt.release != DRA_XT_N)
         return refuse_option(k, "attn_head_learned_sink needs release N");
     return DRA_OK;

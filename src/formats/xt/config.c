@@ -228,7 +228,9 @@ void dra_xt_settle_attention(dra_xt *x)
     if (m->kv_heads == x->c.heads) m->kv_heads = 0;
     if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
     if (x->attn_gate_values)
-        m->gate_values = x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED : DRA_GATE_PLAIN;
+        m->gate_values = x->attn_swiglu_values           ? DRA_GATE_SILU_BIASED
+                         : x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED
+                                                       : DRA_GATE_PLAIN;
     m->attention.softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits)
         m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
@@ -250,7 +252,9 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
     if (m->attention.sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
         (groups && !m->attention.mem_whole))
         return DRA_XT_N;
-    return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
+    const bool biased = m->gate_values == DRA_GATE_BIASED ||
+                        m->gate_values == DRA_GATE_SILU_BIASED;
+    return biased || gains || groups ? DRA_XT_E : said;
 }
 
 void dra_xt_tell_attention(dra_xt *x)
@@ -261,6 +265,7 @@ void dra_xt_tell_attention(dra_xt *x)
     x->c.heads = s.H;
     x->attn_dim_head = s.d == DIM_HEAD ? 0 : s.d;
     x->attn_gate_values = m->gate_values != DRA_GATE_NONE;
+    x->attn_swiglu_values = m->gate_values == DRA_GATE_SILU_BIASED;
     x->attn_one_kv_head = s.K == 1 && s.H > 1;
     if (s.K == s.H || s.K == 1) m->kv_heads = 0;
     if (m->qk_groups == 1) m->qk_groups = 0;
@@ -349,6 +354,7 @@ static void settle_layout(dra_xt *x)
                     : x->pre_norm == DRA_OFF ? DRA_PLACE_POST
                                              : DRA_PLACE_PRE;
     if (!x->resi_dual || c->block.dual_scale == 1) c->block.dual_scale = 0;
+    if (c->block.residual_factor == 1) c->block.residual_factor = 0;
     c->block.residual = x->gate_residual ? DRA_JOIN_GRU : DRA_JOIN_ADD;
     if (x->n_shifts == 1) c->block.shift = x->shift_tokens[0];
     if (x->n_drops == 1) c->block.drop = x->layer_dropout[0];

@@ -128,6 +128,8 @@ static void add_attention(making *m, const dra_mixer_config *mixer)
                                   {"W_kr", "to_rotateable_k.weight"},
                                   {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
                                   {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
+                                  {"W_hg", "to_v_head_gate.weight"},
+                                  {"b_hg", "to_v_head_gate.bias"},
                                   {"cope", "attend.cope.pos_emb"},
                                   {"W_mix", "to_value_residual_mix.0.weight"},
                                   {"b_mix", "to_value_residual_mix.0.bias"},
@@ -156,6 +158,7 @@ static void add_ff(making *m)
         add_part(m, "W_gate", "ff.0.proj.weight", 1);
         add_part(m, "b_up", "ff.0.proj.bias", 0);
         add_part(m, "b_gate", "ff.0.proj.bias", 1);
+        add_rule(m, "gate_scale", "ff.0.mult_bias");
     } else {
         add_all(m, plain);
     }

@@ -60,7 +60,7 @@ typedef struct dra_xt {
     bool       attn_softclamp_logits, softclamp_output, add_value_residual;
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
-    bool       attn_use_cope;
+    bool       attn_use_cope, attn_swiglu_values;
     int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
