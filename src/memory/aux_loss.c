@@ -3,14 +3,16 @@
  *              initial state          size   mean m_t^2
  *   budget     mean gamma             diversity   -mean over i < j of (gamma_i - gamma_j)^2
  *   entropy    mean over heads of ln S + sum_i p_i ln p_i, p the mean write weight, of sum 1
- *   spectral   mean over W_h of max(0, s - 1)^2 */
+ *   spectral   mean over W_h of max(0, s - 1)^2
+ *   attention  mean over tokens of the sum over heads of (ln sum_j e^(s_j))^2 */
 #include <math.h>
 #include <string.h>
 
 #include "memory/memory.h"
 
 static const char *const names[DRA_AUX_COUNT] = {"drift", "budget",  "diversity",
-                                                 "size",  "entropy", "spectral"};
+                                                 "size",  "entropy", "attention",
+                                                 "spectral"};
 
 const char *dra_aux_name(dra_aux_kind kind)
 {
@@ -41,6 +43,7 @@ bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
     case DRA_AUX_BUDGET:
     case DRA_AUX_DIVERSITY: return decay;
     case DRA_AUX_ENTROPY: return b->memory->writes != NULL;
+    case DRA_AUX_ATTENTION: return b->retrieval->over_time && b->retrieval->from_memory;
     case DRA_AUX_SPECTRAL: return recurrent;
     default: return false;
     }
@@ -150,6 +153,13 @@ static dra_value spectral_loss(dra_graph *g, const dra_aux_losses *w, const dra_
     return dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0);
 }
 
+static dra_value attention_loss(dra_graph *g, const dra_aux_losses *w)
+{
+    const dra_value each = dra_transpose(g, dra_square(g, w->lse), 1, 2); /* (B, T, H) */
+    return dra_div(g, dra_sum_all(g, dra_tokens_zero_pads(g, w->tokens, each)),
+                   real_tokens(g, w->tokens));
+}
+
 void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT])
 {
     const dra_branch *b = w->b;
@@ -157,6 +167,7 @@ void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
         if (!wants_loss(b, k) || !dra_aux_has(b, k)) continue;
         if (k == DRA_AUX_DRIFT || k == DRA_AUX_SIZE) out[k] = mean_square(g, w, k == DRA_AUX_DRIFT);
+        if (k == DRA_AUX_ATTENTION) out[k] = attention_loss(g, w);
         if (k == DRA_AUX_ENTROPY) out[k] = entropy_loss(g, w);
         if (k == DRA_AUX_SPECTRAL) out[k] = spectral_loss(g, w, weighed ? w->used : w->param);
     }

@@ -49,6 +49,7 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_value        *state;
     /* If not NULL: where to put the logits of items (B, H, T, rows), and what multiplies values. */
     dra_value *scores, *weights;
+    dra_value *sums; /* likewise ln sum e^scores, (B, H, T), 0 where nothing is seen */
 } dra_read_call;
 
 typedef struct dra_retrieval {
@@ -183,6 +184,7 @@ typedef struct dra_aux_losses { /* one memory in a call */
     const dra_value  *param, *used; /* as declared, and as its step sees them */
     const dra_value  *state, *trail; /* the start; the states after each token, or none where */
     dra_value         square[2];     /* there are sums of squares, see dra_memory_scan()      */
+    dra_value         lse;   /* (B, H, T): of the scores of items, 0 where nothing is seen */
     dra_value         write; /* (B, T, H, S), 0 where nothing is written */
 } dra_aux_losses;
 

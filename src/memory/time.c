@@ -443,6 +443,14 @@ static dra_value clear_latents(dra_graph *g, const dra_read_call *c, dra_value l
                       dra_number(g, 0));
 }
 
+/* ln sum e^s of masked scores (B, H, T, J): (B, H, T), 0 where nothing is seen. */
+static dra_value sum_scores(dra_graph *g, dra_value s)
+{
+    const dra_value sums = dra_logsumexp(g, s, (dra_axes){1, {-1}, false});
+    const dra_value sees = dra_greater(g, sums, dra_number(g, DRA_MASKED / 2));
+    return dra_select(g, sees, sums, dra_number(g, 0));
+}
+
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
 static dra_value read_scores(dra_graph *g, reading *r)
 {
@@ -455,11 +463,12 @@ static dra_value read_scores(dra_graph *g, reading *r)
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
-    if (residual || r->c->scores) r->config.scores = &scores;
+    if (residual || r->c->scores || r->c->sums) r->config.scores = &scores;
     r->config.weights = r->c->weights;
     const dra_value y = attend_items(g, r);
     if (residual) *channel = scores;
     if (r->c->scores) *r->c->scores = scores;
+    if (r->c->sums) *r->c->sums = sum_scores(g, scores);
     return y;
 }
 
@@ -525,7 +534,7 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     dra_value  own = {0};
     append_items(g, c, key, value, item, state_out);
     if (dra_graph_failed(g)) return (dra_value){0};
-    if (c->sizes->latent && dra_latent_absorbs(c))
+    if (c->sizes->latent && !c->sums && dra_latent_absorbs(c))
         return read_latent(g, c, item[LATENT], item[ROPE]);
     if (c->sizes->latent)
         dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
@@ -537,10 +546,10 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
         r.config.k_level = swap_heads(g, append_rows(g, c, levels_at(c->sizes), c->options->level,
                                                      (dra_value){0}, state_out));
     }
-    if (dra_attention_holds_scores(&c->options->config->attention))
+    if (dra_attention_holds_scores(&c->options->config->attention) || (c->sums && merges))
         return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
-    r.config.lse = merges ? &own : lse;
+    r.config.lse = merges ? &own : lse ? lse : c->sums;
     if (merges) r.config.sink = (dra_value){0}; /* it joins both */
     const dra_value y = attend_items(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);

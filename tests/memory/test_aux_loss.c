@@ -30,6 +30,12 @@ static const watch_row rows[] = {
     {"lstm, a cell for each head",
      {SIZES, .a = {"lstm", .retrieval = "none", .cell.per_head = true},
       .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
+    {"append", {SIZES, .a = {"append"}, .aux = BIT(ATTENTION), .maps = true}},
+    {"append, learned keys, rotary",
+     {SIZES, .a = {"append"}, .rotary = true, .attention.mem_kv = 2, .aux = BIT(ATTENTION), .maps = true}},
+    {"gru window, attention",
+     {SIZES, .a = {"gru", .retrieval = "window", .window = 3}, .aux = STATES | BIT(ATTENTION),
+      .maps = true}},
     {"moment",
      {SIZES, .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED},
       .aux = STATES | GAMMAS}},
@@ -206,6 +212,27 @@ static void expect_writes(const subject *s, const dra_memory_config *c, bool mar
     m->expected[DRA_AUX_ENTROPY] = total / 2;
 }
 
+/* From the scores that it shows, (B, H, T, rows). */
+static void expect_attention(dra_reader *r, bool marked, measured *m)
+{
+    const dra_real *s = dra_reader_result(r, "scores");
+    dra_shape       shape;
+    double          sum = 0;
+    int             tokens = 0;
+    assert_true(dra_reader_result_shape(r, "scores", &shape));
+    const int64_t J = shape.dim[3];
+    for (int64_t row = 0; row < B * 2 * T; row++) {
+        const int64_t b = row / (2 * T), t = row % T;
+        double        all = 0;
+        if (marked && marks[b * T + t] & DRA_MARK_PAD) continue;
+        for (int64_t j = 0; j < J; j++)
+            if (s[row * J + j] > -1e29) all += exp((double)s[row * J + j]);
+        sum += all > 0 ? log(all) * log(all) : 0;
+        tokens += row / T % 2 == 0;
+    }
+    m->expected[DRA_AUX_ATTENTION] = sum / tokens;
+}
+
 static void expect_measured(const watch_row *row, bool marked)
 {
     const uint32_t watch = row->config.aux;
@@ -222,6 +249,7 @@ static void expect_measured(const watch_row *row, bool marked)
         assert_int_equal(found != NULL, watch >> k & 1);
         if (found) m.found[k] = (double)*found;
     }
+    if (watch & BIT(ATTENTION)) expect_attention(r, marked, &m);
     expect_states(&s, r, other, marked, &m);
     if (watch & GAMMAS) expect_gammas(&s, &m);
     if (watch & BIT(SPECTRAL)) expect_matrices(&s, &m);
