@@ -347,8 +347,9 @@ typedef struct dra_mixer_config {
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
- * the state of the memory after each token, without running maxima. Means are over numbers of the state, real tokens and the
- * batch, or gammas, pairs of them, heads, matrices; in a blend over the memories that have it. */
+ * the state of the memory after each token, without running maxima. Means are over numbers of the
+ * state, real tokens and the batch, or gammas, pairs of them, heads, matrices; in a blend over the
+ * memories that have it. */
 typedef enum dra_aux_kind {
     DRA_AUX_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
     DRA_AUX_BUDGET,    /* "budget":    gamma                                                */

@@ -128,8 +128,9 @@ typedef struct dra_head_config {
     dra_pool_kind pool;    /* of classes */
     bool          no_bias; /* classes: none */
     bool          sigsoftmax; /* tokens: logits z become z + ln sigmoid(z) [Kanai et al. 2018] */
-    int64_t       mixture;    /* tokens: logits are those of a mixture of this many softmaxes, each of
-                                 a map of hidden [Yang et al. 2017]; 0: of one */
+    /* Tokens: logits are those of a mixture of this many softmaxes, each of a map of hidden [Yang et
+     * al. 2017]; 0: of one. */
+    int64_t mixture;
 } dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
@@ -214,8 +215,8 @@ typedef struct dra_model_config {
     dra_gain_kind norm_gain;
     dra_switch    norm_bias;
     bool          norm_offset;
-    /* What is embedded is added through a map to what each sublayer reads, not to the stream, with a
-     * gate made of it [Bai et al. 2019; Fan et al. 2024]. */
+    /* What is embedded is added through a map to what each sublayer reads, not to the stream, with
+     * a gate made of it [Bai et al. 2019; Fan et al. 2024]. */
     bool          reinject, reinject_gate;
     bool          unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
     double        norm_alpha; /* of norm tanh; 0: 1 */

@@ -87,11 +87,12 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "model: %s and %s exclude each other",
                         c->reinject ? "reinject" : "condition.add",
                         c->rescale_every ? "rescale_every" : "streams");
-    const char *other = c->layout[0] || c->n_order || c->tied_layers || c->sandwich ? "layouts"
-                        : c->block.streams > 1                                    ? "streams"
-                        : c->block.norm == DRA_PLACE_DUAL                         ? "norm dual"
-                        : c->rescale_every                                        ? "rescale_every"
-                                                                                  : NULL;
+    const bool  order = c->layout[0] || c->n_order || c->tied_layers || c->sandwich;
+    const char *other = order                             ? "another layout"
+                        : c->block.streams > 1            ? "streams"
+                        : c->block.norm == DRA_PLACE_DUAL ? "norm dual"
+                        : c->rescale_every                ? "rescale_every"
+                                                          : NULL;
     if (c->unet && other)
         return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
     if (c->unet && c->depth < 2)

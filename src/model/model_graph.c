@@ -171,8 +171,8 @@ static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call 
     return rows;
 }
 
-/* Of a U-Net: layer l of the latter half reads what came into layer L-1-l, too. kept: what came into
- * each. */
+/* Of a U-Net: layer l of the latter half reads what came into layer L-1-l, too. kept: what came
+ * into each. */
 static dra_value join_skip(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
                            dra_value *kept, dra_value x)
 {
@@ -185,8 +185,8 @@ static dra_value join_skip(dra_graph *g, const dra_model *m, const dra_module_ca
                       (dra_value){0});
 }
 
-/* What is added to all that sublayers read: x through a map, or the condition, as far as a gate made
- * of x lets it in. */
+/* What is added to all that sublayers read: x through a map, or the condition, as far as a gate
+ * made of x lets it in. */
 static dra_value build_reinjection(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                    dra_value x, dra_value condition)
 {

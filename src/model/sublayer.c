@@ -111,7 +111,8 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "block: branch_factor is %g, expected 0 or more",
                         b->branch_factor);
     if (b->residual_factor > 0 && (b->residual != DRA_JOIN_ADD || b->streams > 1))
-        return dra_fail(err, DRA_ERR_VALUE, "block: residual_factor needs residual add, one stream");
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "block: residual_factor needs residual add, one stream");
     if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
         return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
     if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)

@@ -34,7 +34,8 @@ static const mixer_row rows[] = {
     {"a smaller stream, heads gated",
      MODEL(", \"block\": {\"residual_factor\": 0.7}, \"mixer\": {\"head_gate\": true, "
            "\"gate_values\": \"biased-silu\"}")},
-    {"ff gated, the product scaled", FF("", "\"kind\": \"silu\", \"gated\": true, \"gate_scale\": true")},
+    {"ff gated, the product scaled",
+     FF("", "\"kind\": \"silu\", \"gated\": true, \"gate_scale\": true")},
     {"tanh in place of norms", MODEL(", \"norm\": \"tanh\"")},
     {"tanh in place of norms, offsets, after branches, too",
      MODEL(", \"norm\": \"tanh\", \"norm_offset\": true, \"norm_alpha\": 0.5, \"block\": "

@@ -415,7 +415,8 @@ static dra_status check_wrapper(const checking *k)
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
         return refuse_option(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                              (long long)x->emb_dim, (long long)x->c.dim);
-    if ((x->average_pool_embed || x->use_cls_token) && (x->mixture_of_softmax || x->c.head.sigsoftmax))
+    const bool mixes = x->mixture_of_softmax || x->c.head.sigsoftmax;
+    if ((x->average_pool_embed || x->use_cls_token) && mixes)
         return refuse_option(k, "%s excludes %s",
                              x->mixture_of_softmax ? "mixture_of_softmax" : "sigsoftmax_logits",
                              x->use_cls_token ? "use_cls_token" : "average_pool_embed");

@@ -228,7 +228,7 @@ void dra_xt_settle_attention(dra_xt *x)
     if (m->kv_heads == x->c.heads) m->kv_heads = 0;
     if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
     if (x->attn_gate_values)
-        m->gate_values = x->attn_swiglu_values           ? DRA_GATE_SILU_BIASED
+        m->gate_values = x->attn_swiglu_values         ? DRA_GATE_SILU_BIASED
                          : x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED
                                                        : DRA_GATE_PLAIN;
     m->attention.softcap_late = x->attn_softclamp_logits;
