@@ -39,6 +39,33 @@ static dra_status check_depth(int64_t n, dra_error *err)
                     (long long)n, DRA_DEPTH_MOST);
 }
 
+/* What reads more than the stream, or squashes it. */
+static dra_status check_additions(const dra_model_config *c, dra_error *err)
+{
+    if (c->norm_alpha > 0 && c->norm != DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE, "model: norm_alpha without norm tanh");
+    if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: rescale_every and norm tanh exclude each other");
+    if (c->reinject_gate && !c->reinject && !c->condition.add)
+        return dra_fail(err, DRA_ERR_VALUE, "model: reinject_gate without reinject");
+    if ((c->reinject || c->condition.add) && (c->block.streams > 1 || c->rescale_every))
+        return dra_fail(err, DRA_ERR_VALUE, "model: %s and %s exclude each other",
+                        c->reinject ? "reinject" : "condition.add",
+                        c->rescale_every ? "rescale_every" : "streams");
+    const bool  order = c->layout[0] || c->n_order || c->tied_layers || c->sandwich;
+    const char *other = order                             ? "another layout"
+                        : c->block.streams > 1            ? "streams"
+                        : c->block.norm == DRA_PLACE_DUAL ? "norm dual"
+                        : c->rescale_every                ? "rescale_every"
+                                                          : NULL;
+    if (c->unet && other)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
+    if (c->unet && c->depth < 2)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
+    return DRA_OK;
+}
+
 static dra_status check_scales(const dra_model_config *c, dra_error *err)
 {
     const bool logits = c->head.kind == DRA_HEAD_TOKENS && !c->head.bias;
@@ -76,27 +103,6 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->tied == DRA_ON && c->embed_dim && c->embed_dim != c->dim)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied needs embed_dim %lld to be dim %lld",
                         (long long)c->embed_dim, (long long)c->dim);
-    if (c->norm_alpha > 0 && c->norm != DRA_NORM_TANH)
-        return dra_fail(err, DRA_ERR_VALUE, "model: norm_alpha without norm tanh");
-    if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "model: rescale_every and norm tanh exclude each other");
-    if (c->reinject_gate && !c->reinject && !c->condition.add)
-        return dra_fail(err, DRA_ERR_VALUE, "model: reinject_gate without reinject");
-    if ((c->reinject || c->condition.add) && (c->block.streams > 1 || c->rescale_every))
-        return dra_fail(err, DRA_ERR_VALUE, "model: %s and %s exclude each other",
-                        c->reinject ? "reinject" : "condition.add",
-                        c->rescale_every ? "rescale_every" : "streams");
-    const bool  order = c->layout[0] || c->n_order || c->tied_layers || c->sandwich;
-    const char *other = order                             ? "another layout"
-                        : c->block.streams > 1            ? "streams"
-                        : c->block.norm == DRA_PLACE_DUAL ? "norm dual"
-                        : c->rescale_every                ? "rescale_every"
-                                                          : NULL;
-    if (c->unet && other)
-        return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
-    if (c->unet && c->depth < 2)
-        return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
     if (!(c->output_softcap >= 0) || isinf(c->output_softcap))
@@ -105,7 +111,8 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->output_softcap > 0 && (c->block.norm == DRA_PLACE_DUAL || c->rescale_every))
         return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap and %s exclude each other",
                         c->rescale_every ? "rescale_every" : "norm dual");
-    st = check_scales(c, err);
+    st = check_additions(c, err);
+    if (st == DRA_OK) st = check_scales(c, err);
     if (st == DRA_OK) st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
     if (st == DRA_OK) st = dra_xl_check(c, err);
