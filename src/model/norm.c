@@ -36,7 +36,7 @@ dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *pre
 }
 
 /* tanh(a x) g + b */
-static dra_value squash(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
+static dra_value squash_values(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
                         dra_value gain, dra_value bias)
 {
     dra_value a = param[n->alpha];
@@ -58,7 +58,7 @@ dra_value dra_norm_build(dra_graph *g, const dra_norm *n, const dra_value *param
     case DRA_NORM_RMS: x = dra_rms_norm(g, x, own, eps); break;
     case DRA_NORM_LAYER: x = dra_layer_norm(g, x, own, bias, eps); break;
     case DRA_NORM_UNIT: x = dra_scale_norm(g, x, own, 1e-12); break;
-    case DRA_NORM_TANH: return squash(g, n, param, x, gain, bias);
+    case DRA_NORM_TANH: return squash_values(g, n, param, x, gain, bias);
     case DRA_NORM_NONE: return x;
     }
     return gain.id && !own.id ? dra_mul(g, x, gain) : x;

@@ -113,7 +113,7 @@ static void joined_ema_is_ema(void **state)
 }
 
 /* Row i of every head's (rows, n) as the first of every (more, m) of `to`, the rest 0. */
-static void widen(const subject *from, subject *to, const char *name)
+static void widen_rows(const subject *from, subject *to, const char *name)
 {
     const int       a = dra_specs_find(from->t.module->params, name);
     const int       b = dra_specs_find(to->t.module->params, name);
@@ -145,7 +145,7 @@ static void narrow_items_are_kept_joined(void **state)
             if (dra_shape_equal(&param_spec(&a, i)->shape, &param_spec(&b, i)->shape))
                 memcpy(b.param[i], a.param[i],
                        (size_t)dra_shape_count(&param_spec(&a, i)->shape) * sizeof(dra_real));
-        widen(&a, &b, "join"), widen(&a, &b, "kappa"), widen(&a, &b, "nu");
+        widen_rows(&a, &b, "join"), widen_rows(&a, &b, "kappa"), widen_rows(&a, &b, "nu");
         run(&a, &of_a);
         run(&b, &of_b);
         expect_near("y", B * T * a.t.C, of_a.y, of_b.y, 0);
