@@ -37,7 +37,7 @@ dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *pre
 
 /* tanh(a x) g + b */
 static dra_value squash_values(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
-                        dra_value gain, dra_value bias)
+                               dra_value gain, dra_value bias)
 {
     dra_value a = param[n->alpha];
     if (n->config.offset) a = dra_affine(g, a, 1, first_alpha(&n->config));
