@@ -208,6 +208,8 @@ typedef struct dra_attention_options {
      * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
     int64_t cope;
     bool sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
+    bool mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
+                         that were not written, not 0; causal */
     bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 
@@ -450,6 +452,7 @@ typedef struct dra_memory_sizes {
     int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
     bool                     levels;  /* items have levels (mixer option forget) */
+    bool                     mean;    /* sums of values are kept (mixer option mean_unseen) */
     const void              *options; /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
     int64_t joined;       /* width of items that are both key and value, through kappa and nu */

@@ -29,6 +29,8 @@ const dra_field dra_attention_last_fields[] = {
     REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
     INT(dra_attention_options, cope, "none", "contextual positions: how many there are"),
     BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
+    BOOL(dra_attention_options, mean_unseen,
+         "what sees nothing reads the mean of all values so far, not 0"),
     BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
@@ -75,6 +77,11 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: laser_cap without laser");
     if (o->laser && c->latent.kv)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: laser and latent_kv exclude each other");
+    if (o->mean_unseen && (c->whole || c->prefix || c->context || c->kv_heads || c->latent.kv ||
+                           c->xl_memory || o->mem_kv))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: mean_unseen needs causal attention over items of all heads, without "
+                        "mem_kv");
     if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
                         o->forget ? "forget" : "cope",

@@ -263,7 +263,8 @@ static bool keeps_joined(const dra_branch *b, const dra_mixer_config *mixer)
     const bool               items = b->retrieval->over_time && b->retrieval->from_memory;
     const bool               grouped = mixer->kv_heads && mixer->kv_heads != mixer->heads;
     return items && c->dim > 0 && c->dim < mixer->key_dim + mixer->value_dim && !c->norm &&
-           !mixer->rotary && !grouped && !mixer->attention.mem_kv && !mixer->attention.laser;
+           !mixer->rotary && !grouped && !mixer->attention.mem_kv && !mixer->attention.laser &&
+           !mixer->attention.mean_unseen;
 }
 
 dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
@@ -306,6 +307,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .config = &b->config,
                                   .options = b->config.options,
                                   .levels = mixer->attention.forget,
+                                  .mean = mixer->attention.mean_unseen,
                                   .latent = mixer->latent.kv,
                                   .rope = mixer->latent.rope,
                                   .joined = joined ? config->dim : 0};

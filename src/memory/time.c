@@ -46,6 +46,9 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
         dra_specs_add(
             state, prefix,
             &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = window_limit(s)});
+    if (s->mean) /* sums that only grow: not clamped */
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"sums", DRA_SHAPE(s->H * s->E + 1, 2), .maximum = true});
 }
 
 static int levels_at(const dra_memory_sizes *s)
@@ -555,10 +558,31 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }
 
+/* y (B, T, H, E), where nothing is seen the mean of all values so far. */
+static dra_value fill_unseen(dra_graph *g, const dra_read_call *c, dra_value y,
+                             dra_value *state_out)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_tokens       *t = c->tokens;
+    const int64_t           n = s->H * s->E;
+    const int               at = levels_at(s) + s->levels;
+    if (!s->mean || dra_graph_failed(g)) return y;
+    const dra_value x[] = {dra_reshape(g, c->value, DRA_SHAPE(t->B, t->T, n)),
+                           dra_broadcast(g, dra_number(g, 1), DRA_SHAPE(t->B, t->T, 1))};
+    const dra_value sums = dra_running_sum(g, dra_concat(g, 2, x, 2), c->state[at], t->mark,
+                                           &state_out[at]);
+    const dra_value all = dra_sum(g, sums, (dra_axes){1, {3}, false});
+    const dra_value count = dra_maximum(g, dra_slice(g, all, 2, n, 1), dra_number(g, 1));
+    const dra_value mean = dra_div(g, dra_slice(g, all, 2, 0, n), count);
+    const dra_value sees = dra_less(g, rows_of(c)->lo, rows_of(c)->hi);
+    return dra_select(g, dra_reshape(g, sees, DRA_SHAPE(t->B, t->T, 1, 1)), y,
+                      dra_reshape(g, mean, DRA_SHAPE(t->B, t->T, s->H, s->E)));
+}
+
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    const dra_value y = logarithm_read(g, c,
-                                       dra_read_items(g, c, c->key, c->value, NULL, state_out));
+    dra_value y = dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    y = fill_unseen(g, c, logarithm_read(g, c, y), state_out);
     return c->sizes->joined ? dra_head_linear(g, y, c->nu) : y;
 }
 

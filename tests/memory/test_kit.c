@@ -75,6 +75,15 @@ static void normed_ema(const plain *p)
     free(v), free(m);
 }
 
+static bool reads_means; /* where nothing is seen */
+
+/* y = the mean of n rows of v */
+static void mean_rows(int64_t n, const double *v, double *y)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < C; i++) y[i] += v[j * C + i] / (double)n;
+}
+
 /* Causal attention over what was written. */
 static void normed_attention(const plain *p)
 {
@@ -82,15 +91,18 @@ static void normed_attention(const plain *p)
     double *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(T * C);
     norm_memory(p, k, "gain_mk", "bias_mk");
     norm_memory(p, v, "gain_mv", "bias_mv");
+    double *all = plain_zeros(T * C);
+    memcpy(all, v, T * C * sizeof *all);
     int64_t n = 0;
     for (int64_t t = 0; t < T; t++) {
         memmove(k + n * C, k + t * C, C * sizeof *k);
         memmove(v + n * C, v + t * C, C * sizeof *v);
         n += !is_skipped(t);
         if (n) plain_attend(p, q + t * C, n, k, v, y + t * C);
+        if (!n && reads_means) mean_rows(t + 1, all, y + t * C);
     }
     plain_output(p, y);
-    free(q), free(k), free(v), free(y);
+    free(q), free(k), free(v), free(y), free(all);
 }
 
 /* sum over written tau of (phi(q).phi(k)) v / (sum phi(q).phi(k) + 1e-6), phi = elu + 1 */
@@ -155,6 +167,18 @@ static void norms_are_their_formulas(void **state)
     expect_loops(&append, normed_attention, NULL);
     expect_loops(&layer[0], normed_ema, NULL);
     expect_loops(&layer[1], normed_attention, NULL);
+}
+
+/* The mean of the values of all tokens so far, as in the code that DRA comes from. */
+static void unseen_rows_read_means(void **state)
+{
+    const int32_t    marks[T] = {DRA_MARK_SKIP, DRA_MARK_SKIP, DRA_MARK_SKIP, 0, DRA_MARK_SKIP};
+    dra_mixer_config means = append;
+    means.attention.mean_unseen = true;
+    reads_means = true;
+    expect_loops(&means, normed_attention, marks);
+    reads_means = false;
+    expect_loops(&append, normed_attention, marks);
 }
 
 /* A skipped token leaves what is remembered and reads it with a query of its own. */
@@ -511,6 +535,7 @@ int main(void)
         {"spectral", 1, build_spectral, spectral_oracle, spectral_cases, COUNT(spectral_cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_their_formulas),
+        cmocka_unit_test(unseen_rows_read_means),
         cmocka_unit_test(skipped_tokens_only_read),
         cmocka_unit_test(logits_start_with_variance_one),
         cmocka_unit_test(spectral_divides_large_matrices),
