@@ -80,7 +80,7 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
     if (o->mean_unseen && (c->whole || c->prefix || c->context || c->kv_heads || c->latent.kv ||
                            c->xl_memory || o->mem_kv))
         return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: mean_unseen needs causal attention over items of all heads, without "
+                        "mixer: mean_unseen needs causal attention over items of all heads, and no "
                         "mem_kv");
     if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
