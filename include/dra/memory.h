@@ -358,8 +358,8 @@ typedef enum dra_aux_kind {
     DRA_AUX_DIVERSITY, /* "diversity": -(gamma_i - gamma_j)^2, i < j                        */
     DRA_AUX_SIZE,      /* "size":      m_t^2                                                */
     DRA_AUX_ENTROPY,   /* "entropy":   ln S - the entropy of the mean write weight of slots */
-    DRA_AUX_ATTENTION, /* "attention": (ln sum e^scores)^2, summed over heads, of what a query
-                           reads of items (z-loss) [Zoph et al. 2022]                     */
+    DRA_AUX_ATTENTION, /* "z_loss":    (ln sum e^scores)^2, summed over heads, of what a query
+                           reads of items [Zoph et al. 2022]                              */
     DRA_AUX_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
     DRA_AUX_COUNT
 } dra_aux_kind;

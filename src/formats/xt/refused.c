@@ -120,7 +120,7 @@ static const group groups[] = {
     {"later tokens change the weight of earlier ones, but items of a state stay as they are",
      selective},
     {"it does nothing there", idle},
-    {"it is an option of training, dra train --aux-loss attention=W", z_loss},
+    {"it is an option of training, dra train --aux-loss z_loss=W", z_loss},
 };
 
 /* Defaults other than false, 0 and null. */
