@@ -440,7 +440,9 @@ static const mixer_row rows[] = {
     {"gru window, contextual positions, learned keys, rotary",
      {FOUR, .kv_heads = 2, .rotary = true, .attention.cope = 2, .attention.mem_kv = 2,
       .a = {"gru", .retrieval = "window", .window = 4}}},
-    {"append time, means where nothing is seen", {SIZES, .attention.mean_unseen = true}},
+    {"append time, means where nothing is seen",
+     {SIZES, .attention.mean_unseen = true},
+     .no_skips = true}, /* that they leave a trace is what it is for */
     {"append time, a sink, grouped heads", {FOUR, .kv_heads = 2, .attention.sink = true}},
     {"append window, a sink, learned keys, top 3",
      {SIZES, .attention.sink = true, .attention.mem_kv = 2, .attention.topk = 3,
