@@ -93,6 +93,7 @@ typedef enum dra_recurrent_kind {
     DRA_RECURRENT_PLAIN,    /* W_h as it is                                                 */
     DRA_RECURRENT_SPECTRAL, /* W_h / max(1, its largest singular value)                     */
     DRA_RECURRENT_WEIGHT,   /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+    DRA_RECURRENT_SPECTRAL_ALL, /* spectral, and the same of W_i, which takes x in          */
     DRA_RECURRENT_COUNT
 } dra_recurrent_kind;
 
@@ -198,6 +199,18 @@ typedef struct dra_attention_options {
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
     bool forget;
+    bool l2; /* scores are -|q - k|^2 in place of q.k [Kim, Papamakarios, Mnih 2021] */
+    /* Values are e^(c tanh(v / c)) with c = laser_cap, what is read the logarithm of their mean
+     * [Duvvuri and Dhillon 2024]. */
+    bool   laser;
+    double laser_cap; /* 0: 15 */
+    /* Contextual positions [Golovneva et al. 2024]: so many learned vectors that queries are
+     * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
+    int64_t cope;
+    bool sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
+    bool mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
+                         that were not written, not 0; causal */
+    bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 
 /* Multi-latent attention, of memory append: keys and values are made of c = W_c x, of width kv,
@@ -244,6 +257,7 @@ typedef enum dra_value_gate {
     DRA_GATE_PLAIN,  /* without b: half open at first                   */
     DRA_GATE_SILU,   /* heads * silu(W x)                               */
     DRA_GATE_RANK,   /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
+    DRA_GATE_SILU_BIASED, /* heads * silu(W x + b), W 0 and b 10 at first  */
     DRA_VALUE_GATE_COUNT
 } dra_value_gate;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
@@ -307,6 +321,8 @@ typedef struct dra_mixer_config {
     double            qk_gain_start; /* 0: 1 */
     int64_t           qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
     bool              head_scale;    /* a factor for each head's output */
+    bool              head_gate;     /* heads are multiplied by sigmoid(W x + b), one for each; open
+                                        at first: W is 0, b 10 [Bondarenko et al. 2023] */
     dra_value_gate    gate_values;   /* heads are multiplied by a gate made of x */
     bool              out_glu;       /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
     bool              whole;         /* a query sees later tokens too: for encoders */
@@ -329,18 +345,21 @@ typedef struct dra_mixer_config {
     bool           qk_whole;       /* qk_norm is over the channels of all heads at once */
     bool           qk_gain_offset; /* gains of q and k are stored as gain - 1 */
     double         qkv_eps;        /* of qkv_norm rms and layer; 0: 1e-6 and 1e-5 */
+    double         query_gain;     /* W_q starts normal, this many times as large; 0: 1 */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
- * the state of the memory after each token, without running maxima; a matrix or slots are looked
- * at only where a call begins and ends. Means are over numbers of the state, real tokens and the
- * batch, or gammas, pairs of them, heads, matrices; in a blend over the memories that have it. */
+ * the state of the memory after each token, without running maxima. Means are over numbers of the
+ * state, real tokens and the batch, or gammas, pairs of them, heads, matrices; in a blend over the
+ * memories that have it. */
 typedef enum dra_aux_kind {
     DRA_AUX_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
     DRA_AUX_BUDGET,    /* "budget":    gamma                                                */
     DRA_AUX_DIVERSITY, /* "diversity": -(gamma_i - gamma_j)^2, i < j                        */
     DRA_AUX_SIZE,      /* "size":      m_t^2                                                */
     DRA_AUX_ENTROPY,   /* "entropy":   ln S - the entropy of the mean write weight of slots */
+    DRA_AUX_ATTENTION, /* "z_loss":    (ln sum e^scores)^2, summed over heads, of what a query
+                           reads of items [Zoph et al. 2022]                              */
     DRA_AUX_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
     DRA_AUX_COUNT
 } dra_aux_kind;
@@ -392,6 +411,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a segment starts */
     DRA_CHANNEL_VALUES,       /* "values": (B, T, K, E), v of the first mixer, value_residual */
     DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
+    DRA_CHANNEL_INJECT,       /* "inject": (B, T, C) or (B, 1, C), added to what a sublayer reads */
     DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
     DRA_CHANNELS
 } dra_channel;
@@ -432,8 +452,10 @@ typedef struct dra_memory_sizes {
     int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
     bool                     levels;  /* items have levels (mixer option forget) */
+    bool                     mean;    /* sums of values are kept (mixer option mean_unseen) */
     const void              *options; /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
+    int64_t joined;       /* width of items that are both key and value, through kappa and nu */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

@@ -127,6 +127,10 @@ typedef struct dra_head_config {
     bool          numbers; /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
     dra_pool_kind pool;    /* of classes */
     bool          no_bias; /* classes: none */
+    bool          sigsoftmax; /* tokens: logits z become z + ln sigmoid(z) [Kanai et al. 2018] */
+    /* Tokens: logits are those of a mixture of this many softmaxes, each of a map of hidden [Yang et
+     * al. 2017]; 0: of one. */
+    int64_t mixture;
 } dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
@@ -173,6 +177,7 @@ typedef struct dra_xl_config {
 typedef struct dra_condition_config {
     int64_t dim;    /* 0: as wide as the stream, where something needs it */
     int64_t expand; /* it becomes silu(W c), this many times as wide; 0: it is taken as it is */
+    bool    add;    /* it is added to what each sublayer reads, as wide as that */
 } dra_condition_config;
 
 /* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
@@ -212,6 +217,11 @@ typedef struct dra_model_config {
     dra_gain_kind norm_gain;
     dra_switch    norm_bias;
     bool          norm_offset;
+    /* What is embedded is added through a map to what each sublayer reads, not to the stream, with
+     * a gate made of it [Bai et al. 2019; Fan et al. 2024]. */
+    bool          reinject, reinject_gate;
+    bool          unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
+    double        norm_alpha; /* of norm tanh; 0: 1 */
 
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
      * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted
@@ -419,6 +429,9 @@ typedef struct dra_model_result {
     dra_value head;               /* (V, C), or that of the head it has; none: it is not mapped */
     dra_value head_bias;          /* (V), or none */
     double    logit_scale;        /* of the config */
+    bool      sigsoftmax;         /* likewise      */
+    dra_value mixture_W;          /* (K C, C), and */
+    dra_value mixture_w;          /* (K, C): of a mixture of softmaxes, or none */
     dra_value numbers;            /* (B, T), with head.numbers */
     dra_value pooled;             /* (B, C): what stands for a text, with head classes */
     dra_value dual;               /* ResiDual's second stream, before the norm; else none */

@@ -331,6 +331,9 @@ typedef struct dra_attend_config {
                              masks */
     dra_value mix_after;  /* real (H, H): weights p_h = sum_g mix_after[h, g] p_g, after dropout */
 
+    dra_value cope;       /* real (P, D): contextual positions, added after masks: a key is as far
+                             away as the sigmoids of the logits of it and of later ones add up to,
+                             up to P - 1, and gets q.cope there, interpolated */
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
@@ -351,6 +354,7 @@ typedef struct dra_attend_config {
     int64_t         topk;          /* 0: all; else only logits >= the k-th largest */
     bool            topk_straight; /* gradient as if all counted */
     bool            hard;          /* one-hot of the largest; gradient of the softmax */
+    bool            sigmoid;       /* weights are sigmoids of the logits, not a softmax */
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
     dra_value      *lse;    /* where to put their logsumexp (B, H, T), 0 where nothing is seen,

@@ -83,6 +83,7 @@ typedef struct dra_spec {
     bool          context;   /* a state that holds one item for each token of the context        */
     bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
+    bool          feeds;     /* the same of what takes x to the next state                       */
     bool          maximum;   /* a state that is a running maximum, relative to which others are
                               * stored */
     bool          product;   /* a parameter that only products and lookups read: in any layout */

@@ -16,6 +16,7 @@ typedef enum dra_norm_kind {
     DRA_NORM_RMS,   /* x / sqrt(mean x^2 + eps) g             */
     DRA_NORM_LAYER, /* (x - mean) / sqrt(variance + eps) g + b */
     DRA_NORM_UNIT,  /* x / max(|x|, 1e-12) sqrt(C) g           */
+    DRA_NORM_TANH,  /* tanh(a x) g + b, a one learned number [Zhu et al. 2025] */
     DRA_NORM_NONE
 } dra_norm_kind;
 typedef enum dra_gain_kind {
@@ -29,10 +30,11 @@ typedef enum dra_gain_kind {
 typedef struct dra_norm_config {
     dra_norm_kind kind;
     dra_gain_kind gain;      /* g for each channel, one for all, or 1 */
-    dra_switch    bias;      /* b of layer norms; default on          */
-    bool          offset;    /* what is stored and trained is g - 1   */
+    dra_switch    bias;      /* b of layer and tanh; default on       */
+    bool          offset;    /* what is stored and trained is g - 1, and a less its first value */
     double        eps;       /* 0: 1e-5                               */
     int64_t       condition; /* how wide c is, of gains and of branches; 0: there is none */
+    double        alpha;     /* of tanh: the first value of a; 0: 1   */
 } dra_norm_config;
 
 /* ---- feed-forwards --------------------------------------------------------------------------- */
@@ -64,6 +66,7 @@ typedef struct dra_ff_config {
     bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
     double      dropout;  /* of what W_down reads, when learning                            */
     bool        lerp;     /* mix: x_k is x + mu (before - x), not mu x + (1 - mu) before (RWKV-6) */
+    bool        gate_scale; /* gated: the product is multiplied by a learned factor per channel  */
     dra_switch  receptance; /* mix: default on; off: W_down relu2(W_up x_k) alone (RWKV-7)       */
 } dra_ff_config;
 
@@ -89,6 +92,7 @@ typedef struct dra_block_config {
     bool           branch_norm;     /* normalises what the core adds, too (sandwich norm) */
     dra_join_kind  residual;
     bool           residual_scale; /* the stream is multiplied by a learned factor per channel */
+    double         residual_factor; /* of the stream, add; 0: 1 [Wang et al. 2022: DeepNet] */
     double         dual_scale;     /* of dual's sum; 0: 1                                      */
     bool           macaron;        /* feed-forwards add half                                   */
     int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts

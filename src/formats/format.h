@@ -110,6 +110,10 @@ typedef struct dra_format {
     const char        *class_name; /* in Hugging Face's library; NULL: the format is not its */
     void (*read)(dra_keys *k, dra_model_config *c); /* NULL: dra's own */
     void (*write)(dra_keys *k, const dra_model_config *c);
+    /* Sets a key by the name that it has there; false: there is none, and *st is DRA_OK. NULL: only
+     * dra's own names are set. */
+    bool (*set)(dra_model_config *c, const char *name, const char *value, dra_status *st,
+                dra_error *err);
     const void *family;  /* what functions that several formats share know of this one */
     bool        ordered; /* rules bring rows that rotate into the order of its files */
 } dra_format;

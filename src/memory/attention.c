@@ -24,11 +24,35 @@ const dra_field dra_attention_late_fields[] = {
 };
 const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, forget, "forgetting attention: scores decay by learned gates"),
+    BOOL(dra_attention_options, l2, "scores are minus squared distances of queries and keys"),
+    BOOL(dra_attention_options, laser, "means of e^v, of which the logarithm is taken"),
+    REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
+    INT(dra_attention_options, cope, "none", "contextual positions: how many there are"),
+    BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
+    BOOL(dra_attention_options, mean_unseen,
+         "what sees nothing reads the mean of all values so far, not 0"),
+    BOOL(dra_attention_options, zero_kv, "a key and a value of zeros that every query sees"),
     {0},
 };
 const dra_part dra_attention_part = {
     offsetof(dra_mixer_config, attention),
     {dra_attention_fields, dra_attention_late_fields, dra_attention_last_fields}};
+
+bool dra_attention_holds_scores(const dra_attention_options *o)
+{
+    return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores ||
+           o->sigmoid || o->cope;
+}
+
+/* The first of the options that say what a softmax does; or NULL. */
+static const char *softmax_option(const dra_attention_options *o)
+{
+    return o->topk      ? "topk"
+           : o->hard    ? "hard"
+           : o->sink    ? "sink"
+           : o->zero_kv ? "zero_kv"
+                        : NULL;
+}
 
 dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
 {
@@ -41,8 +65,26 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
     if (o->residual_scores && c->blend != DRA_BLEND_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
-    if (o->forget && (c->whole || c->prefix))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
-                        c->whole ? "whole" : "prefix");
+    if (o->zero_kv && o->sink)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: zero_kv and sink exclude each other");
+    if (o->sigmoid && softmax_option(o))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: sigmoid and %s exclude each other",
+                        softmax_option(o));
+    if (o->l2 && (o->zero_kv || c->latent.kv))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: l2 and %s exclude each other",
+                        o->zero_kv ? "zero_kv" : "latent_kv");
+    if (o->laser_cap > 0 && !o->laser)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: laser_cap without laser");
+    if (o->laser && c->latent.kv)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: laser and latent_kv exclude each other");
+    if (o->mean_unseen && (c->whole || c->prefix || c->context || c->kv_heads || c->latent.kv ||
+                           c->xl_memory || o->mem_kv))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: mean_unseen needs causal attention over items of all heads, and no "
+                        "mem_kv");
+    if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
+                        o->forget ? "forget" : "cope",
+                        c->whole ? "whole" : c->prefix ? "prefix" : "over a context");
     return DRA_OK;
 }

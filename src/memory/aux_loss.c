@@ -3,14 +3,16 @@
  *              initial state          size   mean m_t^2
  *   budget     mean gamma             diversity   -mean over i < j of (gamma_i - gamma_j)^2
  *   entropy    mean over heads of ln S + sum_i p_i ln p_i, p the mean write weight, of sum 1
- *   spectral   mean over W_h of max(0, s - 1)^2 */
+ *   spectral   mean over W_h of max(0, s - 1)^2
+ *   z_loss     mean over tokens of the sum over heads of (ln sum_j e^(s_j))^2 */
 #include <math.h>
 #include <string.h>
 
 #include "memory/memory.h"
 
 static const char *const names[DRA_AUX_COUNT] = {"drift", "budget",  "diversity",
-                                                 "size",  "entropy", "spectral"};
+                                                 "size",  "entropy", "z_loss",
+                                                 "spectral"};
 
 const char *dra_aux_name(dra_aux_kind kind)
 {
@@ -20,14 +22,6 @@ const char *dra_aux_name(dra_aux_kind kind)
 static bool wants_loss(const dra_branch *b, dra_aux_kind kind) { return b->aux >> kind & 1; }
 
 /* ---- what a memory has ----------------------------------------------------------------------- */
-
-/* Its items can be kept over time: one for each token, made by a state. */
-static bool is_stream(const dra_branch *b)
-{
-    for (const char *const *r = b->memory->retrievals; *r; r++)
-        if (strcmp(*r, "time") == 0) return true;
-    return false;
-}
 
 static bool has_state(const dra_branch *b)
 {
@@ -49,6 +43,7 @@ bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
     case DRA_AUX_BUDGET:
     case DRA_AUX_DIVERSITY: return decay;
     case DRA_AUX_ENTROPY: return b->memory->writes != NULL;
+    case DRA_AUX_ATTENTION: return b->retrieval->over_time && b->retrieval->from_memory;
     case DRA_AUX_SPECTRAL: return recurrent;
     default: return false;
     }
@@ -56,8 +51,7 @@ bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
 
 bool dra_aux_needs_trail(const dra_branch *b)
 {
-    return (wants_loss(b, DRA_AUX_DRIFT) || wants_loss(b, DRA_AUX_SIZE)) && is_stream(b) &&
-           has_state(b);
+    return (wants_loss(b, DRA_AUX_DRIFT) || wants_loss(b, DRA_AUX_SIZE)) && has_state(b);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -92,17 +86,6 @@ static dra_value before_each(dra_graph *g, const dra_aux_losses *w, int i)
     return dra_select(g, spread_mask(g, is_reset(g, w->tokens), all), initial, all);
 }
 
-/* The same for a call as a whole, (B, ...). */
-static dra_value before_all(dra_graph *g, const dra_aux_losses *w, int i)
-{
-    const dra_value start = dra_branch_start(g, w->b, i, w->tokens->B, w->state[i]);
-    if (!w->tokens->mark.id) return start;
-    const dra_value resets = dra_sum(g, is_reset(g, w->tokens), (dra_axes){1, {1}, false});
-    const dra_value any = dra_greater(g, resets, dra_integer(g, 0));
-    const dra_value initial = dra_number(g, dra_branch_state(w->b, i)->number);
-    return dra_select(g, spread_mask(g, any, start), initial, start);
-}
-
 /* How many tokens are not padding, at least 1. */
 static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
 {
@@ -111,24 +94,33 @@ static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
     return dra_maximum(g, n, dra_number(g, 1));
 }
 
+/* Sums of squares of states over all that is no padding, or of what tokens change of them. */
+static dra_value sum_trail(dra_graph *g, const dra_aux_losses *w, bool change)
+{
+    dra_value sum = dra_number(g, 0);
+    for (int i = 0; i < w->b->n_states; i++) {
+        dra_value m = w->trail[i];
+        if (dra_branch_state(w->b, i)->maximum) continue;
+        if (change) m = dra_sub(g, m, before_each(g, w, i));
+        m = dra_tokens_zero_pads(g, w->tokens, m);
+        sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, m)));
+    }
+    return sum;
+}
+
 /* The mean square of the states, or of their changes. */
 static dra_value mean_square(dra_graph *g, const dra_aux_losses *w, bool change)
 {
-    const bool each = w->trail != NULL;
-    dra_value  sum = dra_number(g, 0);
-    int64_t    n = 0;
+    int64_t n = 0;
     for (int i = 0; i < w->b->n_states; i++) {
         const dra_spec *p = dra_branch_state(w->b, i);
-        dra_value       m = each ? w->trail[i] : w->state_out[i];
-        if (p->maximum) continue;
-        if (change) m = dra_sub(g, m, each ? before_each(g, w, i) : before_all(g, w, i));
-        if (each) m = dra_tokens_zero_pads(g, w->tokens, m);
-        sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, m)));
-        n += dra_shape_count(&p->shape);
+        if (!p->maximum) n += dra_shape_count(&p->shape);
     }
-    sum = dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0);
-    if (each) return dra_div(g, sum, real_tokens(g, w->tokens));
-    return dra_affine(g, sum, 1 / (double)dra_imax(w->tokens->B, 1), 0);
+    const dra_value each = w->square[change ? 0 : 1];
+    const dra_value sum = each.id ? dra_sum_all(g, dra_tokens_zero_pads(g, w->tokens, each))
+                                  : sum_trail(g, w, change);
+    return dra_div(g, dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0),
+                   real_tokens(g, w->tokens));
 }
 
 /* ---- writes, matrices ------------------------------------------------------------------------ */
@@ -161,6 +153,13 @@ static dra_value spectral_loss(dra_graph *g, const dra_aux_losses *w, const dra_
     return dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0);
 }
 
+static dra_value attention_loss(dra_graph *g, const dra_aux_losses *w)
+{
+    const dra_value each = dra_transpose(g, dra_square(g, w->lse), 1, 2); /* (B, T, H) */
+    return dra_div(g, dra_sum_all(g, dra_tokens_zero_pads(g, w->tokens, each)),
+                   real_tokens(g, w->tokens));
+}
+
 void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT])
 {
     const dra_branch *b = w->b;
@@ -168,6 +167,7 @@ void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
         if (!wants_loss(b, k) || !dra_aux_has(b, k)) continue;
         if (k == DRA_AUX_DRIFT || k == DRA_AUX_SIZE) out[k] = mean_square(g, w, k == DRA_AUX_DRIFT);
+        if (k == DRA_AUX_ATTENTION) out[k] = attention_loss(g, w);
         if (k == DRA_AUX_ENTROPY) out[k] = entropy_loss(g, w);
         if (k == DRA_AUX_SPECTRAL) out[k] = spectral_loss(g, w, weighed ? w->used : w->param);
     }

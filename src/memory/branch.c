@@ -255,6 +255,18 @@ static bool folds_maps(const dra_branch *b)
     return c->maps && b->retrieval->slots && own && !b->retrieval->pooled && !c->norm && !c->joined;
 }
 
+/* A timeline keeps m itself where that is less than kappa m and nu m, and nothing is done to either
+ * of them: q.(kappa m) = (kappa^T q).m, sum a_i nu m_i = nu sum a_i m_i. */
+static bool keeps_joined(const dra_branch *b, const dra_mixer_config *mixer)
+{
+    const dra_memory_config *c = &b->config;
+    const bool               items = b->retrieval->over_time && b->retrieval->from_memory;
+    const bool               grouped = mixer->kv_heads && mixer->kv_heads != mixer->heads;
+    return items && c->dim > 0 && c->dim < mixer->key_dim + mixer->value_dim && !c->norm &&
+           !mixer->rotary && !grouped && !mixer->attention.mem_kv && !mixer->attention.laser &&
+           !mixer->attention.mean_unseen;
+}
+
 dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                            const dra_memory_config *config, dra_error *err)
 {
@@ -273,7 +285,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (b->config.head_norm_eps > 0 && b->config.head_norm != DRA_ON)
         return dra_fail(err, DRA_ERR_VALUE, "%s: head_norm_eps is set, but head_norm is off",
                         b->memory->name);
-    b->folds = folds_maps(b);
+    const bool joined = keeps_joined(b, mixer);
+    b->folds = joined || folds_maps(b);
     const bool items = mixer->maps || config->norm || (config->maps && !b->folds);
     /* Reads over items take fewer heads of keys than of queries; for others they are repeated. */
     const bool    grouped = b->retrieval->over_time && b->retrieval->from_memory;
@@ -294,8 +307,10 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .config = &b->config,
                                   .options = b->config.options,
                                   .levels = mixer->attention.forget,
+                                  .mean = mixer->attention.mean_unseen,
                                   .latent = mixer->latent.kv,
-                                  .rope = mixer->latent.rope};
+                                  .rope = mixer->latent.rope,
+                                  .joined = joined ? config->dim : 0};
     if (config->joined) {
         b->sizes.streams = 1;
         b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};

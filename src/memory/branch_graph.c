@@ -68,7 +68,8 @@ static void split_items(const building *u, dra_value item[2])
     const dra_memory_sizes *s = &u->b->sizes;
     const dra_value         kappa = find_param(u, "kappa"), nu = find_param(u, "nu"), m = item[0];
     const bool              mapped = nu.id && !u->b->folds;
-    if (u->b->config.joined && !mapped) {
+    if (u->b->sizes.joined) item[1] = m;
+    if (u->b->config.joined && !mapped && !u->b->sizes.joined) {
         item[0] = dra_slice(u->g, m, -1, 0, s->D);
         item[1] = dra_slice(u->g, m, -1, s->D, s->E);
     }
@@ -78,8 +79,8 @@ static void split_items(const building *u, dra_value item[2])
     item[1] = dra_head_linear(u->g, item[1], nu);
 }
 
-/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. Reads of slots
- * divide by sqrt(D), which another score_scale undoes. */
+/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa, also of items.
+ * Reads of slots divide by sqrt(D), which another score_scale undoes. */
 static dra_value query_of_slots(const building *u)
 {
     dra_graph   *g = u->g;
@@ -144,9 +145,11 @@ static dra_read_drop drop_of(const building *u, char name[32])
 
 /* Reads what the memory made: its items, normed where that is wanted. */
 static void retrieve_items(const building *u, const dra_memory_call *c, dra_memory_result *r,
-                           dra_value *state_out, dra_branch_result *out)
+                           dra_value *state_out, dra_value *lse, dra_branch_result *out)
 {
     dra_graph          *g = u->g;
+    const bool          sums = u->b->aux >> DRA_AUX_ATTENTION & 1 &&
+                      dra_aux_has(u->b, DRA_AUX_ATTENTION);
     dra_value           scores = {0}, weights = {0};
     char                name[32];
     const dra_read_call read = {.sizes = &u->b->sizes,
@@ -165,7 +168,8 @@ static void retrieve_items(const building *u, const dra_memory_call *c, dra_memo
                                 .drop = drop_of(u, name),
                                 .state = u->call->state + u->b->reads,
                                 .scores = u->b->maps ? &scores : NULL,
-                                .weights = u->b->maps ? &weights : NULL};
+                                .weights = u->b->maps ? &weights : NULL,
+                                .sums = sums ? lse : NULL};
     const bool          asks = u->b->retrieval->slots || !r->y.id;
     out->y = norm_heads(u, asks ? u->b->retrieval->read(g, &read, state_out + u->b->reads) : r->y);
     const dra_value late = u->b->memory->late ? u->b->memory->late(g, c) : (dra_value){0};
@@ -175,7 +179,7 @@ static void retrieve_items(const building *u, const dra_memory_call *c, dra_memo
 
 /* What was written where, and what it did to the state. */
 static void observe_losses(const building *u, const dra_memory_call *c, const dra_memory_result *r,
-                           dra_branch_result *out)
+                           const dra_value square[2], dra_value lse, dra_branch_result *out)
 {
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
@@ -184,8 +188,9 @@ static void observe_losses(const building *u, const dra_memory_call *c, const dr
                            .param = u->call->param + u->b->params,
                            .used = c->param,
                            .state = c->state,
-                           .state_out = r->state,
-                           .trail = r->trail};
+                           .trail = r->trail,
+                           .square = {square[0], square[1]},
+                           .lse = lse};
     if (!u->b->aux && !u->b->maps) return;
     if (u->b->memory->writes) {
         w.write = u->b->memory->writes(g, &u->b->sizes, c->param, c->code);
@@ -254,7 +259,9 @@ static void remember_tokens(const building *u, const dra_seen *seen, dra_value *
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
     dra_memory_result r = {.state = state_out + b->states,
-                           .trail = dra_aux_needs_trail(b) ? room + b->n_params : NULL};
+                           .trail = dra_aux_needs_trail(b) && fuses_chunk(u) ? room + b->n_params
+                                                                             : NULL};
+    dra_value         square[2] = {{0}};
     dra_memory_call   c = {.sizes = &b->sizes,
                            .q = query_of_slots(u),
                            .param = room,
@@ -272,12 +279,13 @@ static void remember_tokens(const building *u, const dra_seen *seen, dra_value *
     else if (fuses_chunk(u))
         b->memory->chunk(g, &c, &r);
     else
-        dra_memory_scan(g, b, &c, &r);
+        dra_memory_scan(g, b, &c, &r, dra_aux_needs_trail(b) ? square : NULL);
     if (!r.y.id) split_items(u, r.item);
     out->memory = value_side(u, r.item[1]);
     norm_items(u, r.item);
-    retrieve_items(u, &c, &r, state_out, out);
-    observe_losses(u, &c, &r, out);
+    dra_value lse = {0};
+    retrieve_items(u, &c, &r, state_out, &lse, out);
+    observe_losses(u, &c, &r, square, lse, out);
 }
 
 /* Items of the context are what they are: there is nothing to remember. */
@@ -285,7 +293,8 @@ static void read_context(const building *u, dra_value *state_out, dra_branch_res
 {
     dra_memory_result     r = {.item = {u->qkv[1], u->qkv[2]}};
     const dra_memory_call c = {.sizes = &u->b->sizes, .q = u->qkv[0]};
-    retrieve_items(u, &c, &r, state_out, out);
+    dra_value             lse;
+    retrieve_items(u, &c, &r, state_out, &lse, out);
 }
 
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,

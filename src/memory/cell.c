@@ -10,12 +10,14 @@
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static const char *const recurrents[] = {"plain", "spectral", "weight", NULL};
+static const char *const recurrents[] = {"plain", "spectral", "weight", "spectral-all",
+                                         NULL};
 
 const dra_field dra_cell_fields[] = {
     BOOL(dra_cell_options, per_head, "gru, lstm: a cell for each head"), {0}};
 const dra_field dra_cell_late_fields[] = {
-    CHOICE(dra_cell_options, recurrent, recurrents, "gru, lstm: bounds of the recurrent matrices"),
+    CHOICE(dra_cell_options, recurrent, recurrents,
+           "gru, lstm: bounds of the recurrent matrices; spectral-all: of all matrices"),
     {0}};
 const dra_part dra_cell_part = {offsetof(dra_memory_config, cell),
                                 {dra_cell_fields, dra_cell_late_fields}};
@@ -56,8 +58,9 @@ void dra_cell_declare(const dra_memory_sizes *s, int i, int gates, int keep, con
     double *b = calloc((size_t)n + 1, sizeof *b);
     for (int64_t k = 0; b && k < n; k++) b[k] = k / W % gates == keep;
     bias.values = b;
+    weight.feeds = true;
     add_param(s, i, "W_ih", prefix, weight, params);
-    weight.recurrent = true;
+    weight.feeds = false, weight.recurrent = true;
     add_param(s, i, "W_hh", prefix, weight, params);
     add_param(s, i, "b_ih", prefix, bias, params);
     bias.fill = DRA_FILL_CONST;

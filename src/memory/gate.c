@@ -5,10 +5,12 @@
 #include "memory/mixer.h"
 #include "memory/part.h"
 
-DRA_CHOICES(value_gates, DRA_VALUE_GATE_COUNT, "none", "biased", "plain", "silu", "low-rank");
+DRA_CHOICES(value_gates, DRA_VALUE_GATE_COUNT, "none", "biased", "plain", "silu", "low-rank",
+            "biased-silu");
 
 const dra_field dra_gate_fields[] = {
     BOOL(dra_mixer_config, head_scale, "a learned factor for the output of each head"),
+    BOOL(dra_mixer_config, head_gate, "multiply each head by a gate of its own"),
     CHOICE(dra_mixer_config, gate_values, value_gates, "multiply heads by a gate"),
     BOOL(dra_mixer_config, out_glu, "a gated linear unit at the output"),
     {0}};
@@ -45,7 +47,11 @@ void dra_gate_declare(dra_mixer *m)
         break;
     default: dra_mixer_add_constant(m, DRA_W_G, DRA_SHAPE(all, c->dim), 0);
     }
-    if (c->gate_values == DRA_GATE_BIASED) dra_mixer_add_constant(m, DRA_B_G, DRA_SHAPE(all), 10);
+    if (c->gate_values == DRA_GATE_BIASED || c->gate_values == DRA_GATE_SILU_BIASED)
+        dra_mixer_add_constant(m, DRA_B_G, DRA_SHAPE(all), 10);
+    if (!c->head_gate) return;
+    dra_mixer_add_constant(m, DRA_W_HG, DRA_SHAPE(all / c->value_dim, c->dim), 0);
+    dra_mixer_add_constant(m, DRA_B_HG, DRA_SHAPE(all / c->value_dim), 10);
 }
 
 dra_value dra_gate_build(const dra_mixing *b, dra_value x)
@@ -57,8 +63,22 @@ dra_value dra_gate_build(const dra_mixing *b, dra_value x)
     case DRA_GATE_RANK:
         x = dra_sigmoid(g, dra_linear(g, x, dra_mixing_param(b, DRA_W_G_1), none));
         return dra_linear(g, x, dra_mixing_param(b, DRA_W_G_2), none);
+    case DRA_GATE_SILU_BIASED:
+        return dra_silu(
+            g, dra_linear(g, x, dra_mixing_param(b, DRA_W_G), dra_mixing_param(b, DRA_B_G)));
     default:
         return dra_sigmoid(
             g, dra_linear(g, x, dra_mixing_param(b, DRA_W_G), dra_mixing_param(b, DRA_B_G)));
     }
+}
+
+dra_value dra_head_gate_build(const dra_mixing *b, dra_value x)
+{
+    dra_graph      *g = b->g;
+    const dra_value z = dra_linear(g, x, dra_mixing_param(b, DRA_W_HG),
+                                   dra_mixing_param(b, DRA_B_HG));
+    if (dra_graph_failed(g)) return (dra_value){0};
+    dra_shape column = dra_shape_of(g, z);
+    column.dim[column.rank++] = 1;
+    return dra_reshape(g, dra_sigmoid(g, z), column);
 }

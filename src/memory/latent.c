@@ -83,9 +83,9 @@ bool dra_latent_absorbs(const dra_read_call *c)
 {
     const dra_attention_options *o = &c->options->config->attention;
     const dra_channels          *channels = c->options->channels;
-    const bool plain = !o->topk && !o->hard && !o->talk_before && !o->talk_after &&
-                       !o->residual_scores && !o->sink && !o->forget && !c->scores &&
-                       !(c->drop.p > 0) && !channels->value[DRA_CHANNEL_DISTANCE].id &&
+    const bool plain = !dra_attention_holds_scores(o) && !o->sink && !o->zero_kv && !o->forget &&
+                       !c->scores && !(c->drop.p > 0) &&
+                       !channels->value[DRA_CHANNEL_DISTANCE].id &&
                        !channels->value[DRA_CHANNEL_SLOPES].id;
     return plain && !c->sizes->config->steps && c->tokens->T <= c->sizes->D + c->sizes->E;
 }

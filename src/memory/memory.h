@@ -41,13 +41,15 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_read_options *options;
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
-    dra_value               slot_q;     /* the query as slots are asked; what they answer goes */
+    dra_value               slot_q;     /* the query as slots, or items that are both key and   */
+                                        /* value, are asked; what they answer goes              */
     dra_value               nu, pi_v;   /* through nu (H, E, E), then pi_v (E, E), or none      */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
     dra_read_drop           drop;
     const dra_value        *state;
     /* If not NULL: where to put the logits of items (B, H, T, rows), and what multiplies values. */
     dra_value *scores, *weights;
+    dra_value *sums; /* likewise ln sum e^scores, (B, H, T), 0 where nothing is seen */
 } dra_read_call;
 
 typedef struct dra_retrieval {
@@ -78,6 +80,9 @@ void      dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_s
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out);
 
+/* Whether reads must see their scores as a whole (attention.c). */
+bool dra_attention_holds_scores(const dra_attention_options *o);
+
 /* ---- latents (latent.c): items (B, J, width) in place of keys and values --------------------- */
 
 /* Whether few enough queries read them to do without keys and values. */
@@ -102,7 +107,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
     bool                 maps;  /* shows what it attends to */
-    bool                 folds; /* kappa and nu map the query and what was read, not every slot */
+    bool                 folds; /* kappa and nu map the query and what was read, not every item */
     double               attention_dropout; /* as in the mixer */
 } dra_branch;
 
@@ -136,9 +141,10 @@ static inline const dra_spec *dra_branch_state(const dra_branch *b, int i)
 /* The state before the call: what came in, or its first value for B sequences. */
 dra_value dra_branch_start(dra_graph *g, const dra_branch *b, int i, int64_t B, dra_value state);
 
-/* The step of a memory scanned over time, with pads and resets. */
+/* The step of a memory scanned over time, with pads and resets. square: NULL, or where to put the
+ * sums of squares of what each token changes of the states, and of the states after it, (B, T). */
 void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
-                     dra_memory_result *r);
+                     dra_memory_result *r, dra_value square[2]);
 
 /* What a skipped token must not add: x (H, ...) or (B, T, H, ...) as (B, T, H, ...) of this rank, 0
  * where it stands; x itself where nothing is skipped. */
@@ -170,13 +176,15 @@ void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *par
 /* ---- what a mixer shows (aux_loss.c, maps.c) ------------------------------------------------- */
 
 bool dra_aux_has(const dra_branch *b, dra_aux_kind kind);
-bool dra_aux_needs_trail(const dra_branch *b); /* it wants the states after each token */
+bool dra_aux_needs_trail(const dra_branch *b); /* it looks at the states after each token */
 
 typedef struct dra_aux_losses { /* one memory in a call */
     const dra_branch *b;
     const dra_tokens *tokens;
     const dra_value  *param, *used; /* as declared, and as its step sees them */
-    const dra_value  *state, *state_out, *trail;
+    const dra_value  *state, *trail; /* the start; the states after each token, or none where */
+    dra_value         square[2];     /* there are sums of squares, see dra_memory_scan()      */
+    dra_value         lse;   /* (B, H, T): of the scores of items, 0 where nothing is seen */
     dra_value         write; /* (B, T, H, S), 0 where nothing is written */
 } dra_aux_losses;
 

@@ -96,7 +96,8 @@ static void declare_projections(dra_mixer *m)
     const double  out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double  s = c->key_std;
     dra_mixer_add_matrix(m, DRA_W_Q, queries, from_q,
-                         s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q));
+                         (c->query_gain > 0 ? c->query_gain : 1) *
+                             (s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q)));
     dra_mixer_add_matrix(m, DRA_W_K, keys, from, s > 0 ? s : in);
     dra_mixer_add_matrix(m, DRA_W_V, values, from, in);
     add_output(m, c->out_glu ? 2 * C : C, read, out);
@@ -154,6 +155,8 @@ static void declare_options(dra_mixer *m)
         dra_mixer_add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
         dra_mixer_add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);
     }
+    if (c->attention.cope)
+        dra_mixer_add_constant(m, DRA_COPE, DRA_SHAPE(c->attention.cope, c->key_dim), 0);
     dra_gate_declare(m);
 }
 

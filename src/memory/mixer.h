@@ -91,6 +91,8 @@ void dra_shift_build(const dra_mixing *b, dra_value x, dra_value out[DRA_MIXES])
 dra_value dra_value_residual_build(const dra_mixing *b, dra_value seen, dra_value x, dra_value v);
 /* What multiplies the heads, of x (B, T, C). */
 dra_value dra_gate_build(const dra_mixing *b, dra_value x);
+/* One for each head, (B, T, H, 1). */
+dra_value dra_head_gate_build(const dra_mixing *b, dra_value x);
 
 void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_call *call,
                             dra_value *state_out);

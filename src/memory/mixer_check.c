@@ -92,6 +92,8 @@ const dra_field dra_mixer_fields[] = {
     BOOL(dra_mixer_config, qk_gain_offset, "qk_norm: gains are stored as gain - 1"),
     REAL(dra_mixer_config, qkv_eps, 0, 1, "1e-6; of layer 1e-5", "epsilon of qk_norm and v_norm"),
     OBJECT(dra_mixer_config, turn, dra_turn_fields, NULL),
+    REAL(dra_mixer_config, query_gain, 0, 1e6, "1",
+         "the initial query matrix is this many times as large"),
     {0},
 };
 

@@ -233,6 +233,7 @@ static dra_value output_heads(const dra_mixing *b, dra_value seen, dra_value hea
     if (c->head_scale)
         heads = dra_mul(g, heads,
                         dra_reshape(g, dra_mixing_param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
+    if (c->head_gate) heads = dra_mul(g, heads, dra_head_gate_build(b, seen));
     dra_value y = dra_join_heads(g, heads);
     if (c->gate_values) y = dra_mul(g, y, dra_gate_build(b, seen));
     y = dra_linear(g, y, dra_mixing_param(b, DRA_W_O), dra_mixing_param(b, DRA_B_O));

@@ -1,5 +1,6 @@
 /* Recurrent matrices kept in bounds, before a step or a chunk sees them.
  *   spectral: W / max(1, s), s its largest singular value     weight: rows g w / |w|
+ *   spectral-all: spectral, and the same of the matrices that take x in
  * s^2 is the largest eigenvalue of A = W^T W. Squaring P = A / tr A again and again, each time
  * divided by its trace, leaves the projector on its eigenvectors, v v^T for one, so s^2 = tr(P A);
  * with P as a constant the derivative of s is u v^T. After n squarings an eigenvalue a fraction d
@@ -71,15 +72,21 @@ static dra_value weigh_rows(dra_graph *g, dra_value w, dra_value gain)
     return dra_mul(g, dra_unit(g, w, 1e-12), dra_reshape(g, gain, column));
 }
 
+static bool bounds_matrix(const dra_branch *b, const dra_spec *p)
+{
+    const dra_recurrent_kind kind = b->config.cell.recurrent;
+    return kind == DRA_RECURRENT_SPECTRAL_ALL ? p->recurrent || p->feeds
+                                              : kind == DRA_RECURRENT_SPECTRAL && p->recurrent;
+}
+
 void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *param, dra_value *used)
 {
     int gain = b->n_params; /* the first of them comes after the memory's own */
     for (int i = 0; i < b->n_params; i++) {
+        const dra_spec *p = dra_branch_param(b, i);
         used[i] = param[i];
-        if (!dra_branch_param(b, i)->recurrent) continue;
-        if (b->config.cell.recurrent == DRA_RECURRENT_SPECTRAL)
-            used[i] = dra_div(g, param[i], dra_spectral(g, param[i]));
-        if (b->config.cell.recurrent == DRA_RECURRENT_WEIGHT)
+        if (bounds_matrix(b, p)) used[i] = dra_div(g, param[i], dra_spectral(g, param[i]));
+        if (p->recurrent && b->config.cell.recurrent == DRA_RECURRENT_WEIGHT)
             used[i] = weigh_rows(g, param[i], param[gain++]);
     }
 }

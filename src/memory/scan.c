@@ -8,7 +8,7 @@
 typedef struct steps { /* what the body of the scan needs to know */
     const dra_branch *b;
     int               codes;
-    bool              marked, skips, trail;
+    bool              marked, skips, squares;
 } steps;
 
 /* where ? a : b for a bool (B) and states (B, ...); a may be a scalar. */
@@ -56,6 +56,22 @@ static void check_items(dra_graph *g, const dra_branch *b, const dra_value *item
             dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "the step sets no item[%d]", i);
 }
 
+/* The squares of what a token changed, then of what is there now, summed over the states: (B). */
+static void sum_squares(dra_graph *g, const dra_branch *b, const dra_value *before,
+                        const dra_value *state, dra_value square[2])
+{
+    for (int i = 0; i < b->n_states && !dra_graph_failed(g); i++) {
+        const dra_value m[2] = {dra_sub(g, state[i], before[i]), state[i]};
+        if (dra_branch_state(b, i)->maximum) continue;
+        for (int k = 0; k < 2 && !dra_graph_failed(g); k++) {
+            const dra_value row = dra_reshape(g, m[k],
+                                              DRA_SHAPE(dra_shape_of(g, m[k]).dim[0], -1));
+            const dra_value sum = dra_sum(g, dra_square(g, row), (dra_axes){1, {1}, false});
+            square[k] = square[k].id ? dra_add(g, square[k], sum) : sum;
+        }
+    }
+}
+
 static void step_body(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                       const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
@@ -86,7 +102,10 @@ static void step_body(dra_graph *g, void *user, const dra_value *carry, const dr
     check_items(g, b, r.item);
     if (u->marked) keep_at_pads(g, u, mark, before, carry_out, r.item);
     for (int i = 0; i < s->streams; i++) y[i] = r.item[i];
-    for (int i = 0; i < b->n_states && u->trail; i++) y[s->streams + i] = carry_out[i];
+    if (u->squares) {
+        y[s->streams] = y[s->streams + 1] = (dra_value){0};
+        sum_squares(g, b, before, carry_out, y + s->streams);
+    }
     free(before);
 }
 
@@ -94,14 +113,14 @@ static void step_body(dra_graph *g, void *user, const dra_value *carry, const dr
 static dra_value over_time(dra_graph *g, dra_value x) { return dra_transpose(g, x, 0, 1); }
 
 void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
-                     dra_memory_result *r)
+                     dra_memory_result *r, dra_value square[2])
 {
     const dra_memory_sizes *s = &b->sizes;
     const int               n = b->n_states;
     if (dra_graph_failed(g)) return;
     const dra_shape shape = dra_shape_of(g, c->q);
-    dra_value      *carry = calloc(2 * (size_t)n + 2, sizeof *carry), *y = carry ? carry + n : NULL;
-    dra_value       x[5 + DRA_CODES];
+    dra_value      *carry = calloc((size_t)n + 1, sizeof *carry);
+    dra_value       x[5 + DRA_CODES], y[4] = {{0}};
     for (int i = 0; carry && i < n; i++)
         carry[i] = dra_branch_start(g, b, i, shape.dim[0], c->state[i]);
     x[0] = over_time(g, c->q);
@@ -109,12 +128,12 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
     for (int i = 0; i < c->codes; i++) x[1 + s->streams + i] = over_time(g, c->code[i]);
     if (c->mark.id) x[1 + s->streams + c->codes] = over_time(g, c->mark);
     if (c->skip.id) x[2 + s->streams + c->codes] = over_time(g, c->skip);
-    steps                 user = {b, c->codes, c->mark.id != 0, c->skip.id != 0, r->trail != NULL};
+    steps                 user = {b, c->codes, c->mark.id != 0, c->skip.id != 0, square != NULL};
     const dra_scan_config config = {.length = shape.dim[1],
                                     .carries = n,
                                     .xs = 1 + s->streams + c->codes + user.marked + user.skips,
                                     .constants = b->n_params,
-                                    .ys = s->streams + (user.trail ? n : 0),
+                                    .ys = s->streams + (square ? 2 : 0),
                                     .carry = carry,
                                     .x = x,
                                     .constant = c->param,
@@ -122,7 +141,6 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
                                     .user = &user};
     if (carry) dra_scan(g, &config, r->state, y);
     for (int i = 0; carry && i < s->streams; i++) r->item[i] = over_time(g, y[i]);
-    for (int i = 0; carry && i < n && user.trail; i++)
-        r->trail[i] = over_time(g, y[s->streams + i]);
+    for (int i = 0; carry && square && i < 2; i++) square[i] = over_time(g, y[s->streams + i]);
     free(carry);
 }

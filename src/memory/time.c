@@ -2,7 +2,8 @@
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
  * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of
- * softmax reads are handed to dra_attend here.
+ * softmax reads are handed to dra_attend here. Items that are key and value in one, through maps
+ * kappa and nu, are kept as they are: m (n, H, R).
  *
  * Transformer-XL: K and V are tables of M rows for the memory and L for the segment so far. Where a
  * segment starts, the keys and values of its memory are made once. Distances are those of rows of
@@ -24,26 +25,36 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
     const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
-    if (s->segment) {
+    if (s->joined) {
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true,
+                                  .limit = window_limit(s)});
+    } else if (s->segment) {
         const int64_t rows = s->memory + s->segment;
         dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});
         dra_specs_add(state, prefix, &(dra_spec){"V", DRA_SHAPE(rows, s->H, s->E), .table = true});
-        return;
-    }
-    dra_specs_add(state, prefix,
-                  &(dra_spec){s->latent ? "C" : "K", keys, .items = items, .limit = window_limit(s),
-                              .context = s->context});
-    if (!s->latent || s->rope)
+    } else {
         dra_specs_add(state, prefix,
-                      &(dra_spec){s->latent ? "K" : "V", values, .items = items,
+                      &(dra_spec){s->latent ? "C" : "K", keys, .items = items,
                                   .limit = window_limit(s), .context = s->context});
-    if (s->levels)
+        if (!s->latent || s->rope)
+            dra_specs_add(state, prefix,
+                          &(dra_spec){s->latent ? "K" : "V", values, .items = items,
+                                      .limit = window_limit(s), .context = s->context});
+    }
+    if (s->levels && !s->segment)
         dra_specs_add(
             state, prefix,
             &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = window_limit(s)});
+    if (s->mean) /* sums that only grow: not clamped */
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"sums", DRA_SHAPE(s->H * s->E + 1, 2), .maximum = true});
 }
 
-static int levels_at(const dra_memory_sizes *s) { return s->latent && !s->rope ? ROPE : LEVELS; }
+static int levels_at(const dra_memory_sizes *s)
+{
+    return s->joined || (s->latent && !s->rope) ? LEVELS - 1 : LEVELS;
+}
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
@@ -88,9 +99,20 @@ static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k
     return rotate_by(g, c, k, dra_broadcast(g, at, DRA_SHAPE(c->tokens->B, n)), true);
 }
 
-static bool needs_scores(const dra_attention_options *o)
+/* ---- laser: values as they are kept, and what was read of them ------------------------------- */
+
+static dra_value exponential_value(dra_graph *g, const dra_read_call *c, dra_value v)
 {
-    return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores;
+    const dra_attention_options *o = &c->options->config->attention;
+    const double                 cap = o->laser_cap > 0 ? o->laser_cap : 15;
+    if (!o->laser || !v.id) return v;
+    return dra_exp(g, dra_affine(g, dra_tanh(g, dra_affine(g, v, 1 / cap, 0)), cap, 0));
+}
+
+static dra_value logarithm_read(dra_graph *g, const dra_read_call *c, dra_value y)
+{
+    if (!c->options->config->attention.laser) return y;
+    return dra_log(g, dra_maximum(g, y, dra_number(g, 1e-20)));
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -114,8 +136,8 @@ static bool in_pages(const dra_read_call *c)
 {
     const dra_attention_options *o = &c->options->config->attention;
     const dra_token_items       *at = rows_of(c);
-    return at && at->pages.id && !needs_scores(o) && !c->scores && !c->weights &&
-           !c->sizes->latent && !o->mem_kv && !c->options->level.id;
+    return at && at->pages.id && !dra_attention_holds_scores(o) && !c->scores && !c->weights &&
+           !c->sizes->latent && !o->mem_kv && !o->l2 && !c->options->level.id;
 }
 
 /* Items of a pool are in pages among those of all sequences, (1, all, ...). Either these, or (B,
@@ -221,6 +243,14 @@ static void set_places(dra_graph *g, reading *r)
     if (drops) r->config.q_pos = dra_add(g, r->config.q_pos, at->base);
 }
 
+/* The logit of one more column, whose value is 0: learned, or that of a key of zeros. */
+static dra_value find_sink(dra_graph *g, const dra_read_options *o)
+{
+    return o->config->attention.zero_kv
+               ? dra_broadcast(g, dra_number(g, 0), DRA_SHAPE(o->config->heads))
+               : o->param[DRA_SINK];
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, dra_value k,
@@ -244,9 +274,11 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                                  .topk = o->topk,
                                                  .topk_straight = o->topk_straight,
                                                  .hard = o->hard,
+                                                 .sigmoid = o->sigmoid,
+                                                 .cope = param[DRA_COPE],
                                                  .mix_before = param[DRA_TALK_BEFORE],
                                                  .mix_after = param[DRA_TALK_AFTER],
-                                                 .sink = param[DRA_SINK]}};
+                                                 .sink = find_sink(g, c->options)}};
     if (dra_graph_failed(g)) return r;
     if (c->sizes->context) {
         r.config.distance = r.config.slopes = (dra_value){0};
@@ -261,10 +293,32 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
     return r;
 }
 
-static dra_value attend_items(dra_graph *g, reading *r)
+static dra_value sum_squares(dra_graph *g, dra_value x)
 {
-    r->config.random = r->config.dropout > 0 ? &r->random : NULL;
-    return dra_attend(g, r->q, r->k, r->v, &r->config);
+    return dra_sum_last(g, dra_square(g, x));
+}
+
+/* -|q - k|^2 = (2 q, -|q|^2, 1).(k, 1, -|k|^2) */
+static void extend_keys(dra_graph *g, reading *r)
+{
+    if (dra_graph_failed(g)) return;
+    dra_shape q = dra_shape_of(g, r->q), k = dra_shape_of(g, r->k);
+    if (!(r->config.scale > 0)) r->config.scale = 1 / sqrt((double)q.dim[3]);
+    q.dim[3] = k.dim[3] = 1;
+    const dra_value one = dra_number(g, 1);
+    const dra_value query[] = {dra_affine(g, r->q, 2, 0), dra_neg(g, sum_squares(g, r->q)),
+                               dra_broadcast(g, one, q)};
+    const dra_value key[] = {r->k, dra_broadcast(g, one, k), dra_neg(g, sum_squares(g, r->k))};
+    r->q = dra_concat(g, 3, query, 3);
+    r->k = dra_concat(g, 3, key, 3);
+}
+
+static dra_value attend_items(dra_graph *g, const reading *r)
+{
+    reading own = *r;
+    own.config.random = r->config.dropout > 0 ? &r->random : NULL;
+    if (r->c->options->config->attention.l2) extend_keys(g, &own);
+    return dra_attend(g, own.q, own.k, own.v, &own.config);
 }
 
 /* x (K, m, width) for every row of the batch. */
@@ -286,7 +340,7 @@ static void add_memory_rows(dra_graph *g, reading *r)
     const int64_t           n = o->config->attention.mem_kv;
     if (!n || dra_graph_failed(g)) return;
     const dra_value k[] = {for_all(g, r->c, o->mem_k), r->k};
-    const dra_value v[] = {for_all(g, r->c, o->param[DRA_MEM_V]), r->v};
+    const dra_value v[] = {for_all(g, r->c, exponential_value(g, r->c, o->param[DRA_MEM_V])), r->v};
     r->k = dra_concat(g, 2, k, 2);
     r->v = dra_concat(g, 2, v, 2);
     r->config.always = n;
@@ -320,7 +374,7 @@ static dra_value drain_sink(dra_graph *g, dra_value sink, dra_value y, dra_value
 static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
 {
     const dra_read_options *o = r->c->options;
-    const dra_value         sink = o->param[DRA_SINK];
+    const dra_value         sink = find_sink(g, o);
     dra_value               own = {0}, share;
     reading                 m = {.c = r->c,
                                  .q = r->q,
@@ -332,7 +386,7 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     char                    name[48];
     if (dra_graph_failed(g)) return y;
     m.k = for_all(g, r->c, o->mem_k);
-    m.v = for_all(g, r->c, o->param[DRA_MEM_V]);
+    m.v = for_all(g, r->c, exponential_value(g, r->c, o->param[DRA_MEM_V]));
     if (m.config.dropout > 0) {
         snprintf(name, sizeof name, "%.24s.memory", r->c->drop.name);
         m.random = (dra_random_config){.name = name, .key = r->c->drop.key};
@@ -392,6 +446,14 @@ static dra_value clear_latents(dra_graph *g, const dra_read_call *c, dra_value l
                       dra_number(g, 0));
 }
 
+/* ln sum e^s of masked scores (B, H, T, J): (B, H, T), 0 where nothing is seen. */
+static dra_value sum_scores(dra_graph *g, dra_value s)
+{
+    const dra_value sums = dra_logsumexp(g, s, (dra_axes){1, {-1}, false});
+    const dra_value sees = dra_greater(g, sums, dra_number(g, DRA_MASKED / 2));
+    return dra_select(g, sees, sums, dra_number(g, 0));
+}
+
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
 static dra_value read_scores(dra_graph *g, reading *r)
 {
@@ -404,11 +466,12 @@ static dra_value read_scores(dra_graph *g, reading *r)
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
-    if (residual || r->c->scores) r->config.scores = &scores;
+    if (residual || r->c->scores || r->c->sums) r->config.scores = &scores;
     r->config.weights = r->c->weights;
     const dra_value y = attend_items(g, r);
     if (residual) *channel = scores;
     if (r->c->scores) *r->c->scores = scores;
+    if (r->c->sums) *r->c->sums = sum_scores(g, scores);
     return y;
 }
 
@@ -447,10 +510,16 @@ static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_memory_sizes *s = c->sizes;
     const dra_tokens       *t = c->tokens;
     item[0] = item[1] = (dra_value){0};
+    if (s->joined) {
+        item[K] = append_rows(g, c, K, key, (dra_value){0}, state_out);
+        item[V] = item[K];
+        return;
+    }
     if (!s->latent) {
-        const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
+        const dra_value xl_k = rotate_memory(g, c, c->options->xl_k);
+        const dra_value xl_v = exponential_value(g, c, c->options->xl_v);
         item[K] = append_rows(g, c, K, rotate_tokens(g, c, key, true), xl_k, state_out);
-        item[V] = append_rows(g, c, V, value, xl_v, state_out);
+        item[V] = append_rows(g, c, V, exponential_value(g, c, value), xl_v, state_out);
         return;
     }
     value = dra_reshape(g, value, DRA_SHAPE(t->B, t->T, s->latent));
@@ -468,27 +537,53 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     dra_value  own = {0};
     append_items(g, c, key, value, item, state_out);
     if (dra_graph_failed(g)) return (dra_value){0};
-    if (c->sizes->latent && dra_latent_absorbs(c))
+    if (c->sizes->latent && !c->sums && dra_latent_absorbs(c))
         return read_latent(g, c, item[LATENT], item[ROPE]);
     if (c->sizes->latent)
         dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
-    reading r = open_reading(g, c, rotate_tokens(g, c, c->q, false), item[K], item[V]);
+    const dra_value q = c->sizes->joined ? c->slot_q : c->q;
+    reading         r = open_reading(g, c, rotate_tokens(g, c, q, false), item[K], item[V]);
+    if (c->sizes->joined && !(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)c->sizes->D);
     if (c->options->level.id) {
         r.config.q_level = swap_heads(g, c->options->level);
         r.config.k_level = swap_heads(g, append_rows(g, c, levels_at(c->sizes), c->options->level,
                                                      (dra_value){0}, state_out));
     }
-    if (needs_scores(&c->options->config->attention)) return swap_heads(g, read_scores(g, &r));
+    if (dra_attention_holds_scores(&c->options->config->attention) || (c->sums && merges))
+        return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
-    r.config.lse = merges ? &own : lse;
+    r.config.lse = merges ? &own : lse ? lse : c->sums;
     if (merges) r.config.sink = (dra_value){0}; /* it joins both */
     const dra_value y = attend_items(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }
 
+/* y (B, T, H, E), where nothing is seen the mean of all values so far. */
+static dra_value fill_unseen(dra_graph *g, const dra_read_call *c, dra_value y,
+                             dra_value *state_out)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_tokens       *t = c->tokens;
+    const int64_t           n = s->H * s->E;
+    const int               at = levels_at(s) + s->levels;
+    if (!s->mean || dra_graph_failed(g)) return y;
+    const dra_value x[] = {dra_reshape(g, c->value, DRA_SHAPE(t->B, t->T, n)),
+                           dra_broadcast(g, dra_number(g, 1), DRA_SHAPE(t->B, t->T, 1))};
+    const dra_value sums = dra_running_sum(g, dra_concat(g, 2, x, 2), c->state[at], t->mark,
+                                           &state_out[at]);
+    const dra_value all = dra_sum(g, sums, (dra_axes){1, {3}, false});
+    const dra_value count = dra_maximum(g, dra_slice(g, all, 2, n, 1), dra_number(g, 1));
+    const dra_value mean = dra_div(g, dra_slice(g, all, 2, 0, n), count);
+    const dra_value sees = dra_less(g, rows_of(c)->lo, rows_of(c)->hi);
+    return dra_select(g, dra_reshape(g, sees, DRA_SHAPE(t->B, t->T, 1, 1)), y,
+                      dra_reshape(g, mean, DRA_SHAPE(t->B, t->T, s->H, s->E)));
+}
+
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    return dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    dra_value y = dra_read_items(g, c, c->key, c->value, NULL, state_out);
+    y = fill_unseen(g, c, logarithm_read(g, c, y), state_out);
+    return c->sizes->joined ? dra_head_linear(g, y, c->nu) : y;
 }
 
 static const dra_part *const parts[] = {&dra_attention_part, &dra_qk_norm_part, &dra_rotary_part,

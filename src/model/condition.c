@@ -14,12 +14,13 @@ const dra_field dra_condition_fields[] = {
     INT(dra_condition_config, dim, "dim", "width of the condition"),
     INT(dra_condition_config, expand, "as it is",
         "the condition becomes silu(W c), this many times as wide"),
+    BOOL(dra_condition_config, add, "the condition is added to what each sublayer reads"),
     {0},
 };
 
 bool dra_condition_used(const dra_model_config *c)
 {
-    return c->norm_gain == DRA_GAIN_CONDITION || c->block.branch_gate;
+    return c->norm_gain == DRA_GAIN_CONDITION || c->block.branch_gate || c->condition.add;
 }
 
 int64_t dra_condition_width(const dra_model_config *c)
@@ -38,7 +39,12 @@ dra_status dra_condition_check(const dra_model_config *c, dra_error *err)
                         (long long)k->dim, (long long)k->expand);
     if ((k->dim || k->expand) && !dra_condition_used(c))
         return dra_fail(err, DRA_ERR_VALUE,
-                        "model: condition without norm_gain condition or block.branch_gate");
+                        "model: condition without norm_gain condition, block.branch_gate or "
+                        "condition.add");
+    if (k->add && (c->reinject || k->expand || (k->dim && k->dim != c->dim)))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: condition.add needs a condition of width %lld, and no reinject",
+                        (long long)c->dim);
     if (c->norm_gain == DRA_GAIN_CONDITION && c->embed_norm &&
         c->embed_norm_kind == DRA_EMBED_NORM_SAME)
         return dra_fail(err, DRA_ERR_VALUE,

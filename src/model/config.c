@@ -18,7 +18,7 @@
 /* ---- names ----------------------------------------------------------------------------------- */
 
 DRA_CHOICES(positions, DRA_POSITIONS_COUNT, "none", "learned");
-DRA_CHOICES(norms, DRA_NORM_NONE, "rms", "layer", "unit");
+DRA_CHOICES(norms, DRA_NORM_NONE, "rms", "layer", "unit", "tanh");
 DRA_CHOICES(gains, DRA_GAIN_COUNT, "channel", "scalar", "none", "condition");
 DRA_CHOICES(visibles, DRA_VISIBLE_COUNT, "causal", "bidirectional", "prefix");
 DRA_CHOICES(embed_norms, DRA_EMBED_NORM_COUNT, "same", "layer");
@@ -71,6 +71,11 @@ static const dra_field model_fields[] = {
            "gains of norms: for each channel, one for all, none, made of the condition"),
     SWITCH(dra_model_config, norm_bias, "true", "layer norms have biases"),
     BOOL(dra_model_config, norm_offset, "gains are stored as gain - 1"),
+    BOOL(dra_model_config, reinject, "every sublayer reads W x0, too, of what was embedded"),
+    BOOL(dra_model_config, reinject_gate, "reinject, condition.add: times sigmoid(w x0)"),
+    BOOL(dra_model_config, unet,
+         "layers of the latter half read the input of those of the first, too, last ones first"),
+    REAL(dra_model_config, norm_alpha, 0, 1e6, "1", "norm tanh: first factor of its argument"),
     {.name = "layout",
      .kind = DRA_FIELD_TEXT,
      .away = true,
@@ -239,8 +244,11 @@ dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *
                                     const char *name, const char *value, dra_error *err)
 {
     const dra_model_config **others[] = {&config->context_stack, &config->prepend_stack};
+    const dra_format        *format = dra_format_of(config);
     dra_model_config        *other;
-    dra_status               st = dra_config_check_own(config, err);
+    dra_status               by_format, st = dra_config_check_own(config, err);
+    if (st == DRA_OK && format->set && format->set(config, name, value, &by_format, err))
+        return by_format;
     for (int i = 0; i < 2 && st == DRA_OK; i++) {
         const size_t n = *others[i] ? strlen((*others[i])->name) : 0;
         if (!n || strncmp(name, (*others[i])->name, n) != 0 || name[n] != '.') continue;

@@ -20,12 +20,13 @@ const dra_field dra_ff_fields[] = {
     BOOL(dra_ff_config, act_norm, "a layer norm after the activation"),
     REAL(dra_ff_config, dropout, 0, 0.999, "0", "dropout of the inner values, when training"),
     BOOL(dra_ff_config, lerp, "mix: mu is the share of the token before"),
+    BOOL(dra_ff_config, gate_scale, "gated: a learned factor of each channel of the product"),
     SWITCH(dra_ff_config, receptance, "true", "mix: multiply by a receptance gate"),
     {0},
 };
 
 /* In the order in which they are declared. */
-enum { W_UP, W_DOWN, W_GATE, W_R, MU_K, MU_R, B_UP, B_DOWN, B_GATE, PARAMS };
+enum { W_UP, W_DOWN, W_GATE, W_R, MU_K, MU_R, B_UP, B_DOWN, B_GATE, SCALE, PARAMS };
 
 struct dra_ff {
     dra_sublayer_config config;
@@ -45,7 +46,7 @@ static bool is_gated(const dra_ff *f)
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static const char *const names[PARAMS] = {"W_up", "W_down", "W_gate", "W_r",   "mu_k",
-                                          "mu_r", "b_up",   "b_down", "b_gate"};
+                                          "mu_r", "b_up",   "b_down", "b_gate", "gate_scale"};
 
 /* W_down and its bias, where nothing is added at first. */
 static bool starts_silent(const dra_ff *f, int p)
@@ -112,6 +113,7 @@ static void declare_ff(dra_ff *f)
     } else {
         declare_biases(f);
     }
+    if (c->ff.gate_scale) add_vector(f, SCALE, F, 1);
     f->norm = dra_norm_declare(&act, F, "act_", f->params);
 }
 
@@ -130,6 +132,8 @@ static dra_status check_ff(const dra_sublayer_config *c, dra_error *err)
                         c->mixer.bias || f->bias ? "bias"
                         : f->gated               ? "gate"
                                                  : "act_norm");
+    if (f->gate_scale && !f->gated && f->kind != DRA_FF_SWIGLU)
+        return dra_fail(err, DRA_ERR_VALUE, "ff: gate_scale without gated");
     if (f->kind == DRA_FF_MIX && c->mixer.whole)
         return dra_fail(err, DRA_ERR_VALUE, "ff: kind mix looks back, but whole sees all");
     if (f->kind != DRA_FF_MIX && (f->lerp || f->receptance))
@@ -195,6 +199,7 @@ static dra_value build_plain(dra_graph *g, const dra_ff *f, const dra_module_cal
         const dra_value gate = dra_linear(g, x, ff_param(f, call, W_GATE),
                                           ff_param(f, call, B_GATE));
         h = dra_mul(g, h, dra_activate(g, gate, a));
+        if (f->config.ff.gate_scale) h = dra_mul(g, h, ff_param(f, call, SCALE));
     } else {
         h = dra_activate(g, h, a);
     }

@@ -1,5 +1,7 @@
 /* Heads: what is made of the last hidden values.
  *   tokens    logits = W hidden (+ b); with numbers (xVal) a number for each token as well
+ *             sigsoftmax: z + ln sigmoid(z) in place of logits z
+ *             mixture: ln sum_k p_k softmax(W W_k hidden), p = softmax(w hidden)
  *   classes   logits = W pooled (+ b), pooled: the mean of hidden, its last, or that of a vector of
  *             its own before the text
  *   vectors   out = W hidden (+ b), or hidden itself */
@@ -21,6 +23,8 @@ const dra_field dra_head_fields[] = {
     BOOL(dra_head_config, numbers, "tokens: put out numbers, too (xVal)"),
     CHOICE(dra_head_config, pool, pools, "classes: what stands for the text"),
     BOOL(dra_head_config, no_bias, "classes: the head has no bias"),
+    BOOL(dra_head_config, sigsoftmax, "tokens: logits z become z + ln sigmoid(z)"),
+    INT(dra_head_config, mixture, "1", "tokens: logits of a mixture of that many softmaxes"),
     {0},
 };
 
@@ -38,6 +42,9 @@ dra_status dra_head_check(const dra_model_config *c, dra_error *err)
     if ((h->pool || h->no_bias) && h->kind != DRA_HEAD_CLASSES)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: %s needs kind classes",
                         h->pool ? "pool" : "no_bias");
+    if ((h->sigsoftmax || h->mixture) && h->kind != DRA_HEAD_TOKENS)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: %s needs kind tokens",
+                        h->mixture ? "mixture" : "sigsoftmax");
     if (h->pool == DRA_POOL_CLS && c->visible != DRA_VISIBLE_BIDIRECTIONAL)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: pool cls needs visible bidirectional");
     if (h->numbers && h->kind != DRA_HEAD_TOKENS)
@@ -68,8 +75,19 @@ static int64_t width_of(const dra_model_config *c)
     return c->head.kind == DRA_HEAD_NONE ? 0 : c->head.dim;
 }
 
+static void declare_mixture(dra_model *m)
+{
+    const int64_t C = m->config.dim, K = m->config.head.mixture;
+    const double  within = 1 / sqrt((double)C);
+    m->mixture = dra_specs_count(m->params);
+    add_param(m, "mixture_W", DRA_PARAM_MATRIX, DRA_SHAPE(K * C, C), within);
+    add_param(m, "mixture_w", DRA_PARAM_MATRIX, DRA_SHAPE(K, C), within);
+}
+
 void dra_head_declare(dra_model *m)
 {
+    m->mixture = -1;
+    if (m->config.head.mixture) declare_mixture(m);
     const dra_model_config *c = &m->config;
     const int64_t           n = width_of(c);
     const double            within = 1 / sqrt((double)c->dim);
@@ -146,6 +164,9 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
     const dra_tokens *t = &call->tokens;
     if (m->head >= 0) r->head = call->param[m->head];
     r->logit_scale = m->config.logit_scale;
+    r->sigsoftmax = m->config.head.sigsoftmax;
+    if (m->mixture >= 0) r->mixture_W = call->param[m->mixture];
+    if (m->mixture >= 0) r->mixture_w = call->param[m->mixture + 1];
     if (m->head_b >= 0) r->head_bias = call->param[m->head_b];
     if (m->config.head.kind == DRA_HEAD_CLASSES && !r->pooled.id)
         r->pooled = (m->config.head.pool == DRA_POOL_LAST ? last_token : mean_tokens)(g, t,
@@ -156,14 +177,42 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
     r->numbers = dra_reshape(g, y, DRA_SHAPE(t->B, t->given));
 }
 
+bool dra_head_is_linear(const dra_model_result *r)
+{
+    return !r->head_bias.id && !r->sigsoftmax && !r->mixture_w.id;
+}
+
 /* W (s hidden) = s (W hidden), with fewer products. */
 dra_value dra_head_input(dra_graph *g, const dra_model_result *r, dra_value hidden)
 {
     return r->logit_scale > 0 ? dra_affine(g, hidden, r->logit_scale, 0) : hidden;
 }
 
+static dra_value map_logits(dra_graph *g, const dra_model_result *r, dra_value hidden)
+{
+    const dra_value z = dra_linear(g, hidden, r->head, r->head_bias);
+    return r->sigsoftmax ? dra_add(g, z, dra_log_sigmoid(g, z)) : z;
+}
+
+/* The logits of all softmaxes, hidden (..., C) -> (..., K, C) -> (..., K, V), and their mixture. */
+static dra_value mix_softmaxes(dra_graph *g, const dra_model_result *r, dra_value hidden)
+{
+    const dra_value none = {0}, share = dra_softmax(g, dra_linear(g, hidden, r->mixture_w, none));
+    dra_value       each = dra_linear(g, hidden, r->mixture_W, none);
+    if (dra_graph_failed(g)) return none;
+    dra_shape s = dra_shape_of(g, hidden), column = dra_shape_of(g, share);
+    s.dim[s.rank] = s.dim[s.rank - 1], s.dim[s.rank - 1] = column.dim[column.rank - 1];
+    s.rank++;
+    column.dim[column.rank++] = 1;
+    each = dra_softmax(g, map_logits(g, r, dra_reshape(g, each, s)));
+    const dra_value p = dra_sum(g, dra_mul(g, each, dra_reshape(g, share, column)),
+                                (dra_axes){1, {-2}, false});
+    return dra_log(g, dra_maximum(g, p, dra_number(g, 1e-20)));
+}
+
 dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden)
 {
     hidden = dra_head_input(g, r, hidden);
-    return r->head.id ? dra_linear(g, hidden, r->head, r->head_bias) : hidden;
+    if (!r->head.id) return hidden;
+    return r->mixture_w.id ? mix_softmaxes(g, r, hidden) : map_logits(g, r, hidden);
 }

@@ -40,6 +40,33 @@ static dra_status check_depth(int64_t n, dra_error *err)
                     (long long)n, DRA_DEPTH_MOST);
 }
 
+/* What reads more than the stream, or squashes it. */
+static dra_status check_additions(const dra_model_config *c, dra_error *err)
+{
+    if (c->norm_alpha > 0 && c->norm != DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE, "model: norm_alpha without norm tanh");
+    if (c->rescale_every > 0 && c->norm == DRA_NORM_TANH)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: rescale_every and norm tanh exclude each other");
+    if (c->reinject_gate && !c->reinject && !c->condition.add)
+        return dra_fail(err, DRA_ERR_VALUE, "model: reinject_gate without reinject");
+    if ((c->reinject || c->condition.add) && (c->block.streams > 1 || c->rescale_every))
+        return dra_fail(err, DRA_ERR_VALUE, "model: %s and %s exclude each other",
+                        c->reinject ? "reinject" : "condition.add",
+                        c->rescale_every ? "rescale_every" : "streams");
+    const bool  order = c->layout[0] || c->n_order || c->tied_layers || c->sandwich;
+    const char *other = order                             ? "another layout"
+                        : c->block.streams > 1            ? "streams"
+                        : c->block.norm == DRA_PLACE_DUAL ? "norm dual"
+                        : c->rescale_every                ? "rescale_every"
+                                                          : NULL;
+    if (c->unet && other)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
+    if (c->unet && c->depth < 2)
+        return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
+    return DRA_OK;
+}
+
 static dra_status check_scales(const dra_model_config *c, dra_error *err)
 {
     const bool logits = c->head.kind == DRA_HEAD_TOKENS && !c->head.bias;
@@ -82,7 +109,8 @@ static dra_status check_config(const dra_model_config *c, dra_error *err)
     if (c->output_softcap > 0 && (c->block.norm == DRA_PLACE_DUAL || c->rescale_every))
         return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap and %s exclude each other",
                         c->rescale_every ? "rescale_every" : "norm dual");
-    st = check_scales(c, err);
+    st = check_additions(c, err);
+    if (st == DRA_OK) st = check_scales(c, err);
     if (st == DRA_OK) st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
     if (st == DRA_OK) st = dra_xl_check(c, err);
@@ -170,6 +198,34 @@ static dra_norm declare_embed_norm(dra_model *m)
     return dra_norm_declare(own ? &layer : &same, dra_embed_width(c), "embed_", m->params);
 }
 
+/* Of a U-Net: the maps of its latter half. */
+static int declare_skips(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const int               first = dra_specs_count(m->params);
+    const double            std = 1 / sqrt(2 * (double)c->dim);
+    char                    name[40];
+    for (int64_t l = (c->depth + 1) / 2; c->unet && l < c->depth; l++) {
+        snprintf(name, sizeof name, "layers.%lld.skip_W", (long long)l);
+        add_param(m, &(dra_spec){name, DRA_SHAPE(c->dim, 2 * c->dim),
+                                 c->init == DRA_INIT_UNIFORM ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                                 .number = std, .product = true, .group = DRA_PARAM_MATRIX});
+    }
+    return first;
+}
+
+static void declare_reinjection(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const double            std = 1 / sqrt((double)c->dim);
+    const dra_fill          fill = c->init == DRA_INIT_UNIFORM ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL;
+    dra_spec own = {"reinject_W", DRA_SHAPE(c->dim, c->dim), fill, .number = std, .product = true,
+                    .group = DRA_PARAM_MATRIX};
+    m->reinject = c->reinject ? add_param(m, &own) : -1;
+    own.name = "reinject_gate", own.shape = DRA_SHAPE(1, c->dim);
+    m->reinject_gate = c->reinject_gate ? add_param(m, &own) : -1;
+}
+
 static void declare_params(dra_model *m)
 {
     const dra_model_config *c = &m->config;
@@ -189,6 +245,8 @@ static void declare_params(dra_model *m)
                      ? add_param(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim),
                                                 .group = DRA_PARAM_VECTOR})
                      : -1;
+    declare_reinjection(m);
+    m->skips = declare_skips(m);
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);

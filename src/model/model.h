@@ -17,6 +17,9 @@ struct dra_model {
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
     int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
+    int      mixture; /* the first of two */
+    int      reinject, reinject_gate;
+    int      skips; /* the first of those of a U-Net */
     int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token, condition_w;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
     /* Models of other stacks, and where their parameters start in those of this one. */
@@ -57,6 +60,8 @@ dra_value dra_head_cls(dra_graph *g, const dra_model *m, const dra_tokens *t, dr
 /* Fills in what follows from r->hidden, and from r->pooled where that is there. */
 void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                     dra_model_result *r);
+/* Whether logits are a product of its map and dra_head_input() alone. */
+bool dra_head_is_linear(const dra_model_result *r);
 /* What its map multiplies: hidden, scaled where logits are. */
 dra_value dra_head_input(dra_graph *g, const dra_model_result *r, dra_value hidden);
 /* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */

@@ -171,7 +171,35 @@ static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call 
     return rows;
 }
 
-/* `room`: for all states. */
+/* Of a U-Net: layer l of the latter half reads what came into layer L-1-l, too. kept: what came
+ * into each. */
+static dra_value join_skip(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
+                           dra_value *kept, dra_value x)
+{
+    const int64_t L = m->config.depth, first = (L + 1) / 2;
+    if (!m->config.unet) return x;
+    kept[l] = x;
+    if (l < first) return x;
+    const dra_value both[] = {kept[L - 1 - l], x};
+    return dra_linear(g, dra_concat(g, 2, both, -1), call->param[m->skips + l - first],
+                      (dra_value){0});
+}
+
+/* What is added to all that sublayers read: x through a map, or the condition, as far as a gate
+ * made of x lets it in. */
+static dra_value build_reinjection(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                   dra_value x, dra_value condition)
+{
+    const dra_value none = {0};
+    dra_value       more = none;
+    if (m->reinject >= 0) more = dra_linear(g, x, call->param[m->reinject], none);
+    if (m->config.condition.add)
+        more = dra_reshape(g, condition, DRA_SHAPE(call->tokens.B, 1, m->config.dim));
+    if (m->reinject_gate < 0) return more;
+    return dra_mul(g, more, dra_sigmoid(g, dra_linear(g, x, call->param[m->reinject_gate], none)));
+}
+
+/* `room`: for all states, then for what comes into each layer. */
 static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
                               dra_value x, dra_value context, dra_value condition, bool recompute,
                               const dra_view *show, dra_value *room, dra_value *state_out,
@@ -188,10 +216,12 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
     channels.value[DRA_CHANNEL_CONTEXT] = context;
     channels.value[DRA_CHANNEL_CONDITION] = condition;
     dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
+    channels.value[DRA_CHANNEL_INJECT] = build_reinjection(g, m, call, x, condition);
     for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
         const int l = s->step[i].layer;
         snprintf(name, sizeof name, "layers.%d", l);
         dra_scope_push(g, name);
+        x = join_skip(g, m, call, l, room + dra_specs_count(m->state), x);
         const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
             g, m, call, i, x, &channels, state_out);
         collect_shown(g, show, l, &r.mixer, all->aux, count);
@@ -301,7 +331,8 @@ static dra_model_result build_stack(dra_graph *g, const dra_model *m, const dra_
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
     if (m->streams >= 0) x = dra_streams_open(g, call->param[m->streams], x);
-    dra_value *room = calloc((size_t)dra_specs_count(m->state) + 1, sizeof *room);
+    const size_t inputs = m->config.unet ? (size_t)m->config.depth : 0;
+    dra_value   *room = calloc((size_t)dra_specs_count(m->state) + inputs + 1, sizeof *room);
     if (!room) {
         dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
         return all;

@@ -4,11 +4,20 @@
 
 #include <stdio.h>
 
+static double first_alpha(const dra_norm_config *c) { return c->alpha > 0 ? c->alpha : 1; }
+
 dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *prefix,
                           dra_specs *params)
 {
-    dra_norm        n = {*c, -1, -1};
+    dra_norm        n = {*c, -1, -1, -1};
     const dra_shape wide = DRA_SHAPE(dim), one = DRA_SHAPE(1);
+    const bool      biased = c->kind == DRA_NORM_LAYER || c->kind == DRA_NORM_TANH;
+    if (c->kind == DRA_NORM_TANH) {
+        n.alpha = dra_specs_count(params);
+        dra_specs_add(params, prefix,
+                      &(dra_spec){"norm_a", one, .number = c->offset ? 0 : first_alpha(c),
+                                  .group = DRA_PARAM_NORM});
+    }
     if (c->kind == DRA_NORM_NONE || c->gain == DRA_GAIN_NONE) return n;
     n.gain = dra_specs_count(params);
     if (c->gain == DRA_GAIN_CONDITION) {
@@ -20,10 +29,21 @@ dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *pre
     dra_specs_add(params, prefix,
                   &(dra_spec){"norm_g", c->gain == DRA_GAIN_SCALAR ? one : wide,
                               .number = c->offset ? 0 : 1, .group = DRA_PARAM_NORM});
-    if (c->kind != DRA_NORM_LAYER || c->bias == DRA_OFF) return n;
+    if (!biased || c->bias == DRA_OFF) return n;
     n.bias = dra_specs_count(params);
     dra_specs_add(params, prefix, &(dra_spec){"norm_b", wide, .group = DRA_PARAM_NORM});
     return n;
+}
+
+/* tanh(a x) g + b */
+static dra_value squash_values(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
+                               dra_value gain, dra_value bias)
+{
+    dra_value a = param[n->alpha];
+    if (n->config.offset) a = dra_affine(g, a, 1, first_alpha(&n->config));
+    x = dra_tanh(g, dra_mul(g, x, a));
+    if (gain.id) x = dra_mul(g, x, gain);
+    return bias.id ? dra_add(g, x, bias) : x;
 }
 
 dra_value dra_norm_build(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
@@ -38,6 +58,7 @@ dra_value dra_norm_build(dra_graph *g, const dra_norm *n, const dra_value *param
     case DRA_NORM_RMS: x = dra_rms_norm(g, x, own, eps); break;
     case DRA_NORM_LAYER: x = dra_layer_norm(g, x, own, bias, eps); break;
     case DRA_NORM_UNIT: x = dra_scale_norm(g, x, own, 1e-12); break;
+    case DRA_NORM_TANH: return squash_values(g, n, param, x, gain, bias);
     case DRA_NORM_NONE: return x;
     }
     return gain.id && !own.id ? dra_mul(g, x, gain) : x;

@@ -73,7 +73,8 @@ dra_norm_config dra_model_norm(const dra_model_config *c)
                              .bias = c->norm_bias,
                              .offset = c->norm_offset,
                              .eps = c->norm_eps,
-                             .condition = dra_condition_width(c)};
+                             .condition = dra_condition_width(c),
+                             .alpha = c->norm_alpha};
 }
 
 /* Of q.k in layer l; 0: as mixers have it by themselves. */

@@ -8,7 +8,7 @@
 
 typedef struct dra_norm { /* its parameters by handle */
     dra_norm_config config;
-    int             gain, bias; /* -1: it has none */
+    int             gain, bias, alpha; /* -1: it has none */
 } dra_norm;
 
 /* Adds "<prefix>norm_g" and "<prefix>norm_b" as far as they are wanted. */

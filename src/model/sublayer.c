@@ -26,6 +26,7 @@ const dra_field dra_block_fields[] = {
     CHOICE(dra_block_config, residual, joins,
            "add what a sublayer gives, or let a GRU cell take it in"),
     BOOL(dra_block_config, residual_scale, "a learned factor of the stream for each channel"),
+    REAL(dra_block_config, residual_factor, 0, 1e6, "1", "residual add: factor of the stream"),
     REAL(dra_block_config, dual_scale, 0, 1, "1", "norm dual: factor of its sum"),
     BOOL(dra_block_config, macaron, "feed-forwards add half"),
     INT(dra_block_config, shift, "0", "channels in shift + 1 parts, part i from i tokens before"),
@@ -109,6 +110,9 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
     if (!(b->branch_factor >= 0) || isinf(b->branch_factor))
         return dra_fail(err, DRA_ERR_VALUE, "block: branch_factor is %g, expected 0 or more",
                         b->branch_factor);
+    if (b->residual_factor > 0 && (b->residual != DRA_JOIN_ADD || b->streams > 1))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "block: residual_factor needs residual add, one stream");
     if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
         return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
     if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)
@@ -179,7 +183,7 @@ static int rank_of(bool mixer, const char *name)
 {
     static const char *const ranks[][8] = {
         {"W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o"},
-        {"norm_g", "norm_b"},
+        {"norm_a", "norm_g", "norm_b"},
         {"gain_q", "gain_k", "gain_v", "mu_q", "mu_k", "mu_v"},
         {"P"},
     };
@@ -262,10 +266,11 @@ static void find_handles(dra_sublayer *s)
     const dra_specs *p = s->params;
     const bool       adapts = s->config.norm.gain == DRA_GAIN_CONDITION;
     s->norm = (dra_norm){s->config.norm, dra_specs_find(p, adapts ? "norm_W" : "norm_g"),
-                         dra_specs_find(p, "norm_b")};
+                         dra_specs_find(p, "norm_b"), dra_specs_find(p, "norm_a")};
     s->branch = (dra_norm){s->config.norm,
                            dra_specs_find(p, adapts ? "branch_norm_W" : "branch_norm_g"),
-                           dra_specs_find(p, "branch_norm_b")};
+                           dra_specs_find(p, "branch_norm_b"),
+                           dra_specs_find(p, "branch_norm_a")};
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
     s->streams = dra_streams_find(p);
 }
@@ -360,6 +365,7 @@ static dra_value join_residual(const building *b, dra_value o, dra_value r, dra_
     dra_graph              *g = b->g;
     if (c->residual == DRA_JOIN_NONE) return o;
     if (c->residual_scale) r = dra_mul(g, r, block_param(b, SCALE));
+    if (c->residual_factor > 0) r = dra_affine(g, r, c->residual_factor, 0);
     dra_value x = c->residual == DRA_JOIN_GRU ? gru_residual(b, o, r) : dra_add(g, r, o);
     if (memory.id) {
         dra_value h = dra_join_heads(g, memory);
@@ -398,6 +404,8 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_graph                 *g = b->g;
     const bool                 mixer = is_mixer(b->s);
     const int                  at = dra_specs_count(core_of(b->s)->state);
+    const dra_value            more = b->channels->value[DRA_CHANNEL_INJECT];
+    if (more.id) x = dra_add(g, x, more);
     dra_value u = c->block.norm == DRA_PLACE_PRE ? build_norm(b, &b->s->norm, x) : x;
     u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
     dra_value o = build_core(b, u, room, r);

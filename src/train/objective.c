@@ -20,7 +20,7 @@
 static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
                             const dra_loss_config *c)
 {
-    if (!r->head_bias.id)
+    if (dra_head_is_linear(r))
         return (dra_loss){dra_linear_cross_entropy(g, dra_head_input(g, r, r->hidden), r->head,
                                                    in[0], &c->entropy),
                           {{0}}};

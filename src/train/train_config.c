@@ -40,6 +40,7 @@ static const dra_field aux_fields[] = {ADD("drift", DRA_AUX_DRIFT),
                                        ADD("diversity", DRA_AUX_DIVERSITY),
                                        ADD("size", DRA_AUX_SIZE),
                                        ADD("entropy", DRA_AUX_ENTROPY),
+                                       ADD("z_loss", DRA_AUX_ATTENTION),
                                        ADD("spectral", DRA_AUX_SPECTRAL),
                                        {0}};
 

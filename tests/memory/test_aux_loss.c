@@ -14,7 +14,6 @@ enum { B = 2, T = 9, C = 8, BEFORE = 3 };
 typedef struct watch_row {
     const char      *name;
     dra_mixer_config config;
-    bool             borders; /* states are looked at only there */
 } watch_row;
 
 static const watch_row rows[] = {
@@ -31,23 +30,27 @@ static const watch_row rows[] = {
     {"lstm, a cell for each head",
      {SIZES, .a = {"lstm", .retrieval = "none", .cell.per_head = true},
       .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
+    {"append", {SIZES, .a = {"append"}, .aux = BIT(ATTENTION), .maps = true}},
+    {"append, learned keys, rotary",
+     {SIZES, .a = {"append"}, .rotary = true, .attention.mem_kv = 2, .aux = BIT(ATTENTION),
+      .maps = true}},
+    {"gru window, attention",
+     {SIZES, .a = {"gru", .retrieval = "window", .window = 3}, .aux = STATES | BIT(ATTENTION),
+      .maps = true}},
     {"moment",
      {SIZES, .a = {"moment", .moment.phi = DRA_PHI_EXP, .lambda.decay = DRA_DECAY_FIXED},
-      .aux = STATES | GAMMAS},
-     true},
-    {"delta", {SIZES, .a = {"delta"}, .aux = STATES}, true},
-    {"wkv", {SIZES, .a = {"wkv"}, .aux = STATES}, true},
-    {"slots routed", {SIZES, .a = {"slots", .slots.count = 3}, .aux = STATES | BIT(ENTROPY)}, true},
+      .aux = STATES | GAMMAS}},
+    {"delta", {SIZES, .a = {"delta"}, .aux = STATES}},
+    {"wkv", {SIZES, .a = {"wkv"}, .aux = STATES}},
+    {"slots routed", {SIZES, .a = {"slots", .slots.count = 3}, .aux = STATES | BIT(ENTROPY)}},
     {"slots gated, with cells",
      {SIZES,
       .a = {"slots", .slots.count = 2, .slots.gate = DRA_GATE_GATED,
             .slots.candidate = DRA_CANDIDATE_GRU},
-      .aux = STATES | BIT(ENTROPY) | BIT(SPECTRAL)},
-     true},
+      .aux = STATES | BIT(ENTROPY) | BIT(SPECTRAL)}},
     {"slots fixed",
      {SIZES, .a = {"slots", .slots.count = 3, .slots.gate = DRA_GATE_FIXED},
-      .aux = STATES | GAMMAS | BIT(ENTROPY)},
-     true},
+      .aux = STATES | GAMMAS | BIT(ENTROPY)}},
 };
 
 static const int32_t marks[B * T] = {
@@ -116,22 +119,19 @@ static double squared(int64_t n, const double *a, const double *b)
 }
 
 /* Drift and size from states after each token. */
-static void expect_states(const subject *s, const watch_row *row, dra_reader *r, dra_states *states,
-                          bool marked, measured *m)
+static void expect_states(const subject *s, dra_reader *r, dra_states *states, bool marked,
+                          measured *m)
 {
-    static double now[B][1024], old[B][1024], start[B][1024];
+    static double now[B][1024], old[B][1024];
     const double  zero[1024] = {0};
     double        drift = 0, size = 0, tokens = 0;
-    bool          reset[B] = {false};
     int64_t       n = 0;
-    for (int64_t b = 0; b < B; b++) n = state_numbers(states, s->t.module->state, b, start[b]);
-    memcpy(old, start, sizeof old);
+    for (int64_t b = 0; b < B; b++) n = state_numbers(states, s->t.module->state, b, old[b]);
     for (int64_t t = 0; t < T; t++) {
         read_part(s, r, states, t, 1, marked);
         for (int64_t b = 0; b < B; b++) {
             const int32_t mark = marked ? marks[b * T + t] : 0;
             state_numbers(states, s->t.module->state, b, now[b]);
-            reset[b] = reset[b] || mark & DRA_MARK_RESET;
             if (!(mark & DRA_MARK_PAD)) {
                 drift += squared(n, now[b], mark & DRA_MARK_RESET ? zero : old[b]);
                 size += squared(n, now[b], zero);
@@ -139,11 +139,6 @@ static void expect_states(const subject *s, const watch_row *row, dra_reader *r,
             }
             memcpy(old[b], now[b], sizeof old[b]);
         }
-    }
-    for (int64_t b = 0; b < B && row->borders; b++) {
-        if (b == 0) drift = size = 0, tokens = B;
-        drift += squared(n, now[b], reset[b] ? zero : start[b]);
-        size += squared(n, now[b], zero);
     }
     m->expected[DRA_AUX_DRIFT] = drift / tokens / (double)n;
     m->expected[DRA_AUX_SIZE] = size / tokens / (double)n;
@@ -218,6 +213,27 @@ static void expect_writes(const subject *s, const dra_memory_config *c, bool mar
     m->expected[DRA_AUX_ENTROPY] = total / 2;
 }
 
+/* From the scores that it shows, (B, H, T, rows). */
+static void expect_attention(dra_reader *r, bool marked, measured *m)
+{
+    const dra_real *s = dra_reader_result(r, "scores");
+    dra_shape       shape;
+    double          sum = 0;
+    int             tokens = 0;
+    assert_true(dra_reader_result_shape(r, "scores", &shape));
+    const int64_t J = shape.dim[3];
+    for (int64_t row = 0; row < B * 2 * T; row++) {
+        const int64_t b = row / (2 * T), t = row % T;
+        double        all = 0;
+        if (marked && marks[b * T + t] & DRA_MARK_PAD) continue;
+        for (int64_t j = 0; j < J; j++)
+            if (s[row * J + j] > -1e29) all += exp((double)s[row * J + j]);
+        sum += all > 0 ? log(all) * log(all) : 0;
+        tokens += row / T % 2 == 0;
+    }
+    m->expected[DRA_AUX_ATTENTION] = sum / tokens;
+}
+
 static void expect_measured(const watch_row *row, bool marked)
 {
     const uint32_t watch = row->config.aux;
@@ -234,7 +250,8 @@ static void expect_measured(const watch_row *row, bool marked)
         assert_int_equal(found != NULL, watch >> k & 1);
         if (found) m.found[k] = (double)*found;
     }
-    expect_states(&s, row, r, other, marked, &m);
+    if (watch & BIT(ATTENTION)) expect_attention(r, marked, &m);
+    expect_states(&s, r, other, marked, &m);
     if (watch & GAMMAS) expect_gammas(&s, &m);
     if (watch & BIT(SPECTRAL)) expect_matrices(&s, &m);
     if (watch & BIT(ENTROPY)) expect_writes(&s, &row->config.a, marked, &m);

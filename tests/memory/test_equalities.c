@@ -112,6 +112,51 @@ static void joined_ema_is_ema(void **state)
     }
 }
 
+/* Row i of every head's (rows, n) as the first of every (more, m) of `to`, the rest 0. */
+static void widen_rows(const subject *from, subject *to, const char *name)
+{
+    const int       a = dra_specs_find(from->t.module->params, name);
+    const int       b = dra_specs_find(to->t.module->params, name);
+    const dra_shape s = param_spec(from, a)->shape, w = param_spec(to, b)->shape;
+    memset(to->param[b], 0, (size_t)dra_shape_count(&w) * sizeof(dra_real));
+    for (int64_t h = 0; h < s.dim[0]; h++)
+        for (int64_t i = 0; i < s.dim[1]; i++)
+            memcpy(to->param[b] + (h * w.dim[1] + i) * w.dim[2],
+                   from->param[a] + (h * s.dim[1] + i) * s.dim[2],
+                   (size_t)s.dim[2] * sizeof(dra_real));
+}
+
+/* A narrow timeline is kept as it is, a wide one as its keys and values; with zeros in what is more
+ * both are the same. */
+static void narrow_items_are_kept_joined(void **state)
+{
+    for (int window = 0; window < 2; window++) {
+        dra_mixer_config narrow = {SIZES, .attention.sink = true,
+                                   .a = {"ema", .joined = true, .dim = 3}};
+        if (window) narrow.a.retrieval = "window", narrow.a.window = 3;
+        dra_mixer_config wide = narrow;
+        wide.a.dim = 64;
+        subject a = open_subject(&narrow, B, T), b = open_subject(&wide, B, T);
+        outcome of_a, of_b;
+        assert_int_equal(dra_specs_find(a.t.module->state, "K"), -1);
+        assert_true(dra_specs_find(a.t.module->state, "m") >= 0);
+        assert_true(dra_specs_find(b.t.module->state, "K") >= 0);
+        for (int i = 0; i < params_of(&a); i++)
+            if (dra_shape_equal(&param_spec(&a, i)->shape, &param_spec(&b, i)->shape))
+                memcpy(b.param[i], a.param[i],
+                       (size_t)dra_shape_count(&param_spec(&a, i)->shape) * sizeof(dra_real));
+        widen_rows(&a, &b, "join"), widen_rows(&a, &b, "kappa"), widen_rows(&a, &b, "nu");
+        run(&a, &of_a);
+        run(&b, &of_b);
+        expect_near("y", B * T * a.t.C, of_a.y, of_b.y, 0);
+        expect_near("dx", B * T * a.t.C, of_a.dx, of_b.dx, 0);
+        outcome_free(&a.t, &of_a);
+        outcome_free(&b.t, &of_b);
+        close_subject(&a);
+        close_subject(&b);
+    }
+}
+
 /* ---- slots ----------------------------------------------------------------------------------- */
 
 static const char *const over_slots[] = {"slots-own", "slots-all", "pooled", "joint"};
@@ -429,6 +474,7 @@ int main(void)
         cmocka_unit_test(ema_without_decay_is_append),
         cmocka_unit_test(wide_windows_are_time),
         cmocka_unit_test(joined_ema_is_ema),
+        cmocka_unit_test(narrow_items_are_kept_joined),
         cmocka_unit_test(gru_is_one_slot_of_gru),
         cmocka_unit_test(timescales_are_fixed_slots),
         cmocka_unit_test(ssm_of_one_mode_is_ema),

@@ -75,6 +75,15 @@ static void normed_ema(const plain *p)
     free(v), free(m);
 }
 
+static bool reads_means; /* where nothing is seen */
+
+/* y = the mean of n rows of v */
+static void mean_rows(int64_t n, const double *v, double *y)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < C; i++) y[i] += v[j * C + i] / (double)n;
+}
+
 /* Causal attention over what was written. */
 static void normed_attention(const plain *p)
 {
@@ -82,15 +91,18 @@ static void normed_attention(const plain *p)
     double *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(T * C);
     norm_memory(p, k, "gain_mk", "bias_mk");
     norm_memory(p, v, "gain_mv", "bias_mv");
+    double *all = plain_zeros(T * C);
+    memcpy(all, v, T * C * sizeof *all);
     int64_t n = 0;
     for (int64_t t = 0; t < T; t++) {
         memmove(k + n * C, k + t * C, C * sizeof *k);
         memmove(v + n * C, v + t * C, C * sizeof *v);
         n += !is_skipped(t);
         if (n) plain_attend(p, q + t * C, n, k, v, y + t * C);
+        if (!n && reads_means) mean_rows(t + 1, all, y + t * C);
     }
     plain_output(p, y);
-    free(q), free(k), free(v), free(y);
+    free(q), free(k), free(v), free(y), free(all);
 }
 
 /* sum over written tau of (phi(q).phi(k)) v / (sum phi(q).phi(k) + 1e-6), phi = elu + 1 */
@@ -157,6 +169,18 @@ static void norms_are_their_formulas(void **state)
     expect_loops(&layer[1], normed_attention, NULL);
 }
 
+/* The mean of the values of all tokens so far, as in the code that DRA comes from. */
+static void unseen_rows_read_means(void **state)
+{
+    const int32_t    marks[T] = {DRA_MARK_SKIP, DRA_MARK_SKIP, DRA_MARK_SKIP, 0, DRA_MARK_SKIP};
+    dra_mixer_config means = append;
+    means.attention.mean_unseen = true;
+    reads_means = true;
+    expect_loops(&means, normed_attention, marks);
+    reads_means = false;
+    expect_loops(&append, normed_attention, marks);
+}
+
 /* A skipped token leaves what is remembered and reads it with a query of its own. */
 static void skipped_tokens_only_read(void **state)
 {
@@ -172,9 +196,11 @@ static void skipped_tokens_only_read(void **state)
 static void logits_start_with_variance_one(void **state)
 {
     enum { WIDE = 64, HEADS = 4, EACH = WIDE / HEADS, ROWS = 64 };
-    static const double stds[] = {0, 0.02, 0.5};
+    static const double stds[] = {0, 0.02, 0.5, 0}, gains[] = {0, 0, 0, 3};
     for (size_t i = 0; i < COUNT(stds); i++) {
-        const dra_mixer_config config = {.dim = WIDE, .heads = HEADS, .key_std = stds[i]};
+        const dra_mixer_config config = {
+            .dim = WIDE, .heads = HEADS, .key_std = stds[i], .query_gain = gains[i]};
+        const double           expected = gains[i] > 0 ? gains[i] : 1;
         dra_mixer             *m = NULL;
         dra_error              err = {0};
         static dra_real        w[2][WIDE * WIDE];
@@ -204,7 +230,8 @@ static void logits_start_with_variance_one(void **state)
                     sum += dot * dot / EACH;
                 }
         const double std = sqrt(sum / (ROWS * ROWS * HEADS));
-        if (!(std > 0.85 && std < 1.15)) fail_msg("key_std %g: %g", stds[i], std);
+        if (!(std > 0.85 * expected && std < 1.15 * expected))
+            fail_msg("key_std %g, query_gain %g: %g", stds[i], gains[i], std);
         dra_mixer_destroy(m);
     }
 }
@@ -251,11 +278,11 @@ static void scale(subject *s, const char *end, double by)
     }
 }
 
-static void divide_by_singular(const subject *s)
+static void divide_by_singular(const subject *s, bool all)
 {
     for (int i = 0; i < params_of(s); i++) {
         const dra_shape *shape = &param_spec(s, i)->shape;
-        if (!param_spec(s, i)->recurrent) continue;
+        if (!param_spec(s, i)->recurrent && !(all && param_spec(s, i)->feeds)) continue;
         const int64_t cols = shape->dim[shape->rank - 1], rows = shape->dim[shape->rank - 2];
         for (int64_t at = 0; at < dra_shape_count(shape); at += rows * cols) {
             double *w = plain_zeros(rows * cols);
@@ -289,14 +316,15 @@ static void expect_outcomes(subject *a, subject *b, double tol)
 static void spectral_divides_large_matrices(void **state)
 {
     for (size_t i = 0; i < COUNT(cells); i++)
-        for (int large = 0; large < 2; large++) {
+        for (int way = 0; way < 4; way++) {
+            const bool       large = way & 1, all = way & 2;
             dra_mixer_config c = {SIZES, .a = cells[i]};
             subject          bare = open_subject(&c, B, T);
-            c.a.cell.recurrent = DRA_RECURRENT_SPECTRAL;
+            c.a.cell.recurrent = all ? DRA_RECURRENT_SPECTRAL_ALL : DRA_RECURRENT_SPECTRAL;
             subject kept = open_subject(&c, B, T);
-            scale(&bare, "W_hh", large ? 3 : 0.1);
-            scale(&kept, "W_hh", large ? 3 : 0.1);
-            if (large) divide_by_singular(&bare);
+            scale(&bare, "W_hh", large ? 3 : 0.1), scale(&bare, "W_ih", large ? 3 : 0.1);
+            scale(&kept, "W_hh", large ? 3 : 0.1), scale(&kept, "W_ih", large ? 3 : 0.1);
+            if (large) divide_by_singular(&bare, all);
             expect_outcomes(&kept, &bare, large ? fmax(1e-6, EQUAL) : 0);
             close_subject(&bare);
             close_subject(&kept);
@@ -507,6 +535,7 @@ int main(void)
         {"spectral", 1, build_spectral, spectral_oracle, spectral_cases, COUNT(spectral_cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_their_formulas),
+        cmocka_unit_test(unseen_rows_read_means),
         cmocka_unit_test(skipped_tokens_only_read),
         cmocka_unit_test(logits_start_with_variance_one),
         cmocka_unit_test(spectral_divides_large_matrices),

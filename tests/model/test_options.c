@@ -50,6 +50,8 @@ static const row rows[] = {
            "[{\"bias\": \"qkv\"}, {\"rotary\": true, \"turn\": {\"base\": 50, \"gain\": "
            "1.1}, \"retrieval\": \"window\", \"window\": 3}], \"pattern\": [1, 0]")},
     {"norms by a condition", MODEL(", \"norm_gain\": \"condition\""), .condition = C},
+    {"the condition in every sublayer, gated",
+     MODEL(", \"condition\": {\"add\": true}, \"reinject_gate\": true"), .condition = C},
     {"layer norms and branches by a condition, through a network",
      MODEL(
          ", \"norm\": \"layer\", \"norm_gain\": \"condition\", \"block\": {\"branch_gate\": true, "
@@ -320,7 +322,7 @@ static void refused(void **state)
         const char *json, *text;
     } cases[] = {
         {MODEL(", \"condition\": {\"dim\": 3}"),
-         "model: condition without norm_gain condition or block.branch_gate"},
+         "model: condition without norm_gain condition, block.branch_gate or condition.add"},
         {MODEL(", \"norm_gain\": \"condition\", \"embed_norm\": true"),
          "model: embed_norm next to norm_gain condition: expected embed_norm_kind layer"},
         {MODEL(", \"block\": {\"branch_gate\": true, \"branch_scale\": true}"),

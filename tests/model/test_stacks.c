@@ -31,6 +31,18 @@ static const mixer_row rows[] = {
     {"norms by length, one gain", MODEL(", \"norm\": \"unit\", \"norm_gain\": \"scalar\"")},
     {"norms by length, no gain, post",
      MODEL(", \"norm\": \"unit\", \"norm_gain\": \"none\", \"block\": {\"norm\": \"post\"}")},
+    {"a smaller stream, heads gated",
+     MODEL(", \"block\": {\"residual_factor\": 0.7}, \"mixer\": {\"head_gate\": true, "
+           "\"gate_values\": \"biased-silu\"}")},
+    {"ff gated, the product scaled",
+     FF("", "\"kind\": \"silu\", \"gated\": true, \"gate_scale\": true")},
+    {"tanh in place of norms", MODEL(", \"norm\": \"tanh\"")},
+    {"tanh in place of norms, offsets, after branches, too",
+     MODEL(", \"norm\": \"tanh\", \"norm_offset\": true, \"norm_alpha\": 0.5, \"block\": "
+           "{\"branch_norm\": true}")},
+    {"skips of a U-Net", MODEL(", \"unet\": true")},
+    {"what was embedded in every sublayer, gated, post",
+     MODEL(", \"reinject\": true, \"reinject_gate\": true, \"block\": {\"norm\": \"post\"}")},
     {"sandwich norm, scaled residual",
      MODEL(", \"block\": {\"branch_norm\": true, \"residual_scale\": true}")},
     {"gru residual", MODEL(", \"block\": {\"residual\": \"gru\"}")},

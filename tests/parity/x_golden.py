@@ -90,6 +90,7 @@ def vectors(row):
                **x_models.tuples(row["stack"])}
     if "custom_layers" in options:
         options.pop("depth")
+    conditions = options.pop("in_attn_cond", False)
     stack = getattr(lib, row["type"])(**options).eval()
     fill(stack)
     t = torch.arange(6 * 16, dtype=torch.float64)
@@ -101,6 +102,9 @@ def vectors(row):
     if getattr(stack, "need_condition", False):
         t = torch.arange(stack.dim_condition, dtype=torch.float64)
         more["condition"] = torch.sin(0.9 * t + 0.017 * t * t + 2).float().view(1, -1)
+    if conditions:
+        t = torch.arange(16, dtype=torch.float64)
+        more["in_attn_cond"] = torch.sin(0.9 * t + 0.017 * t * t + 2).float().view(1, -1)
     with torch.no_grad():
         return stack(x, **more).double().flatten()
 

@@ -32,6 +32,12 @@ static const pair apart[] = {
     {"attn_flash", "attn_head_learned_sink"},
     {"residual_attn", "attn_head_learned_sink"}, /* there the sink's column stays among scores */
     {"attn_flash", "cross_residual_attn"},
+    {"use_dynamic_tanh", "use_scalenorm"},
+    {"use_dynamic_tanh", "use_rmsnorm"},
+    {"use_dynamic_tanh", "use_simple_rmsnorm"},
+    {"use_dynamic_tanh", "use_adaptive_layernorm"},
+    {"use_dynamic_tanh", "use_adaptive_rmsnorm"},
+    {"use_dynamic_tanh", "resi_dual"},
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -48,6 +54,19 @@ static const pair apart[] = {
     {"dynamic_pos_bias", "alibi_pos_bias"},
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
+    {"attn_max_attend_past", "cross_attend"},
+    {"attn_flash", "attn_use_cope"},
+    {"attn_use_cope", "cross_attend"}, /* which there must see no later key */
+    {"attn_flash", "attn_sigmoid"},
+    {"attn_sigmoid", "attn_hard"},
+    {"attn_sigmoid", "attn_sparse_topk"},
+    {"attn_sigmoid", "attn_l2_distance"},
+    {"attn_sigmoid", "attn_add_zero_kv"}, /* which changes nothing there */
+    {"attn_sigmoid", "attn_head_learned_sink"},
+    {"attn_l2_distance", "attn_hard"},
+    {"attn_l2_distance", "attn_sparse_topk"},
+    {"attn_l2_distance", "attn_add_zero_kv"}, /* which there is as far away as its query is long */
+    {"attn_l2_distance", "attn_use_latent_kv"},
     {"weight_tie_layers", "custom_layers"},
     {"weight_tie_layers", "sandwich_coef"},
     {"weight_tie_layers", "layers_execute_order"},
@@ -55,6 +74,7 @@ static const pair apart[] = {
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
     {"rotary_xpos", "attn_num_mem_kv"}, /* there scores of learned keys depend on what follows */
+    {"attn_use_latent_kv", "attn_laser"},
     {"attn_use_latent_kv", "attn_qk_norm"},
     {"attn_use_latent_kv", "attn_num_mem_kv"},
     {"attn_use_latent_kv", "add_value_residual"},
@@ -67,6 +87,18 @@ static const pair apart[] = {
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
     {"only_cross", "sandwich_coef"},
+    {"gate_residual", "scale_residual_constant"}, /* which GRUs there do not have */
+    {"in_attn_cond", "reinject_input"},
+    {"in_attn_cond", "use_adaptive_layernorm"}, /* dra has one condition */
+    {"in_attn_cond", "use_adaptive_rmsnorm"},
+    {"in_attn_cond", "use_adaptive_layerscale"},
+    {"unet_skips", "cross_attend"}, /* there are too few skips there */
+    {"unet_skips", "macaron"},
+    {"unet_skips", "custom_layers"},
+    {"unet_skips", "layers_execute_order"},
+    {"unet_skips", "weight_tie_layers"},
+    {"unet_skips", "sandwich_coef"},
+    {"unet_skips", "resi_dual"},
 };
 
 typedef struct need {
@@ -87,9 +119,15 @@ static const need needs[] = {
     {"alibi_num_heads", "alibi_pos_bias", -1},
     {"rotary_emb_dim", "rotary_pos_emb", -1},
     {"rotate_num_heads", "rotary_pos_emb", -1},
+    {"rotary_interpolation_factor", "rotary_pos_emb", 1},
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
+    {"ff_glu_mult_bias", "ff_glu", 0},
+    {"attn_swiglu_values", "attn_gate_values", 0},
+    {"dynamic_tanh_init_alpha", "use_dynamic_tanh", 1},
+    {"attn_laser_softclamp_value", "attn_laser", 15},
+    {"attn_cope_max_pos", "attn_use_cope", 16},
     {"layerscale_init_value", "use_layerscale", 0},
     {"adaptive_condition_mlp_expansion", "adaptive_condition_mlp", 4},
     {"attn_use_latent_kv", "attn_dim_latent_kv", 0},
@@ -196,9 +234,12 @@ static dra_status check_positions(const checking *k)
                              "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                              "%lld",
                              (long long)r, (long long)x->attn_dim_head);
-    if (x->mixer.attention.forget && x->c.visible != DRA_VISIBLE_CAUSAL)
-        return refuse_option(k, "attn_data_dependent_alibi excludes type %s",
-                             dra_xt_types[x->c.visible]);
+    const char *causal = x->mixer.attention.forget ? "attn_data_dependent_alibi"
+                         : x->attn_use_cope             ? "attn_use_cope"
+                         : x->attn_max_attend_past      ? "attn_max_attend_past"
+                                                        : NULL;
+    if (causal && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse_option(k, "%s excludes type %s", causal, dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse_option(k, "dynamic_pos_bias with dim %lld, expected 4 or more",
                              (long long)x->c.dim);
@@ -243,6 +284,8 @@ static dra_status check_layout(const checking *k)
                 "layers_execute_order has %lld, expected one of the %lld sublayers of "
                 "%s",
                 (long long)x->c.order[i], n, what);
+    if (x->pre_norm == DRA_OFF && x->use_dynamic_tanh)
+        return refuse_option(k, "use_dynamic_tanh needs pre_norm");
     if (x->pre_norm == DRA_OFF && x->c.block.branch_norm)
         return refuse_option(k, "sandwich_norm needs pre_norm");
     return DRA_OK;
@@ -257,7 +300,9 @@ static dra_status check_condition(const checking *k)
                              x->use_adaptive_rmsnorm ? "use_adaptive_rmsnorm"
                                                      : "use_adaptive_layernorm");
     const bool used = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm ||
-                      x->c.block.branch_gate;
+                      x->c.block.branch_gate || x->c.condition.add;
+    if (x->c.reinject_gate && !x->c.reinject && !x->c.condition.add)
+        return refuse_option(k, "learned_reinject_input_gate needs reinject_input or in_attn_cond");
     if (!used && (x->adaptive_condition_mlp || x->c.condition.dim))
         return refuse_option(k,
                              "%s needs use_adaptive_layernorm, use_adaptive_rmsnorm or "
@@ -271,6 +316,11 @@ static dra_status check_streams(const checking *k)
 {
     const dra_xt *x = k->x;
     const char   *other = x->gate_residual            ? "gate_residual"
+                          : x->c.block.residual_factor > 0 && x->c.block.residual_factor != 1
+                              ? "scale_residual_constant"
+                          : x->c.unet                 ? "unet_skips"
+                          : x->c.reinject             ? "reinject_input"
+                          : x->c.condition.add        ? "in_attn_cond"
                           : x->c.block.residual_scale ? "scale_residual"
                           : x->resi_dual              ? "resi_dual"
                                                       : NULL;
@@ -317,6 +367,8 @@ static dra_status check_release(const checking *k)
 {
     if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
         return refuse_option(k, "num_residual_streams needs release E");
+    if (k->x->attn_swiglu_values && k->x->c.xt.release == DRA_XT_N)
+        return refuse_option(k, "attn_swiglu_values needs release E");
     if (k->x->mixer.attention.sink && k->x->c.xt.release != DRA_XT_N)
         return refuse_option(k, "attn_head_learned_sink needs release N");
     return DRA_OK;
@@ -360,10 +412,19 @@ static dra_status check_wrapper(const checking *k)
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
         return refuse_option(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                              (long long)x->emb_dim, (long long)x->c.dim);
+    const bool mixes = x->mixture_of_softmax || x->c.head.sigsoftmax;
+    if ((x->average_pool_embed || x->use_cls_token) && mixes)
+        return refuse_option(k, "%s excludes %s",
+                             x->mixture_of_softmax ? "mixture_of_softmax" : "sigsoftmax_logits",
+                             x->use_cls_token ? "use_cls_token" : "average_pool_embed");
+    if (x->c.head.mixture > 0 && x->c.head.mixture != 4 && !x->mixture_of_softmax)
+        return refuse_option(k, "mixture_of_softmax_k needs mixture_of_softmax");
     if (x->c.xl.down && !x->c.xl.memory)
         return refuse_option(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->cross_attend)
         return refuse_option(k, "max_mem_len excludes cross_attend");
+    if (x->c.xl.memory && x->attn_max_attend_past)
+        return refuse_option(k, "max_mem_len excludes attn_max_attend_past");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse_option(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

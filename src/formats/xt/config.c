@@ -14,11 +14,18 @@ enum {
     MAX_DISTANCE = 128,
     POSITION_LAYERS = 2,
     XPOS_BASE = 512,
-    CONDITION_EXPANSION = 4
+    CONDITION_EXPANSION = 4,
+    COPE_MAX = 16,
+    SOFTMAXES = 4
 };
-static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
+static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
 
 static double value_or(double said, double otherwise) { return said > 0 ? said : otherwise; }
+
+static void drop_default(int64_t *field, int64_t value)
+{
+    if (*field == value) *field = 0;
+}
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
@@ -118,6 +125,8 @@ static void settle_wrapper(dra_xt *x)
     c->embed_norm = x->post_emb_norm;
     c->embed_norm_kind = x->post_emb_norm ? DRA_EMBED_NORM_LAYER : DRA_EMBED_NORM_SAME;
     c->tied = x->tie_embedding ? DRA_ON : DRA_OFF;
+    if (!x->mixture_of_softmax) c->head.mixture = 0;
+    if (x->mixture_of_softmax && !c->head.mixture) c->head.mixture = SOFTMAXES;
     if (!image && (x->use_abs_pos_emb == DRA_OFF || without)) return;
     c->positions = DRA_POSITIONS_LEARNED;
     if (!c->embed_unit && !image) c->position.scale = 1 / sqrt((double)width);
@@ -130,6 +139,8 @@ static void tell_wrapper(dra_xt *x)
     x->emb_dim = c->embed_dim == c->dim ? 0 : c->embed_dim;
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
+    x->mixture_of_softmax = c->head.mixture > 0;
+    drop_default(&x->c.head.mixture, SOFTMAXES);
     tell_pool(x);
     if (c->source.kind == DRA_SOURCE_IMAGE) {
         if (x->c.source.channels == 3) x->c.source.channels = 0;
@@ -147,12 +158,13 @@ static void settle_norm(dra_xt *x)
     const bool        unit = x->use_scalenorm || x->use_rmsnorm || x->use_simple_rmsnorm ||
                       x->use_adaptive_rmsnorm;
     const bool adapts = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm;
-    c->norm = unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
+    c->norm = x->use_dynamic_tanh ? DRA_NORM_TANH : unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
     c->norm_gain = adapts                  ? DRA_GAIN_CONDITION
                    : x->use_scalenorm      ? DRA_GAIN_SCALAR
                    : x->use_simple_rmsnorm ? DRA_GAIN_NONE
                                            : DRA_GAIN_CHANNEL;
-    c->norm_bias = unit ? DRA_DEFAULT : DRA_OFF;
+    c->norm_bias = unit || x->use_dynamic_tanh ? DRA_DEFAULT : DRA_OFF;
+    if (!x->use_dynamic_tanh || c->norm_alpha == 1) c->norm_alpha = 0;
     c->norm_offset = x->norm_add_unit_offset != DRA_OFF && !x->use_simple_rmsnorm && !adapts;
 }
 
@@ -160,6 +172,7 @@ static void tell_norm(dra_xt *x)
 {
     const dra_model_config *c = &x->c;
     const bool              unit = c->norm == DRA_NORM_UNIT;
+    x->use_dynamic_tanh = c->norm == DRA_NORM_TANH;
     x->use_scalenorm = unit && c->norm_gain == DRA_GAIN_SCALAR;
     x->use_rmsnorm = unit && c->norm_gain == DRA_GAIN_CHANNEL;
     x->use_simple_rmsnorm = unit && c->norm_gain == DRA_GAIN_NONE;
@@ -224,10 +237,19 @@ void dra_xt_settle_attention(dra_xt *x)
     if (m->kv_heads == x->c.heads) m->kv_heads = 0;
     if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
     if (x->attn_gate_values)
-        m->gate_values = x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED : DRA_GATE_PLAIN;
+        m->gate_values = x->attn_swiglu_values         ? DRA_GATE_SILU_BIASED
+                         : x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED
+                                                       : DRA_GATE_PLAIN;
     m->attention.softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits)
         m->attention.softcap = value_or(x->attn_logit_softclamp_value, logit_cap);
+    if (x->attn_max_attend_past) { /* of the past: a token sees itself, too */
+        m->a.retrieval = "window";
+        m->a.window = x->attn_max_attend_past + 1;
+    }
+    if (!x->attn_use_cope) m->attention.cope = 0;
+    if (x->attn_use_cope && !m->attention.cope) m->attention.cope = COPE_MAX;
+    if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
     settle_qk_norm(x, m);
 }
 
@@ -239,7 +261,9 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
     if (m->attention.sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
         (groups && !m->attention.mem_whole))
         return DRA_XT_N;
-    return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
+    const bool biased = m->gate_values == DRA_GATE_BIASED ||
+                        m->gate_values == DRA_GATE_SILU_BIASED;
+    return biased || gains || groups ? DRA_XT_E : said;
 }
 
 void dra_xt_tell_attention(dra_xt *x)
@@ -250,6 +274,7 @@ void dra_xt_tell_attention(dra_xt *x)
     x->c.heads = s.H;
     x->attn_dim_head = s.d == DIM_HEAD ? 0 : s.d;
     x->attn_gate_values = m->gate_values != DRA_GATE_NONE;
+    x->attn_swiglu_values = m->gate_values == DRA_GATE_SILU_BIASED;
     x->attn_one_kv_head = s.K == 1 && s.H > 1;
     if (s.K == s.H || s.K == 1) m->kv_heads = 0;
     if (m->qk_groups == 1) m->qk_groups = 0;
@@ -258,6 +283,9 @@ void dra_xt_tell_attention(dra_xt *x)
     x->attn_softclamp_logits = m->attention.softcap > 0;
     if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
         x->attn_logit_softclamp_value = m->attention.softcap;
+    x->attn_max_attend_past = m->a.window > 1 ? m->a.window - 1 : 0;
+    x->attn_use_cope = m->attention.cope > 0;
+    if (m->attention.cope == COPE_MAX) m->attention.cope = 0;
     x->attn_use_latent_kv = m->latent.kv > 0;
     x->attn_use_latent_q = m->latent.q > 0;
 }
@@ -273,6 +301,7 @@ static void settle_rotation(dra_xt *x)
                                     : DRA_ROTATE_NONE;
     if (p->rotate != DRA_ROTATE_XPOS) p->turn.xpos_base = 0;
     if (p->rotate == DRA_ROTATE_NONE || p->heads == x->c.heads) p->heads = 0;
+    if (p->rotate == DRA_ROTATE_NONE || p->turn.stretch == 1) p->turn.stretch = 0;
     if (p->rotate == DRA_ROTATE_NONE) return;
     p->turn.width = r;
 }
@@ -291,11 +320,6 @@ static void settle_positions(dra_xt *x)
         p->t5.buckets = p->t5.max_distance = 0; /* defaults that were said */
     if (!x->dynamic_pos_bias) p->dynamic.layers = 0;
     if (!x->alibi_pos_bias || p->alibi.slopes == x->c.heads) p->alibi.slopes = 0;
-}
-
-static void drop_default(int64_t *field, int64_t value)
-{
-    if (*field == value) *field = 0;
 }
 
 static void tell_positions(dra_xt *x)
@@ -339,6 +363,7 @@ static void settle_layout(dra_xt *x)
                     : x->pre_norm == DRA_OFF ? DRA_PLACE_POST
                                              : DRA_PLACE_PRE;
     if (!x->resi_dual || c->block.dual_scale == 1) c->block.dual_scale = 0;
+    if (c->block.residual_factor == 1) c->block.residual_factor = 0;
     c->block.residual = x->gate_residual ? DRA_JOIN_GRU : DRA_JOIN_ADD;
     if (x->n_shifts == 1) c->block.shift = x->shift_tokens[0];
     if (x->n_drops == 1) c->block.drop = x->layer_dropout[0];
@@ -492,4 +517,5 @@ const dra_format dra_format_xt = {.name = "x-transformers",
                                   .wrapped = "net.",
                                   .make_rules = dra_xt_rules,
                                   .read = read_xt,
-                                  .write = write_xt};
+                                  .write = write_xt,
+                                  .set = dra_xt_set};

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "formats/xt/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 42, OTHERS = 58 };
+enum { PREFIX = 120, PER_SUBLAYER = 52, OTHERS = 64 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -77,8 +77,17 @@ static void add_norm(making *m, const char *ours, const char *place)
         add_rule(m, own, name);
         return;
     }
-    snprintf(name, sizeof name, "%s%s", place, m->c->norm == DRA_NORM_LAYER ? "gamma" : "g");
+    const bool tanh = m->c->norm == DRA_NORM_TANH;
+    const char *const gain = m->c->norm == DRA_NORM_LAYER || tanh ? "gamma" : "g";
+    snprintf(name, sizeof name, "%s%s", place, gain);
     add_rule(m, ours, name);
+    if (!tanh) return;
+    snprintf(own, sizeof own, "%.*sb", (int)strlen(ours) - 1, ours);
+    snprintf(name, sizeof name, "%sbeta", place);
+    add_rule(m, own, name);
+    snprintf(own, sizeof own, "%.*sa", (int)strlen(ours) - 1, ours);
+    snprintf(name, sizeof name, "%spre_tanh_scale", place);
+    add_rule(m, own, name)->loose = true;
 }
 
 static void add_around(making *m)
@@ -119,6 +128,9 @@ static void add_attention(making *m, const dra_mixer_config *mixer)
                                   {"W_kr", "to_rotateable_k.weight"},
                                   {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
                                   {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
+                                  {"W_hg", "to_v_head_gate.weight"},
+                                  {"b_hg", "to_v_head_gate.bias"},
+                                  {"cope", "attend.cope.pos_emb"},
                                   {"W_mix", "to_value_residual_mix.0.weight"},
                                   {"b_mix", "to_value_residual_mix.0.bias"},
                                   {0}};
@@ -146,6 +158,7 @@ static void add_ff(making *m)
         add_part(m, "W_gate", "ff.0.proj.weight", 1);
         add_part(m, "b_up", "ff.0.proj.bias", 0);
         add_part(m, "b_gate", "ff.0.proj.bias", 1);
+        add_rule(m, "gate_scale", "ff.0.mult_bias");
     } else {
         add_all(m, plain);
     }
@@ -237,6 +250,17 @@ static void add_vectors(making *m)
     if (m->c->source.kind == DRA_SOURCE_VECTORS) add_all(m, names);
 }
 
+/* Of a U-Net: one for each block of the latter half, by the number of its first sublayer. */
+static void add_skips(making *m)
+{
+    char ours[40], theirs[60];
+    for (int64_t l = (m->c->depth + 1) / 2; m->c->unet && l < m->c->depth; l++) {
+        snprintf(ours, sizeof ours, "layers.%lld.skip_W", (long long)l);
+        snprintf(theirs, sizeof theirs, "skip_combines.%lld.combine.weight", 2 * (long long)l);
+        add_rule(m, ours, theirs);
+    }
+}
+
 /* The first rule of a name counts: those of images and vectors are added before. */
 static void add_wrapper(making *m)
 {
@@ -248,6 +272,8 @@ static void add_wrapper(making *m)
                                  {"memory_tokens", "memory_tokens"},
                                  {"cls_token", "cls_token"},
                                  {"head", "to_logits.weight"},
+                                 {"mixture_W", "to_mixture.0.weight"},
+                                 {"mixture_w", "combine_mixture.weight"},
                                  {"head_b", "to_logits.bias"},
                                  {"numbers_w", "to_numerical_output.0.weight"},
                                  {"numbers_b", "to_numerical_output.0.bias"},
@@ -259,8 +285,11 @@ static void add_wrapper(making *m)
     begin_names(m, "", m->layers);
     add_rule(m, "position.table", "rel_pos.relative_attention_bias.weight");
     add_rule(m, "streams", "stream_emb");
+    add_rule(m, "reinject_W", "reinject_input_proj.weight");
+    add_rule(m, "reinject_gate", "learned_reinject_input_gate.weight");
     add_rule(m, "condition_w", "adaptive_mlp.0.weight");
     add_norm(m, "norm_g", "final_norm.");
+    add_skips(m);
 }
 
 /* The network of the dynamic bias: the last of its layers has no activation after it. */

@@ -35,10 +35,12 @@ typedef struct dra_xt {
     bool       post_emb_norm, tie_embedding;
     dra_switch use_abs_pos_emb;
     bool       average_pool_embed, use_cls_token;
+    bool       mixture_of_softmax;
     int64_t    num_cls_tokens, logits_dim;
 
     /* ---- the stack */
     bool       use_scalenorm, use_rmsnorm, use_simple_rmsnorm;
+    bool       use_dynamic_tanh;
     bool       use_adaptive_layernorm, use_adaptive_rmsnorm, adaptive_condition_mlp;
     dra_switch norm_add_unit_offset, pre_norm, disable_abs_pos_emb;
     bool       resi_dual, gate_residual, macaron, cross_attend, only_cross;
@@ -60,6 +62,8 @@ typedef struct dra_xt {
     bool       attn_softclamp_logits, softclamp_output, add_value_residual;
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
+    bool       attn_use_cope, attn_swiglu_values;
+    int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
 } dra_xt;
@@ -160,6 +164,10 @@ dra_xt_sizes dra_xt_sizes_of(const dra_model_config *c);
 dra_xt_sizes dra_xt_mixer_sizes(const dra_model_config *c, const dra_mixer_config *m);
 /* Frequencies of rotations are 10000^(-2c / r): r channels, or of an odd r one more. 0: none. */
 int64_t dra_xt_rotary(const dra_model_config *c);
+
+/* Sets one option by its name there; false: it has no such option, *st is DRA_OK then. */
+bool dra_xt_set(dra_model_config *c, const char *name, const char *value, dra_status *st,
+                dra_error *err);
 
 dra_status dra_xt_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err);
 

@@ -90,13 +90,17 @@ static bool check_plain_options(dra_graph *g, dra_attention *x)
     const dra_attend_config *f = x->config;
     const int64_t            H = x->a.H;
     const dra_shape          pairs = DRA_SHAPE(x->a.B, H, x->a.T, x->a.J), heads = DRA_SHAPE(H, H);
+    const dra_shape          cope = f->cope.id ? dra_shape_of(g, f->cope) : DRA_SHAPE(1);
+    const int64_t            P = cope.rank == 2 && cope.dim[0] > 0 ? cope.dim[0] : 1;
     x->previous = f->previous;
     x->mix_before = f->mix_before;
     x->mix_after = f->mix_after;
     return check_option(g, "previous", f->previous, DRA_REAL, pairs, false) &&
            check_option(g, "mix_before", f->mix_before, DRA_REAL, heads, false) &&
            check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false) &&
-           check_option(g, "sink", f->sink, DRA_REAL, DRA_SHAPE(H), false);
+           check_option(g, "sink", f->sink, DRA_REAL, DRA_SHAPE(H), false) &&
+           check_option(g, "cope", f->cope, DRA_REAL,
+                        DRA_SHAPE(P, dra_type_of(g, x->q)->shape.dim[3]), false);
 }
 
 /* A table by distance has as many columns as it likes, one at least. */
@@ -204,6 +208,8 @@ static const char *needs_scores(const dra_attend_config *f)
 {
     if (f->topk > 0) return "topk";
     if (f->hard) return "hard";
+    if (f->sigmoid) return "sigmoid";
+    if (f->cope.id) return "cope";
     if (f->scores) return "scores";
     if (f->weights) return "weights";
     if (f->previous.id) return "previous";
@@ -232,6 +238,11 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
         return refuse_attend(g, DRA_ERR_VALUE, "topk_straight without topk");
     if (f->hard && f->topk > 0)
         return refuse_attend(g, DRA_ERR_VALUE, "hard and topk exclude each other");
+    if (f->sigmoid && (f->hard || f->topk > 0 || f->sink.id))
+        return refuse_attend(g, DRA_ERR_VALUE, "sigmoid and %s exclude each other",
+                             f->hard        ? "hard"
+                             : f->topk > 0 ? "topk"
+                                           : "sink");
     if (f->path >= DRA_ATTEND_TILED && needs_scores(f))
         return refuse_attend(g, DRA_ERR_VALUE, "the %s path has no %s",
                              f->path == DRA_ATTEND_FEW ? "few" : "tiled", needs_scores(f));

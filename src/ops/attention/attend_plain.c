@@ -165,6 +165,37 @@ static dra_value masked_logits(dra_graph *g, const dra_attention *x)
     return sees.id ? dra_select(g, sees, s, masked) : s;
 }
 
+/* Sums of x (B, H, T, J) over the keys from j on. */
+static dra_value sum_later_keys(dra_graph *g, const dra_attend_attr *a, dra_value x)
+{
+    const dra_value none = {0};
+    const dra_value keys = dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(a->B, a->H * a->T, a->J)),
+                                         1, 2);
+    const dra_value sums = dra_running_sum(g, keys, none, none, NULL);
+    dra_value       upto = dra_add(g, dra_slice(g, sums, 3, 0, 1), dra_slice(g, sums, 3, 1, 1));
+    upto = dra_transpose(g, dra_reshape(g, upto, DRA_SHAPE(a->B, a->J, a->H * a->T)), 1, 2);
+    upto = dra_reshape(g, upto, DRA_SHAPE(a->B, a->H, a->T, a->J));
+    return dra_add(g, dra_sub(g, dra_sum_last(g, x), upto), x);
+}
+
+/* Logits with contextual positions: what q.cope is between the whole positions next to one. */
+static dra_value add_cope(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_value cope = x->config->cope;
+    if (!cope.id || dra_graph_failed(g)) return s;
+    const int64_t   last = dra_shape_of(g, cope).dim[0] - 1;
+    const dra_value end = dra_number(g, (double)last), start = dra_number(g, 0);
+    const dra_value each = dra_matmul(g, x->q, dra_transpose(g, cope, 0, 1)); /* (B, H, T, P) */
+    dra_value       at = sum_later_keys(g, &x->a, dra_sigmoid(g, s));
+    at = dra_maximum(g, dra_minimum(g, at, end), start);
+    const dra_value below = dra_cast(g, at, DRA_I32);
+    const dra_value above = dra_minimum(g, dra_add(g, below, dra_integer(g, 1)),
+                                        dra_integer(g, (int32_t)last));
+    const dra_value low = dra_gather(g, each, below, 3), high = dra_gather(g, each, above, 3);
+    const dra_value share = dra_sub(g, at, dra_cast(g, below, DRA_REAL));
+    return dra_add(g, s, dra_add(g, low, dra_mul(g, share, dra_sub(g, high, low))));
+}
+
 /* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
  * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
 static dra_value topk_weights(dra_graph *g, const dra_attend_config *f, dra_value s)
@@ -186,6 +217,7 @@ static dra_value make_weights(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_attend_config *f = x->config;
     if (f->topk > 0 && f->topk < x->a.J) return topk_weights(g, f, s);
+    if (f->sigmoid) return dra_sigmoid(g, s);
     if (f->hard && x->a.J > 0) return hard_weights(g, s, x->a.J);
     return dra_softmax(g, s);
 }
@@ -252,7 +284,7 @@ dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
-    const dra_value          s = masked_logits(g, x);
+    const dra_value          s = add_cope(g, x, masked_logits(g, x));
     const dra_value          p = weights_and_sink(g, x, s);
     const dra_value          y = read_again(g, x, p);
     if (f->scores) *f->scores = s;

@@ -164,6 +164,26 @@ static const meaning meanings[] = {
      "{'mixer': {'softcap': 20, 'softcap_late': true}}"},
     {", 'release': 'N'", XT_ENCODER, ", 'attn_head_learned_sink': true",
      "{'mixer': {'sink': true}}"},
+    {"", XT_DECODER, ", 'attn_add_zero_kv': true", "{'mixer': {'zero_kv': true}}"},
+    {"", XT_ENCODER, ", 'attn_l2_distance': true", "{'mixer': {'l2': true}}"},
+    {"", XT_ENCODER, ", 'attn_sigmoid': true", "{'mixer': {'sigmoid': true}}"},
+    {"", XT_DECODER, ", 'attn_laser': true", "{'mixer': {'laser': true, 'laser_cap': null}}"},
+    {"", XT_DECODER, ", 'attn_laser': true, 'attn_laser_softclamp_value': 4",
+     "{'mixer': {'laser_cap': 4}}"},
+    {"", XT_DECODER, ", 'attn_use_cope': true", "{'mixer': {'cope': 16}}"},
+    {"", XT_DECODER, ", 'attn_use_cope': true, 'attn_cope_max_pos': 5", "{'mixer': {'cope': 5}}"},
+    {"", XT_DECODER, ", 'attn_max_attend_past': 4",
+     "{'mixer': {'retrieval': 'window', 'window': 5}}"},
+    {"", XT_DECODER, ", 'rotary_pos_emb': true, 'rotary_interpolation_factor': 2",
+     "{'position': {'rotate': 'rotary', 'stretch': 2}}"},
+    {"", XT_DECODER, ", 'use_dynamic_tanh': true, 'dynamic_tanh_init_alpha': 0.5",
+     "{'norm': 'tanh', 'norm_alpha': 0.5, 'norm_offset': true}"},
+    {"", XT_DECODER, ", 'unet_skips': true", "{'unet': true}"},
+    {"", XT_DECODER, ", 'reinject_input': true, 'learned_reinject_input_gate': true",
+     "{'reinject': true, 'reinject_gate': true}"},
+    {"", XT_DECODER, ", 'in_attn_cond': true", "{'condition': {'add': true}}"},
+    {", 'sigsoftmax_logits': true, 'mixture_of_softmax': true", XT_DECODER, "",
+     "{'head': {'sigsoftmax': true, 'mixture': 4}}"},
     {"", XT_ENCODER, ", 'num_residual_streams': 4", "{'block': {'streams': 4}}"},
     {"", XT_DECODER, ", 'use_layerscale': true",
      "{'block': {'branch_scale': true, 'branch_scale_offset': true}}"},
@@ -271,7 +291,7 @@ static const struct {
     {", 'emb_dim': null, 'tie_embedding': null", ", 'attn_kv_heads': null"},
     {", 'emb_dim': 16, 'num_memory_tokens': 0", ", 'attn_kv_heads': 4, 'attn_num_mem_kv': 0"},
     {", 'release': 'E', 'use_abs_pos_emb': true", ", 'pre_norm': true, 'ff_mult': 4.0"},
-    {", 'max_mem_len': 0, 'shift_mem_down': 0", ", 'cross_attend': false, 'attn_sigmoid': false"},
+    {", 'max_mem_len': 0, 'shift_mem_down': 0", ", 'cross_attend': false, 'attn_selective': false"},
     {", 'emb_frac_gradient': 1.0", ", 'num_residual_streams': 1, 'pre_norm_has_final_norm': true"},
     {"", ", 'rel_pos_num_buckets': 32, 'attn_qk_norm_scale': 10, 'attn_qk_norm_groups': 1"},
     {"", ", 'shift_tokens': 0, 'layer_dropout': 0.0, 'attn_flash': false"},
@@ -401,8 +421,21 @@ static const struct {
      "mask_prob is not supported: it is an option of training, dra train --forgetful-mask P"},
     {"", XT_DECODER, ", 'causal': true",
      "attn_layers.causal is not supported: it follows from type"},
-    {"", XT_DECODER, ", 'attn_sigmoid': true",
-     "attn_layers.attn_sigmoid is not supported: it is beyond"},
+    {"", XT_DECODER, ", 'attn_selective': true",
+     "attn_layers.attn_selective is not supported: later tokens change the weight of earlier ones"},
+    {"", XT_DECODER, ", 'use_derf': true",
+     "attn_layers.use_derf is not supported: it is of releases after 2.1.37"},
+    {"", XT_ENCODER, ", 'attn_use_cope': true", "attn_use_cope excludes type Encoder"},
+    {"", XT_DECODER, ", 'attn_sigmoid': true, 'attn_add_zero_kv': true",
+     "attn_sigmoid excludes attn_add_zero_kv"},
+    {"", XT_DECODER, ", 'attn_laser_softclamp_value': 4",
+     "attn_laser_softclamp_value needs attn_laser"},
+    {"", XT_DECODER, ", 'use_dynamic_tanh': true, 'pre_norm': false",
+     "use_dynamic_tanh needs pre_norm"},
+    {"", XT_DECODER, ", 'unet_skips': true, 'macaron': true", "unet_skips excludes macaron"},
+    {"", XT_ENCODER, ", 'attn_max_attend_past': 2", "attn_max_attend_past excludes type Encoder"},
+    {", 'mixture_of_softmax_k': 2", XT_DECODER, "",
+     "mixture_of_softmax_k needs mixture_of_softmax"},
     {"", XT_DECODER, ", 'integrate_layers': true", "attn_layers.integrate_layers is not supported"},
     {", 'enc_depth': 2", XT_DECODER, "",
      "enc_depth is not supported: it belongs to another wrapper"},
@@ -588,8 +621,8 @@ static const struct {
      "attn_flash excludes cross_residual_attn"},
     {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_flsh': true",
      "attn_layers.cross_attn_flsh is not a key"},
-    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_sigmoid': true",
-     "attn_layers.cross_attn_sigmoid is not supported: it is beyond"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_selective': true",
+     "attn_layers.cross_attn_selective is not supported: later tokens"},
     {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_dropout': 0.5",
      "attn_layers.cross_attn_dropout is not supported: dra has one dropout"},
     {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_dim_context': 'x'",
@@ -644,6 +677,36 @@ static void other_wrappers_are_named(void **unused)
     }
 }
 
+/* Names of x-transformers come first, then dra's own; both keep what was set before. */
+static void keys_are_set_by_their_names(void **unused)
+{
+    char             text[XT_TEXT];
+    dra_model_config c, same;
+    dra_error        err = {0};
+    expect_ok(xt_parse(xt_config_of("", XT_DECODER, "", text), &c, &err), &err);
+    expect_ok(dra_model_config_set(&c, "attn_layers.depth", "3", &err), &err);
+    expect_ok(dra_model_config_set(&c, "ff_glu", "true", &err), &err);
+    expect_ok(dra_model_config_set(&c, "num_tokens", "12", &err), &err);
+    expect_ok(dra_model_config_set(&c, "dim", "24", &err), &err);
+    expect_ok(dra_model_config_set(&c, "ff.dropout", "0.5", &err), &err);
+    expect_ok(dra_model_config_set(&c, "shift_tokens", "[1, 0, 0, 0, 0, 0]", &err), &err);
+    expect_ok(xt_parse(xt_config_of("", "'type': 'Decoder', 'dim': 24, 'depth': 3, 'heads': 4, "
+                                        "'attn_dim_head': 8",
+                                    ", 'ff_glu': true, 'ff_dropout': 0.5, 'shift_tokens': [1, 0, "
+                                    "0, 0, 0, 0]",
+                                    text),
+                       &same, &err),
+              &err);
+    same.vocab = 12;
+    json_t *a = dump(c, DRA_FORMAT_DRA), *b = dump(same, DRA_FORMAT_DRA);
+    if (!json_equal(a, b)) fail_msg("%s, expected %s", json_dumps(a, 0), json_dumps(b, 0));
+    json_decref(a);
+    json_decref(b);
+    assert_int_equal(dra_model_config_set(&c, "depth", "0", &err), DRA_ERR_VALUE);
+    assert_non_null(strstr(err.text, "attn_layers.depth"));
+    assert_int_not_equal(dra_model_config_set(&c, "dept", "3", &err), DRA_OK);
+}
+
 /* What the format cannot hold is found by reading it back. */
 static void what_it_cannot_say(void **unused)
 {
@@ -695,6 +758,7 @@ int main(void)
         cmocka_unit_test(a_folder_keeps_its_spelling),
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(other_wrappers_are_named),
+        cmocka_unit_test(keys_are_set_by_their_names),
         cmocka_unit_test(what_it_cannot_say),
         cmocka_unit_test(damaged_configs),
     };

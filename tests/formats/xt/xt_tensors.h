@@ -36,6 +36,9 @@ static const xt_row xt_attention[] = {
     {"to_value_residual_mix.0.bias", "value_mix", "H", XT_ZERO},
     {"data_dependent_alibi.to_forget_gates.0.weight", "attn_data_dependent_alibi", "HD", XT_ZERO},
     {"data_dependent_alibi.to_forget_gates.0.bias", "attn_data_dependent_alibi", "H", XT_ZERO},
+    {"to_v_head_gate.weight", "attn_gate_value_heads", "HD", XT_ZERO},
+    {"to_v_head_gate.bias", "attn_gate_value_heads", "H", XT_ZERO},
+    {"attend.cope.pos_emb", "attn_use_cope", "Xd", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},
@@ -49,6 +52,7 @@ static const xt_row xt_feed_forward[] = {{"ff.0.0.weight", "!ff_glu", "FD", XT_Z
                                          {"ff.0.0.bias", "!ff_glu !ff_no_bias", "F", XT_ZERO},
                                          {"ff.0.proj.weight", "ff_glu", "GD", XT_ZERO},
                                          {"ff.0.proj.bias", "ff_glu", "G", XT_ZERO},
+                                         {"ff.0.mult_bias", "ff_glu_mult_bias", "F", XT_ZERO},
                                          {"ff.1.gamma", "ff_post_act_ln", "F", XT_ONE},
                                          {"ff.2.weight", "!ff_post_act_ln", "DF", XT_ZERO},
                                          {"ff.2.bias", "!ff_post_act_ln !ff_no_bias", "D", XT_ZERO},
@@ -61,6 +65,8 @@ static const xt_row xt_norm[] = {
     {"g", "use_rmsnorm", "D", XT_ZERO},
     {"to_gamma.weight", "use_adaptive_layernorm", "Dc", XT_ZERO},
     {"to_gamma.weight", "use_adaptive_rmsnorm", "Dc", XT_ZERO},
+    {"pre_tanh_scale", "use_dynamic_tanh", "", XT_ZERO},
+    {"beta", "use_dynamic_tanh", "D", XT_ZERO},
     {"gamma",
      "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm !use_adaptive_layernorm "
      "!use_adaptive_rmsnorm",
@@ -87,6 +93,8 @@ static const xt_row xt_residual[] = {
 
 static const xt_row xt_positions[] = {
     {"stream_emb", "num_residual_streams", "sD", XT_ZERO},
+    {"reinject_input_proj.weight", "reinject_input", "DD", XT_ZERO},
+    {"learned_reinject_input_gate.weight", "learned_reinject_input_gate", "1D", XT_ZERO},
     {"adaptive_mlp.0.weight", "adaptive_condition_mlp", "co", XT_ZERO},
     {"rel_pos.relative_attention_bias.weight", "rel_pos_bias", "BH", XT_ZERO},
     {"rel_pos.mlp.0.0.weight", "dynamic_pos_bias", "P1", XT_ZERO},
@@ -114,6 +122,8 @@ static const xt_row xt_wrapper[] = {
     {"cls_token", "use_cls_token", "1D", XT_ZERO},
     {"to_logits.weight", "tokens !tie_embedding !no_logits !logits_dim", "VD", XT_ZERO},
     {"to_logits.weight", "logits_dim", "lD", XT_ZERO},
+    {"to_mixture.0.weight", "mixture_of_softmax", "KD", XT_ZERO},
+    {"combine_mixture.weight", "mixture_of_softmax", "xD", XT_ZERO},
     {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
     {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
     {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
@@ -211,6 +221,9 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'j': return xt_number(o, "attn_dim_latent_kv", xt_number(o, "kv_dim", D));
     case 'L': return d * xt_number(o, "attn_latent_rope_subheads", 0);
     case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
+    case 'K': return D * xt_number(o, "mixture_of_softmax_k", 4);
+    case 'x': return xt_number(o, "mixture_of_softmax_k", 4);
+    case 'X': return xt_number(o, "attn_cope_max_pos", 16);
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
     case 'I': return xt_number(o, "dim_in", 0);
@@ -368,6 +381,9 @@ static inline void xt_one(fixture *f, const json_t *config, const char *prefix, 
                            !json_is_false(json_object_get(o, "learned_value_residual_mix"));
         json_object_set_new(o, "value_mix", json_boolean(later && mixes));
         xt_sublayer(f, o, i, letters[i], stack, skip);
+        static const xt_row combine[] = {{"combine.weight", "unet_skips", "DO", XT_ZERO}, {0}};
+        snprintf(norm, sizeof norm, "%sskip_combines.%zu.", stack, i);
+        if (i % 2 == 0 && i >= strlen(letters) / 2) xt_add(f, o, combine, norm, skip);
     }
     xt_add(f, o, xt_positions, stack, skip);
     snprintf(norm, sizeof norm, "%sfinal_norm.", stack);
