@@ -300,6 +300,14 @@ typedef enum dra_mixer_bias {
     DRA_BIAS_COUNT
 } dra_mixer_bias;
 
+/* Which norms the sublayers of its layer have. */
+typedef enum dra_layer_norms {
+    DRA_LAYER_NORMS_MODEL,  /* as the block of the model says */
+    DRA_LAYER_NORMS_PRE,    /* of what they read */
+    DRA_LAYER_NORMS_BRANCH, /* of what they add */
+    DRA_LAYER_NORMS_COUNT
+} dra_layer_norms;
+
 typedef struct dra_mixer_config {
     int64_t           dim, heads;         /* C, H                                  */
     int64_t           key_dim, value_dim; /* D, E for each head; 0: C / H, and D   */
@@ -365,6 +373,7 @@ typedef struct dra_mixer_config {
     int64_t              key_heads;
     dra_conv_options     conv;
     dra_out_norm_options out_norm;
+    dra_layer_norms      norms;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

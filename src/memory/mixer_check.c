@@ -14,6 +14,7 @@ DRA_CHOICES(blends, DRA_BLEND_COUNT, "none", "number", "schedule", "learned");
 DRA_CHOICES(head_maps, DRA_HEADS_COUNT, "div", "mod");
 DRA_CHOICES(qkv_norms, DRA_QKV_NORM_COUNT, "rms", "layer", "unit");
 DRA_CHOICES(qkv_gains, DRA_QKV_GAIN_COUNT, "shared", "heads", "none");
+DRA_CHOICES(layer_norms, DRA_LAYER_NORMS_COUNT, "model", "pre", "branch");
 DRA_CHOICES(biases, DRA_BIAS_COUNT, "default", "all", "none", "qkv");
 
 /* What acts on a retrieval that has it alone. */
@@ -96,6 +97,8 @@ const dra_field dra_mixer_fields[] = {
         "moment, delta: heads of queries and keys, each shared by neighbours"),
     PART(conv, dra_conv_fields),
     PART(out_norm, dra_out_norm_fields),
+    CHOICE(dra_mixer_config, norms, layer_norms,
+           "which norms the sublayers of its layer have: as block says, or others"),
     {0},
 };
 
