@@ -87,47 +87,12 @@ void dra_gated_delta_write(dra_keys *k, const dra_llama *f, const dra_model_conf
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-typedef struct adding {
-    const dra_model_config *c;
-    dra_name_rules         *out;
-    dra_name_rule          *row;
-    int                     n;
-    const int64_t          *mixers; /* of layers */
-    int64_t                 mixer;
-} adding;
-
-static void add_rule(adding *a, const char *ours, const char *theirs)
-{
-    a->row[a->n++] = (dra_name_rule){ours, theirs, .mixers = a->mixers, .mixer = a->mixer};
-}
-
-/* Parameters that are the rows of one tensor, in turns. */
-static void add_parts(adding *a, const char *theirs, int n, const char *const *ours,
-                      const int64_t *rows, int64_t blocks)
-{
-    const int64_t *kept = dra_arena_copy(&a->out->arena, rows, (size_t)n * sizeof *rows);
-    for (int i = 0; i < n; i++) {
-        add_rule(a, ours[i], theirs);
-        dra_name_rule *r = &a->row[a->n - 1];
-        r->part = i, r->parts = n;
-        r->rows = kept, r->blocks = blocks;
-    }
-}
-
 static const char *const projected[] = {"layers.*.mixer.W_q", "layers.*.mixer.W_k",
                                         "layers.*.mixer.W_v", "layers.*.mixer.W_g"};
 static const char *const convolved[] = {"layers.*.mixer.conv_q", "layers.*.mixer.conv_k",
                                         "layers.*.mixer.conv_v"};
 
-/* Convolutions are (channels, 1, width) there. */
-static void add_conv(adding *a, const dra_mixer_config *m, const int64_t rows[3])
-{
-    add_parts(a, "layers.*.linear_attn.conv1d.weight", 3, convolved, rows, 1);
-    for (int i = 1; i <= 3; i++)
-        a->row[a->n - i].shape = DRA_SHAPE(rows[0] + rows[1] + rows[2], 1, m->conv.width);
-}
-
-static void add_qwen(adding *a, const dra_mixer_config *m, bool next)
+static void add_qwen(dra_rule_list *a, const dra_mixer_config *m, bool next)
 {
     static const char *const small[] = {"layers.*.mixer.W_b", "layers.*.mixer.W_decay"};
     const int64_t            Hk = m->key_heads ? m->key_heads : m->heads, r = m->heads / Hk;
@@ -135,21 +100,23 @@ static void add_qwen(adding *a, const dra_mixer_config *m, bool next)
     const int64_t            rows[] = {Hk * D, Hk * D, m->heads * E}, turn[] = {D, D, r * E, r * E};
     const int64_t            each[] = {r, r};
     if (next) {
-        add_parts(a, "layers.*.linear_attn.in_proj_qkvz.weight", 4, projected, turn, Hk);
-        add_parts(a, "layers.*.linear_attn.in_proj_ba.weight", 2, small, each, Hk);
+        dra_rules_add_parts(a, "layers.*.linear_attn.in_proj_qkvz.weight", 4, projected, turn, Hk,
+                            0);
+        dra_rules_add_parts(a, "layers.*.linear_attn.in_proj_ba.weight", 2, small, each, Hk, 0);
     } else {
-        add_parts(a, "layers.*.linear_attn.in_proj_qkv.weight", 3, projected, rows, 1);
-        add_rule(a, projected[3], "layers.*.linear_attn.in_proj_z.weight");
-        add_rule(a, small[0], "layers.*.linear_attn.in_proj_b.weight");
-        add_rule(a, small[1], "layers.*.linear_attn.in_proj_a.weight");
+        dra_rules_add_parts(a, "layers.*.linear_attn.in_proj_qkv.weight", 3, projected, rows, 1, 0);
+        dra_rules_add(a, projected[3], "layers.*.linear_attn.in_proj_z.weight");
+        dra_rules_add(a, small[0], "layers.*.linear_attn.in_proj_b.weight");
+        dra_rules_add(a, small[1], "layers.*.linear_attn.in_proj_a.weight");
     }
-    add_conv(a, m, rows);
-    add_rule(a, "layers.*.mixer.gain_out", "layers.*.linear_attn.norm.weight");
-    add_rule(a, "layers.*.mixer.W_o", "layers.*.linear_attn.out_proj.weight");
+    dra_rules_add_parts(a, "layers.*.linear_attn.conv1d.weight", 3, convolved, rows, 1,
+                        m->conv.width);
+    dra_rules_add(a, "layers.*.mixer.gain_out", "layers.*.linear_attn.norm.weight");
+    dra_rules_add(a, "layers.*.mixer.W_o", "layers.*.linear_attn.out_proj.weight");
 }
 
 /* Files have the convolutions apart and norms under names of their own. */
-static void add_olmo(adding *a, const dra_mixer_config *m)
+static void add_olmo(dra_rule_list *a, const dra_mixer_config *m)
 {
     static const char *const rules[][3] = {
         {"layers.*.mixer.W_q", "layers.*.linear_attn.q_proj.weight"},
@@ -169,37 +136,40 @@ static void add_olmo(adding *a, const dra_mixer_config *m)
          "layers.*.post_attention_layernorm.weight"}};
     const int64_t keys = (m->key_heads ? m->key_heads : m->heads) * m->key_dim;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        add_rule(a, rules[i][0], rules[i][1]);
-        a->row[a->n - 1].instead = rules[i][2];
-        if (strstr(rules[i][0], "conv_"))
-            a->row[a->n - 1].shape = DRA_SHAPE(
-                strstr(rules[i][0], "conv_v") ? m->heads * m->value_dim : keys, 1, m->conv.width);
+        dra_name_rule *r = dra_rules_add(a, rules[i][0], rules[i][1]);
+        r->instead = rules[i][2];
+        if (!strstr(rules[i][0], "conv_")) continue;
+        const bool values = strstr(rules[i][0], "conv_v") != NULL;
+        r->shape = DRA_SHAPE(values ? m->heads * m->value_dim : keys, 1, m->conv.width);
     }
 }
 
-int dra_gated_delta_rules(const dra_model_config *c, const dra_llama *f, dra_name_rules *out,
-                          dra_name_rule *row)
+/* Which layers are of gated DeltaNet. */
+static const int64_t *list_layers(const dra_model_config *c, dra_arena *arena)
+{
+    int64_t *delta = dra_arena_alloc(arena, (size_t)c->depth * sizeof *delta);
+    for (int64_t l = 0; l < c->depth && delta; l++) {
+        const int64_t i = c->n_pattern ? c->pattern[l] : l % c->mixers;
+        delta[l] = dra_gated_delta_is(&c->mixer[i]);
+    }
+    return delta;
+}
+
+void dra_gated_delta_rules(const dra_model_config *c, const dra_llama *f, dra_rule_list *a)
 {
     static const char *const gated[] = {"layers.*.mixer.W_q", "layers.*.mixer.W_g"};
     const dra_mixer_config  *m = find_mixer(c, true);
     const int64_t            D = c->key_dim ? c->key_dim : c->dim / c->heads, each[] = {D, D};
-    adding                   a = {.c = c, .out = out, .row = row};
-    int64_t *mixers = dra_arena_alloc(&out->arena, (size_t)c->depth * sizeof *mixers);
-    if (!mixers) return 0;
-    for (int64_t l = 0; l < c->depth; l++) {
-        const int64_t i = c->n_pattern ? c->pattern[l] : l % c->mixers;
-        mixers[l] = dra_gated_delta_is(&c->mixer[i]);
-    }
-    a.mixers = mixers;
-    if (f->gated) add_parts(&a, "layers.*.self_attn.q_proj.weight", 2, gated, each, c->heads);
-    if (f->linear == DRA_LINEAR_OLMO) { /* transformers renames it with those of the others */
-        add_rule(&a, "layers.*.mixer.branch_norm_g", "layers.*.post_attention_layernorm.weight");
-        a.row[a.n - 1].instead = "layers.*.feedforward_layer_norm.weight";
-    }
-    a.mixer = 1;
-    if (m && f->linear == DRA_LINEAR_OLMO) add_olmo(&a, m);
-    if (m && f->linear != DRA_LINEAR_OLMO) add_qwen(&a, m, f->linear == DRA_LINEAR_QWEN3_NEXT);
-    add_rule(&a, "layers.*.mixer.A_log", "layers.*.linear_attn.A_log");
-    add_rule(&a, "layers.*.mixer.dt_bias", "layers.*.linear_attn.dt_bias");
-    return a.n;
+    a->mixers = list_layers(c, &a->out->arena);
+    if (f->gated)
+        dra_rules_add_parts(a, "layers.*.self_attn.q_proj.weight", 2, gated, each, c->heads, 0);
+    if (f->linear == DRA_LINEAR_OLMO) /* transformers renames it with those of the others */
+        dra_rules_add(a, "layers.*.mixer.branch_norm_g", "layers.*.post_attention_layernorm.weight")
+            ->instead = "layers.*.feedforward_layer_norm.weight";
+    a->mixer = 1;
+    if (m && f->linear == DRA_LINEAR_OLMO) add_olmo(a, m);
+    if (m && f->linear != DRA_LINEAR_OLMO) add_qwen(a, m, f->linear == DRA_LINEAR_QWEN3_NEXT);
+    dra_rules_add(a, "layers.*.mixer.A_log", "layers.*.linear_attn.A_log");
+    dra_rules_add(a, "layers.*.mixer.dt_bias", "layers.*.linear_attn.dt_bias");
+    a->mixers = NULL;
 }

@@ -60,16 +60,15 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
 {
     const dra_llama     *f = out->format->family;
     const dra_name_rule *own = norms[f->norms];
-    int                  n = 0;
-    dra_name_rule       *row = dra_arena_alloc(
-              &out->arena, (DRA_GATED_DELTA_RULES + COMMON + NORMS_MOST + 2) * sizeof *row);
-    if (!row) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", out->format->name);
-    if (f->linear) n = dra_gated_delta_rules(c, f, out, row); /* of some layers: found first */
-    for (int i = 0; i < COMMON; i++) row[n++] = common[i];
-    for (int i = 0; i < NORMS_MOST && own[i].ours; i++) row[n++] = own[i];
-    memcpy(row + n, head, sizeof head);
-    dra_llama_order_rows(c, DRA_ROWS_HALVES, row);
-    out->row = row;
+    dra_rule_list        list;
+    const dra_status     st = dra_rules_open(out, &list, err);
+    if (st != DRA_OK) return st;
+    if (f->linear) dra_gated_delta_rules(c, f, &list);
+    dra_name_rule *row = list.row + list.n;
+    for (int i = 0; i < COMMON; i++) *row++ = common[i];
+    for (int i = 0; i < NORMS_MOST && own[i].ours; i++) *row++ = own[i];
+    memcpy(row, head, sizeof head);
+    if (out->format->ordered) dra_llama_order_rows(c, DRA_ROWS_HALVES, list.row);
     return DRA_OK;
 }
 
@@ -323,7 +322,7 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
 
 /* ---- families: what is not said is as Llama has it ------------------------------------------- */
 
-#define FAMILY(symbol, type, class, ...)                                                           \
+#define FAMILY_OF(order, symbol, type, class, ...)                                                 \
     const dra_format dra_format_##symbol = {.name = type,                                          \
                                             .prefix = "model.",                                    \
                                             .head = "lm_head.weight",                              \
@@ -333,8 +332,12 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
                                             .class_name = class,                                   \
                                             .read = read_llama,                                    \
                                             .write = write_llama,                                  \
-                                            .ordered = true,                                       \
+                                            .ordered = order,                                      \
                                             .family = &(const dra_llama){__VA_ARGS__}}
+
+#define FAMILY(...) FAMILY_OF(true, __VA_ARGS__)
+/* Whose rows are the files' alone: some rows of theirs do not rotate. */
+#define HYBRID(...) FAMILY_OF(false, __VA_ARGS__)
 
 FAMILY(llama, "llama", "LlamaForCausalLM", .vocab = 32000, .dim = 4096, .inner = 11008, .depth = 32,
        .heads = 32, .context = 2048, .theta = 1e4, .attention_bias = true, .mlp_bias = true);
@@ -380,16 +383,16 @@ FAMILY(mistral, "mistral", "MistralForCausalLM", .vocab = 32000, .dim = 4096, .i
     .qk_norm = DRA_LLAMA_NORM_HEAD, .theta = 1e4, .head_dim = 256, .context = 32768, .heads = 16,  \
     .attention_bias = true
 
-FAMILY(qwen3_next, "qwen3_next", "Qwen3NextForCausalLM", .vocab = 151936, .dim = 2048,
+HYBRID(qwen3_next, "qwen3_next", "Qwen3NextForCausalLM", .vocab = 151936, .dim = 2048,
        .inner = 5632, .depth = 48, .kv_heads = 2, QWEN_LINEAR(DRA_LINEAR_QWEN3_NEXT));
 
 #define QWEN3_5                                                                                    \
     .vocab = 248320, .dim = 4096, .inner = 12288, .depth = 32, .kv_heads = 4,                      \
     QWEN_LINEAR(DRA_LINEAR_QWEN3_5)
 
-FAMILY(qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", QWEN3_5);
+HYBRID(qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", QWEN3_5);
 
-FAMILY(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .dim = 3840,
+HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .dim = 3840,
        .inner = 11008, .depth = 32, .heads = 30, .context = 65536, .theta = 1e4, .no_theta = true,
        .attention_bias = true, .norms = DRA_NORMS_BRANCH, .qk_norm = DRA_LLAMA_NORM_ALL,
        .linear = DRA_LINEAR_OLMO);
@@ -441,5 +444,4 @@ const dra_format dra_format_qwen3_5_whole = {.name = "qwen3_5",
                                              .class_name = "Qwen3_5ForConditionalGeneration",
                                              .read = read_text,
                                              .write = write_text,
-                                             .ordered = true,
                                              .family = &(const dra_llama){QWEN3_5}};

@@ -47,10 +47,10 @@ typedef struct dra_llama {
     bool    granite;        /* there are its four factors                      */
     bool    gemma;          /* gains are stored less 1, its own scales         */
 
-    bool    offset;         /* gains of norms and of q and k are stored less 1 */
-    bool    gated;          /* heads of attention are gated, with rows of W_q  */
-    bool    no_theta;       /* without rope_theta nothing rotates              */
-    double  partial;        /* partial_rotary_factor; 0: none                  */
+    bool   offset;   /* gains of norms and of q and k are stored less 1 */
+    bool   gated;    /* heads of attention are gated, with rows of W_q  */
+    bool   no_theta; /* without rope_theta nothing rotates              */
+    double partial;  /* partial_rotary_factor; 0: none                  */
 
     dra_llama_linear  linear;
     dra_llama_norms   norms;

@@ -206,7 +206,8 @@ dra_status dra_model_config_parse_own(const char *place, const char *text, size_
     json_t   *object;
     dra_error why = {0};
     *out = (dra_model_config){0};
-    dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
+    dra_status st = dra_json_parse(place, text, bytes,
+                                   (dra_json_rules){.depth = 16, .infinity = true}, &object, err);
     if (st != DRA_OK) return st;
     const dra_format *f = format_of(place, object, &why);
     if (!f) {

@@ -16,9 +16,9 @@
 
 enum { TOKENS = 20, PROMPT = 5, VOCAB_MOST = 90 };
 
-static const char *const families[] = {"llama",       "qwen2",      "qwen3",        "mistral",
-                                       "smollm3",     "granite",    "olmo2",        "olmo3",
-                                       "gemma3_text", "qwen3_next", "qwen3_5_text", "olmo_hybrid"};
+static const char *const families[] = {
+    "llama", "qwen2",       "qwen3",      "mistral",      "smollm3",     "granite", "olmo2",
+    "olmo3", "gemma3_text", "qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2"};
 
 /* Chunks of matrix memories are counted from the start of a call. */
 enum { FIRST_HYBRID = 9 };
@@ -428,6 +428,14 @@ static void refuses(void **state)
          {"num_experts", "64", "not read"}},
         {"\"model_type\": \"qwen3_5_text\", \"partial_rotary_factor\": 0.001",
          {"partial_rotary_factor", "0.001", "even"}},
+        {"\"model_type\": \"mamba2\", \"conv_kernel\": 9", {"conv_kernel", "9", "2 to 8"}},
+        {"\"model_type\": \"mamba2\", \"n_groups\": 3", {"n_groups", "3", "divisor"}},
+        {"\"model_type\": \"mamba2\", \"expand\": 3", {"expand", "3", "head_dim"}},
+        {"\"model_type\": \"mamba2\", \"use_bias\": true", {"use_bias", "true", "false"}},
+        {"\"model_type\": \"mamba2\", \"time_step_limit\": [0.5, 0.1]",
+         {"time_step_limit", "0.1", "lower one first"}},
+        {"\"model_type\": \"mamba2\", \"time_step_limit\": [0.0, \"Infinity\"]",
+         {"time_step_limit", "Infinity", "two numbers"}},
         {"\"model_type\": \"qwen3_5\"", {"text_config", "missing", "an object"}},
         {"\"model_type\": \"qwen3_next\"", {"mlp_only_layers", "missing", "num_experts"}},
         {"\"model_type\": \"olmo_hybrid\", \"hidden_act\": \"gelu\"",
@@ -500,6 +508,24 @@ static void reads_the_text_part(void **state)
     assert_memory_equal(x, z, bytes);
     free(x), free(y), free(z);
     load_free(&a), load_free(&b), load_free(&c);
+}
+
+/* As Python spells it, as transformers does, and not at all: rates have no limit above. */
+static void knows_infinity(void **state)
+{
+    static const char *const limits[] = {"[0.25, Infinity]",
+                                         "[0.25, {\"__float__\": \"Infinity\"}]", "[0.25, 1e31]"};
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        dra_model_config c;
+        dra_error        err = {0};
+        char             json[200];
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"mamba2\", \"of\": \"Infinity\", \"time_step_limit\": %s}",
+                 limits[i]);
+        expect_ok(dra_model_config_parse("config.json", json, strlen(json), &c, &err), &err);
+        assert_true(c.mixer[0].a.lambda.rate_least == 0.25);
+        assert_true(c.mixer[0].a.lambda.rate_most == 0);
+    }
 }
 
 static void names_missing_and_further_tensors(void **state)
@@ -627,6 +653,7 @@ int main(void)
         IN_A_FOLDER(finds_the_scaling_of_a_gguf),
         cmocka_unit_test(refuses),
         IN_A_FOLDER(reads_the_text_part),
+        cmocka_unit_test(knows_infinity),
         IN_A_FOLDER(names_missing_and_further_tensors),
         IN_A_FOLDER(misses_a_head),
         IN_A_FOLDER(dynamic_rope_ends_where_it_would_change),

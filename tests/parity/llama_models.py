@@ -45,7 +45,7 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid"}
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
 
 
@@ -182,8 +182,20 @@ def olmo_hybrid(rng):
     return c
 
 
+def mamba2(rng):
+    heads, width = rng.choice([(4, 4), (2, 8), (8, 4), (4, 12), (6, 4)])
+    limits = rng.choice([{}, {}, {"time_step_limit": (0.2, 0.8)}, {"time_step_limit": (0.3, float("inf"))}])
+    return limits | dict(
+        vocab_size=rng.randint(11, 90), hidden_size=heads * width // 2, num_heads=heads, head_dim=width,
+        state_size=rng.choice([4, 6, 16]), num_hidden_layers=rng.randint(1, 4), expand=2,
+        n_groups=rng.choice([g for g in (1, 1, 2, 4) if heads % g == 0]),
+        conv_kernel=rng.choice([2, 4]), use_conv_bias=rng.random() < 0.7, initializer_range=0.2,
+        layer_norm_epsilon=rng.choice([1e-5, 1e-3]), tie_word_embeddings=rng.random() < 0.5,
+        chunk_size=rng.choice([8, 16, 256]), bos_token_id=0, eos_token_id=None, pad_token_id=None)
+
+
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
-                                    gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid)}
+                                    gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -369,7 +381,10 @@ def run(family, dra, count, column):
 
 def is_telling(family, model):
     """Small, but keys are shared, rope is scaled, and heads of hybrids differ in all their sizes."""
-    c, r = model.config, model.config.rope_parameters or {"rope_type": "default"}
+    c = model.config
+    if family == "mamba2":
+        return 1 < c.n_groups < c.num_heads and c.num_hidden_layers > 1 and c.use_conv_bias
+    r = c.rope_parameters or {"rope_type": "default"}
     kind = (r if "rope_type" in r else r["full_attention"])["rope_type"]
     if family in HYBRIDS and (
             c.linear_key_head_dim == c.linear_value_head_dim or c.linear_conv_kernel_dim != 4 or
