@@ -49,6 +49,12 @@ HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
 
 
+def bar(family, what, column):
+    """Keys of length 1 and norms of heads amplify what is rounded in float: transformers' own float is
+    as far from its float64."""
+    return BARS[what][column] * (100 if family in HYBRIDS and not column else 1)
+
+
 # ---- random configs -----------------------------------------------------------------------------
 
 def rope(rng, length):
@@ -363,9 +369,9 @@ def run(family, dra, count, column):
             side = Side(dra, folder, work)
 
             def put(what, number):
-                if not number <= BARS[what][column]:
+                if not number <= bar(family, what, column):
                     failed.append(f"{family} {i}: {what} {number:.3g}, at most "
-                                  f"{BARS[what][column]:g} {json.dumps(model.config.to_diff_dict())}")
+                                  f"{bar(family, what, column):g} {json.dumps(model.config.to_diff_dict())}")
                 worst[what] = max(worst.get(what, 0.0), number)
 
             try:
@@ -375,7 +381,7 @@ def run(family, dra, count, column):
     torch.set_default_dtype(torch.float32)
     for what, number in worst.items():
         print(f"llama  {family:11} {'double' if column else 'float ':6} {what:18} {number:9.2e}"
-              f"  of at most {BARS[what][column]:g}")
+              f"  of at most {bar(family, what, column):g}")
     return failed
 
 
