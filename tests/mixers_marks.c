@@ -183,7 +183,8 @@ static void expect_kept(const setting *s)
     outcome_free(&t, &out);
 }
 
-/* The others, and the state after them, are what they are without it; pos and shift see it. */
+/* The others, and the state after them, are what they are without it; pos, shift and
+ * convolution see it. */
 void skips_leave_no_trace(setting *s)
 {
     const dra_mixer_config *c = &s->row->config;
@@ -193,7 +194,7 @@ void skips_leave_no_trace(setting *s)
     int32_t                 mark[B * WIDE];
     dra_states_difference   d;
     dra_error               err = {0};
-    if (c->shift != DRA_SHIFT_NONE || c->rotary) return;
+    if (c->shift != DRA_SHIFT_NONE || c->rotary || c->conv.width) return;
     expect_kept(s);
     dra_real *x = spread(s->x, C, 0.7), *u = spread(s->u, C, 0.3);
     for (int i = 0; i < B * WIDE; i++) mark[i] = DRA_MARK_SKIP;

@@ -58,9 +58,10 @@ typedef enum dra_decay_kind {
 } dra_decay_kind;
 /* ln(lambda) of what is learned, z: a parameter, or W x and a bias. */
 typedef enum dra_decay_form {
-    DRA_FORM_SIGMOID, /* ln sigmoid(z), by data over 16: slow at first */
-    DRA_FORM_EXP,     /* -e^z, as RWKV 4 to 6 have it                  */
-    DRA_FORM_BOUNDED, /* -e^(-1/2) sigmoid(z), as RWKV-7: lambda > 0.545 */
+    DRA_FORM_SIGMOID,  /* ln sigmoid(z), by data over 16: slow at first */
+    DRA_FORM_EXP,      /* -e^z, as RWKV 4 to 6 have it                  */
+    DRA_FORM_BOUNDED,  /* -e^(-1/2) sigmoid(z), as RWKV-7: lambda > 0.545 */
+    DRA_FORM_SOFTPLUS, /* -e^A_log softplus(z), of heads by data: its rate is softplus(z) */
     DRA_FORM_COUNT
 } dra_decay_form;
 /* What a token reads of itself: (q.(u k)) v, u for each head or each channel of a key. */
@@ -128,20 +129,27 @@ typedef struct dra_moment_options {
     dra_phi_kind phi;
     int64_t      features;  /* of favor; 0: 2 D */
     dra_switch   normalise; /* default: on but for identity */
+    bool         skip;      /* adds D v of a token's own value, D learned for each head, 1 first */
 } dra_moment_options;
 
 typedef struct dra_lambda_options { /* of moment and delta: what their matrix keeps */
     dra_decay_kind decay;
     dra_decay_form decay_form;
-    int64_t        decay_rank; /* by data: z = b + W_2 tanh(W_1 x) through this many; 0: W x */
-    dra_bonus_kind bonus;      /* moment: a token is read before it is written, and with u as it
+    int64_t        decay_rank;  /* by data: z = b + W_2 tanh(W_1 x) through this many; 0: W x */
+    dra_bonus_kind bonus;       /* moment: a token is read before it is written, and with u as it
                                   is; delta: per channel, added after the head norm */
-    bool           bonus_exp;  /* moment: u is e^ of what is learned */
+    bool           bonus_exp;   /* moment: u is e^ of what is learned */
+    bool           rate_values; /* moment: values are times the rate of decay_form softplus */
+    double         rate_least, rate_most; /* softplus: the rate is kept within; 0: 0, infinity */
 } dra_lambda_options;
 
 typedef struct dra_delta_options {
     dra_transition_kind transition;
     int64_t             rate_rank; /* diagonal: a = sigmoid(b + W_2 W_1 x); 0: W x */
+    /* Of the delta rule itself: b is sigmoid(W_b x) times this, 0: 1; the epsilon of keys and
+     * queries of unit length, 0: 1e-12; queries over sqrt(D). */
+    double strength, unit_eps;
+    bool   scale_queries;
 } dra_delta_options;
 
 enum { DRA_OPTIONS_BYTES = 128 }; /* the most that options of a program's own memory have */
@@ -220,6 +228,28 @@ typedef struct dra_latent_options {
     int64_t kv, q, rope;
 } dra_latent_options;
 
+/* A convolution of queries, keys and values, each channel by itself, then SiLU. Memories moment and
+ * delta. JSON: "conv", "conv_bias". */
+typedef struct dra_conv_options {
+    int64_t width; /* tokens that it sees, 2 to 8; 0: none */
+    bool    bias;
+} dra_conv_options;
+
+/* An RMS norm of what heads answer. JSON: "out_norm", "out_norm_groups", ... */
+typedef enum dra_out_norm_place {
+    DRA_OUT_NORM_NONE,
+    DRA_OUT_NORM_BEFORE, /* the gate */
+    DRA_OUT_NORM_AFTER,
+    DRA_OUT_NORM_COUNT
+} dra_out_norm_place;
+
+typedef struct dra_out_norm_options {
+    dra_out_norm_place place;
+    int64_t            groups; /* of channels, each normed by itself; 0: heads */
+    bool               gains;  /* of all channels; else groups share those of one */
+    double             eps;    /* 0: 1e-5 */
+} dra_out_norm_options;
+
 /* Which share the token before has in what q, k, v, decays, rates and gates see of x. */
 typedef enum dra_shift_kind {
     DRA_SHIFT_NONE,
@@ -284,6 +314,14 @@ typedef enum dra_mixer_bias {
     DRA_BIAS_COUNT
 } dra_mixer_bias;
 
+/* Which norms the sublayers of its layer have. */
+typedef enum dra_layer_norms {
+    DRA_LAYER_NORMS_MODEL,  /* as the block of the model says */
+    DRA_LAYER_NORMS_PRE,    /* of what they read */
+    DRA_LAYER_NORMS_BRANCH, /* of what they add */
+    DRA_LAYER_NORMS_COUNT
+} dra_layer_norms;
+
 typedef struct dra_mixer_config {
     int64_t           dim, heads;         /* C, H                                  */
     int64_t           key_dim, value_dim; /* D, E for each head; 0: C / H, and D   */
@@ -346,6 +384,13 @@ typedef struct dra_mixer_config {
     bool           qk_gain_offset; /* gains of q and k are stored as gain - 1 */
     double         qkv_eps;        /* of qkv_norm rms and layer; 0: 1e-6 and 1e-5 */
     double         query_gain;     /* W_q starts normal, this many times as large; 0: 1 */
+
+    /* Heads of queries and keys, of memories moment and delta, a divisor of H: head h of values has
+     * those of h / (H / key_heads); 0: H. */
+    int64_t              key_heads;
+    dra_conv_options     conv;
+    dra_out_norm_options out_norm;
+    dra_layer_norms      norms;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

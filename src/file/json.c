@@ -5,6 +5,7 @@
 #include "file/fail.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What stands outside of texts: how deep brackets nest, whether there is a minus. */
@@ -32,6 +33,30 @@ static outline look_over(const char *text, size_t bytes)
             o.minus = true;
     }
     return o;
+}
+
+static char *copy_text(const char *text, size_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+/* A copy in which Infinity outside of texts is a number of as many letters; NULL: there is none, or
+ * no memory, and then jansson says what it cannot read. */
+static char *spell_infinity(const char *text, size_t bytes)
+{
+    static const char word[] = "Infinity", number[] = "1.7e+308";
+    const size_t      n = sizeof word - 1;
+    char             *copy = NULL;
+    bool              quoted = false;
+    for (size_t i = 0; i + n <= bytes; i++) {
+        if (text[i] == '"') quoted = !quoted;
+        if (quoted) i += text[i] == '\\';
+        if (quoted || text[i] != word[0] || memcmp(text + i, word, n) != 0) continue;
+        if (!copy && !(copy = copy_text(text, bytes))) return NULL;
+        memcpy(copy + i, number, n);
+    }
+    return copy;
 }
 
 /* ---- jansson, short of memory ---------------------------------------------------------------- */
@@ -156,7 +181,10 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
                            (long long)o.depth, rules.depth);
     if (rules.no_minus && o.minus)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON has a negative number");
-    const dra_status status = dra_json_load(text, bytes, JSON_REJECT_DUPLICATES, out, &found);
+    char            *plain = rules.infinity ? spell_infinity(text, bytes) : NULL;
+    const dra_status status = dra_json_load(plain ? plain : text, bytes, JSON_REJECT_DUPLICATES,
+                                            out, &found);
+    free(plain);
     if (status == DRA_OK) return DRA_OK;
     if (status == DRA_ERR_MEMORY)
         return dra_fail_at(err, status, path, "out of memory for its JSON");

@@ -9,6 +9,7 @@
 typedef struct dra_json_rules {
     int  depth;    /* of brackets; jansson's own limit is 2048 */
     bool no_minus; /* nowhere but in texts; jansson reads -0 as 0, which hides the sign */
+    bool infinity; /* Infinity, as Python writes it, is the largest number */
 } dra_json_rules;
 
 /* Parses one value. `path` is named in errors. *out is the caller's, for json_decref(). */

@@ -61,6 +61,12 @@ typedef struct dra_name_rule {
     dra_shape      shape; /* there, of as many numbers; rank 0: as the parameter's             */
     dra_row_order  order; /* rows are there in this order, of heads of... */
     int64_t        head_rows; /* ... so many */
+    /* Rows of parts take turns: the tensor has `blocks` blocks, and in each part k has rows[k] of
+     * them, after those of the parts before. NULL: parts are equal. */
+    const int64_t *rows;
+    int64_t        blocks;
+    const int64_t *mixers; /* only of layers l with mixers[l] == mixer; NULL: of all */
+    int64_t        mixer;
 } dra_name_rule;
 
 /* A tensor that follows from the config: checked where a file has it, and always written. */
@@ -107,6 +113,7 @@ typedef struct dra_format {
     const dra_name_rule *rules; /* the last has no name; or, where names depend on options, */
     dra_status (*make_rules)(const dra_model_config *c, dra_name_rules *out, dra_error *err);
     const char *const *ignored;    /* endings of tensors that hold no weights; NULL at the end */
+    const char *const *skipped;    /* beginnings of those of parts that are not read; likewise */
     const char        *class_name; /* in Hugging Face's library; NULL: the format is not its */
     void (*read)(dra_keys *k, dra_model_config *c); /* NULL: dra's own */
     void (*write)(dra_keys *k, const dra_model_config *c);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "formats/gated_delta.h"
 #include "model/model.h"
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -52,33 +53,38 @@ static const dra_name_rule norms[][NORMS_MOST] = {
 /* Old files hold the frequencies. */
 static const char *const ignored[] = {".rotary_emb.inv_freq", NULL};
 
+/* What reads pictures, and what guesses several tokens at once. */
+static const char *const skipped[] = {"mtp.", "model.visual.", "visual.", NULL};
+
 static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     const dra_llama     *f = out->format->family;
     const dra_name_rule *own = norms[f->norms];
-    int                  n = 0;
-    dra_name_rule *row = dra_arena_alloc(&out->arena, (COMMON + NORMS_MOST + 2) * sizeof *row);
-    if (!row) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", out->format->name);
-    for (int i = 0; i < COMMON; i++) row[n++] = common[i];
-    for (int i = 0; i < NORMS_MOST && own[i].ours; i++) row[n++] = own[i];
-    memcpy(row + n, head, sizeof head);
-    dra_llama_order_rows(c, DRA_ROWS_HALVES, row);
-    out->row = row;
+    dra_rule_list        list;
+    const dra_status     st = dra_rules_open(out, &list, err);
+    if (st != DRA_OK) return st;
+    if (f->linear) dra_gated_delta_rules(c, f, &list);
+    dra_name_rule *row = list.row + list.n;
+    for (int i = 0; i < COMMON; i++) *row++ = common[i];
+    for (int i = 0; i < NORMS_MOST && own[i].ours; i++) *row++ = own[i];
+    memcpy(row, head, sizeof head);
+    if (out->format->ordered) dra_llama_order_rows(c, DRA_ROWS_HALVES, list.row);
     return DRA_OK;
 }
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
 /* Keys of models that have more than this file describes. */
-static void refuse_others(dra_keys *k)
+static void refuse_others(dra_keys *k, const dra_llama *f)
 {
-    static const struct {
+    const struct {
         const char *key, *expected;
     } others[] = {
         {"quantization_config", "none: load the unquantised folder, or a GGUF file"},
         {"vision_config", "none: only models of text are read"},
         {"text_config", "none: save its language model as a folder of its own"},
-        {"num_experts", "none: mixtures of experts are not read"},
+        {f->linear == DRA_LINEAR_QWEN3_NEXT ? "" : "num_experts",
+         "none: mixtures of experts are not read"},
         {"num_local_experts", "none: mixtures of experts are not read"},
         {"final_logit_softcapping", "none: capped logits are not read"},
     };
@@ -87,8 +93,24 @@ static void refuse_others(dra_keys *k)
         if (v && !json_is_null(v) && !json_is_false(v))
             dra_keys_refuse(k, others[i].key, others[i].expected);
     }
-    if (dra_keys_number(k, "partial_rotary_factor", 1, 1) < 1)
-        dra_keys_refuse(k, "partial_rotary_factor", "1");
+}
+
+/* Layers whose feed-forward is a mixture of experts. */
+static void refuse_experts(dra_keys *k, const dra_model_config *c)
+{
+    const json_t *dense = json_object_get(k->object, "mlp_only_layers");
+    const int64_t every = dra_keys_int(k, "decoder_sparse_step", NULL, 1);
+    if (dra_keys_int(k, "num_experts", NULL, 512) < 1) return;
+    for (int64_t l = 0; l < c->depth; l++) {
+        bool          is_dense = every > 0 && (l + 1) % every != 0;
+        size_t        i;
+        const json_t *v;
+        json_array_foreach(dense, i, v) is_dense = is_dense || json_number_value(v) == (double)l;
+        if (is_dense) continue;
+        dra_keys_refuse(k, "mlp_only_layers",
+                        "all layers: mixtures of experts (num_experts) are not read");
+        return;
+    }
 }
 
 static bool has_key(const dra_keys *k, const char *key)
@@ -158,7 +180,8 @@ static void read_mixer(dra_keys *k, const dra_llama *f, dra_model_config *c, dra
     m->qk_norm = f->qk_norm != DRA_LLAMA_NO_NORM;
     m->qk_whole = f->qk_norm == DRA_LLAMA_NORM_ALL;
     m->qkv_eps = m->qk_norm ? c->norm_eps : 0;
-    m->qk_gain_offset = f->gemma;
+    m->qk_gain_offset = f->offset;
+    if (f->gated) m->gate_values = DRA_GATE_PLAIN;
 }
 
 /* Constant factors. */
@@ -169,10 +192,10 @@ static void read_factors(dra_keys *k, const dra_llama *f, dra_model_config *c, d
         m->score_scale = 1 / sqrt(D);
         m->attention.softcap = dra_keys_number(k, "attn_logit_softcapping", 1e6, 0);
         c->embed_scale = sqrt((double)c->dim);
-        c->norm_offset = true;
         if (dra_keys_bool(k, "use_bidirectional_attention", false))
             dra_keys_refuse(k, "use_bidirectional_attention", "false");
     }
+    c->norm_offset = f->offset;
     if (!f->granite) return;
     c->embed_scale = dra_keys_number(k, "embedding_multiplier", 1e6, 1);
     c->block.branch_factor = dra_keys_number(k, "residual_multiplier", 1e6, 1);
@@ -184,8 +207,9 @@ static void read_llama(dra_keys *k, dra_model_config *c)
 {
     const dra_llama *f = k->format->family;
     dra_mixer_config m = {.rotary = true};
-    refuse_others(k);
+    refuse_others(k, f);
     read_sizes(k, f, c);
+    if (f->linear == DRA_LINEAR_QWEN3_NEXT) refuse_experts(k, c);
     read_ff(k, f, c);
     read_mixer(k, f, c, &m);
     read_factors(k, f, c, &m);
@@ -230,6 +254,14 @@ static void put_inverse(dra_keys *k, const char *key, double x, int power)
         put_real(k, key, 1 / x);
 }
 
+/* The first mixer of attention; NULL: there is none. */
+static const dra_mixer_config *attention_of(const dra_model_config *c)
+{
+    for (int i = 0; i < c->mixers; i++)
+        if (!dra_gated_delta_is(&c->mixer[i])) return &c->mixer[i];
+    return NULL;
+}
+
 static double or_one(double x) { return x > 0 ? x : 1; }
 
 static void put_factors(dra_keys *k, const dra_llama *f, const dra_model_config *c)
@@ -250,17 +282,29 @@ static void put_factors(dra_keys *k, const dra_llama *f, const dra_model_config 
     put_inverse(k, "logits_scaling", or_one(c->logit_scale), 1);
 }
 
+/* No layer has experts, in whichever words. */
+static void put_dense(dra_keys *k, const dra_model_config *c)
+{
+    dra_keys before = {.place = k->place, .object = k->object};
+    refuse_experts(&before, c);
+    if (before.status == DRA_OK) return;
+    json_t *all = dra_json_array(&k->json);
+    for (int64_t l = 0; l < c->depth; l++)
+        dra_json_append(&k->json, all, dra_json_int(&k->json, l));
+    dra_keys_put(k, "mlp_only_layers", all);
+}
+
 static void write_llama(dra_keys *k, const dra_model_config *c)
 {
     const dra_llama        *f = k->format->family;
-    const dra_mixer_config *m = &c->mixer[0];
+    const dra_mixer_config *m = attention_of(c);
     const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
     put_int(k, "vocab_size", c->vocab);
     put_int(k, "hidden_size", c->dim);
     put_int(k, "intermediate_size", c->ff.dim);
     put_int(k, "num_hidden_layers", c->depth);
     put_int(k, "num_attention_heads", c->heads);
-    put_int(k, "num_key_value_heads", m->kv_heads ? m->kv_heads : c->heads);
+    put_int(k, "num_key_value_heads", m && m->kv_heads ? m->kv_heads : c->heads);
     put_int(k, "max_position_embeddings", c->context);
     if (f->head_dim || c->key_dim || has_key(k, "head_dim")) put_int(k, "head_dim", D);
     put_activation(k, f, c);
@@ -268,25 +312,32 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     put_real(k, "attention_dropout", c->attention_dropout);
     dra_keys_put(k, "tie_word_embeddings", dra_json_bool(c->tied == DRA_ON));
     if (f->attention_bias)
-        dra_keys_put(k, "attention_bias", dra_json_bool(m->biases == DRA_BIAS_ALL));
+        dra_keys_put(k, "attention_bias", dra_json_bool(m && m->biases == DRA_BIAS_ALL));
     if (f->mlp_bias) dra_keys_put(k, "mlp_bias", dra_json_bool(c->ff.bias == DRA_FF_BIAS_ALL));
     put_factors(k, f, c);
+    if (f->linear) dra_gated_delta_write(k, f, c);
+    if (f->linear == DRA_LINEAR_QWEN3_NEXT) put_dense(k, c);
     dra_llama_write_layers(k, f, c);
 }
 
 /* ---- families: what is not said is as Llama has it ------------------------------------------- */
 
-#define FAMILY(symbol, type, class, ...)                                                           \
+#define FAMILY_OF(order, symbol, type, class, ...)                                                 \
     const dra_format dra_format_##symbol = {.name = type,                                          \
                                             .prefix = "model.",                                    \
                                             .head = "lm_head.weight",                              \
                                             .make_rules = make_rules,                              \
                                             .ignored = ignored,                                    \
+                                            .skipped = skipped,                                    \
                                             .class_name = class,                                   \
                                             .read = read_llama,                                    \
                                             .write = write_llama,                                  \
-                                            .ordered = true,                                       \
+                                            .ordered = order,                                      \
                                             .family = &(const dra_llama){__VA_ARGS__}}
+
+#define FAMILY(...) FAMILY_OF(true, __VA_ARGS__)
+/* Whose rows are the files' alone: some rows of theirs do not rotate. */
+#define HYBRID(...) FAMILY_OF(false, __VA_ARGS__)
 
 FAMILY(llama, "llama", "LlamaForCausalLM", .vocab = 32000, .dim = 4096, .inner = 11008, .depth = 32,
        .heads = 32, .context = 2048, .theta = 1e4, .attention_bias = true, .mlp_bias = true);
@@ -319,10 +370,78 @@ FAMILY(olmo3, "olmo3", "Olmo3ForCausalLM", .vocab = 50304, .dim = 4096, .inner =
 
 FAMILY(gemma3, "gemma3_text", "Gemma3ForCausalLM", .vocab = 262208, .dim = 2304, .inner = 9216,
        .depth = 26, .heads = 8, .kv_heads = 4, .head_dim = 256, .context = 131072, .theta = 1e6,
-       .local_theta = 1e4, .tied = true, .attention_bias = true, .gemma = true,
+       .local_theta = 1e4, .tied = true, .attention_bias = true, .gemma = true, .offset = true,
        .norms = DRA_NORMS_BOTH, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_MOST,
        .window = 4096, .every = 6, .two_ropes = true);
 
 FAMILY(mistral, "mistral", "MistralForCausalLM", .vocab = 32000, .dim = 4096, .inner = 14336,
        .depth = 32, .heads = 32, .kv_heads = 8, .context = 131072, .theta = 1e4,
        .windows = DRA_WINDOWS_ALL, .window = 4096);
+
+#define QWEN_LINEAR(kind)                                                                          \
+    .linear = kind, .gated = true, .offset = true, .partial = 0.25,                                \
+    .qk_norm = DRA_LLAMA_NORM_HEAD, .theta = 1e4, .head_dim = 256, .context = 32768, .heads = 16,  \
+    .attention_bias = true
+
+HYBRID(qwen3_next, "qwen3_next", "Qwen3NextForCausalLM", .vocab = 151936, .dim = 2048,
+       .inner = 5632, .depth = 48, .kv_heads = 2, QWEN_LINEAR(DRA_LINEAR_QWEN3_NEXT));
+
+#define QWEN3_5                                                                                    \
+    .vocab = 248320, .dim = 4096, .inner = 12288, .depth = 32, .kv_heads = 4,                      \
+    QWEN_LINEAR(DRA_LINEAR_QWEN3_5)
+
+HYBRID(qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", QWEN3_5);
+
+HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .dim = 3840,
+       .inner = 11008, .depth = 32, .heads = 30, .context = 65536, .theta = 1e4, .no_theta = true,
+       .attention_bias = true, .norms = DRA_NORMS_BRANCH, .qk_norm = DRA_LLAMA_NORM_ALL,
+       .linear = DRA_LINEAR_OLMO);
+
+/* ---- Qwen3.5 as published: its text part in a config of its own, beside what reads pictures --- */
+
+static const char TEXT[] = "text_config", TIED[] = "tie_word_embeddings";
+
+static dra_keys text_keys(const dra_keys *k, json_t *object)
+{
+    dra_keys inner = *k;
+    inner.object = object;
+    return inner;
+}
+
+static void read_text(dra_keys *k, dra_model_config *c)
+{
+    json_t *object = json_object_get(k->object, TEXT);
+    if (!json_is_object(object)) {
+        dra_keys_refuse(k, TEXT, "an object: the config of the text part");
+        return;
+    }
+    dra_keys inner = text_keys(k, object);
+    read_llama(&inner, c);
+    k->status = inner.status;
+    if (!json_object_get(object, TIED)) c->tied = dra_keys_bool(k, TIED, false) ? DRA_ON : DRA_OFF;
+}
+
+static void write_text(dra_keys *k, const dra_model_config *c)
+{
+    if (!json_is_object(json_object_get(k->object, TEXT)))
+        dra_keys_put(k, TEXT, dra_json_object(&k->json));
+    dra_keys inner = text_keys(k, json_object_get(k->object, TEXT));
+    if (!inner.object) return;
+    dra_keys_put(&inner, "model_type", dra_json_text(&inner.json, "qwen3_5_text"));
+    write_llama(&inner, c);
+    k->json = inner.json;
+    k->status = inner.status;
+    dra_keys_put(k, TIED, dra_json_bool(c->tied == DRA_ON));
+}
+
+const dra_format dra_format_qwen3_5_whole = {.name = "qwen3_5",
+                                             .prefix = "model.language_model.",
+                                             .wrapped = "model.",
+                                             .head = "lm_head.weight",
+                                             .make_rules = make_rules,
+                                             .ignored = ignored,
+                                             .skipped = skipped,
+                                             .class_name = "Qwen3_5ForConditionalGeneration",
+                                             .read = read_text,
+                                             .write = write_text,
+                                             .family = &(const dra_llama){QWEN3_5}};

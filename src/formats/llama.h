@@ -26,6 +26,14 @@ typedef enum dra_llama_windows {
     DRA_WINDOWS_MOST     /* all but every n-th                                              */
 } dra_llama_windows;
 
+/* How layers of gated DeltaNet (linear_attention) store what they have. */
+typedef enum dra_llama_linear {
+    DRA_LINEAR_NONE,
+    DRA_LINEAR_QWEN3_5,    /* q, k, v in one tensor, all else in its own               */
+    DRA_LINEAR_QWEN3_NEXT, /* head by head of keys: q, k, v, gate; strength, rate      */
+    DRA_LINEAR_OLMO        /* all apart; keys fall back to those of attention          */
+} dra_llama_linear;
+
 typedef struct dra_llama {
     int64_t vocab, dim, inner, depth, heads, context; /* where keys are missing, as all here */
     int64_t kv_heads;                                 /* 0: as many as heads                 */
@@ -39,6 +47,12 @@ typedef struct dra_llama {
     bool    granite;        /* there are its four factors                      */
     bool    gemma;          /* gains are stored less 1, its own scales         */
 
+    bool   offset;   /* gains of norms and of q and k are stored less 1 */
+    bool   gated;    /* heads of attention are gated, with rows of W_q  */
+    bool   no_theta; /* without rope_theta nothing rotates              */
+    double partial;  /* partial_rotary_factor; 0: none                  */
+
+    dra_llama_linear  linear;
     dra_llama_norms   norms;
     dra_llama_qk_norm qk_norm;
     dra_llama_windows windows;

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/gated_delta.h"
 #include "formats/llama.h"
 #include "model/owned.h"
 
-static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention";
+static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention",
+                  LINEAR[] = "linear_attention";
 
 /* ---- rope, reading --------------------------------------------------------------------------- */
 
@@ -129,6 +131,22 @@ static double read_theta(dra_keys *k, const dra_llama *f, bool local, dra_keys *
     return k->object ? dra_keys_number(k, "rope_theta", 1e12, outer) : outer;
 }
 
+/* How many channels of a head rotate: the first ones. */
+static void read_width(dra_keys *k, dra_keys *top, const dra_llama *f, const dra_model_config *c,
+                       dra_rotary_config *t)
+{
+    static const char key[] = "partial_rotary_factor";
+    const double      outer = dra_keys_number(top, key, 1, f->partial > 0 ? f->partial : 1);
+    const double      share = k->object ? dra_keys_number(k, key, 1, outer) : outer;
+    const int64_t     D = c->key_dim ? c->key_dim : c->heads > 0 ? c->dim / c->heads : 0;
+    const int64_t     n = (int64_t)((double)D * share);
+    if (share == 1) return;
+    if (!(f->partial > 0) || n < 2 || n % 2)
+        dra_keys_refuse(k->object && json_object_get(k->object, key) ? k : top, key,
+                        f->partial > 0 ? "an even number of channels of a head" : "1");
+    t->width = n;
+}
+
 static void read_rope(dra_keys *top, const dra_llama *f, const dra_model_config *c,
                       const char *type, dra_rotary_config *t)
 {
@@ -147,8 +165,7 @@ static void read_rope(dra_keys *top, const dra_llama *f, const dra_model_config 
                         "default, linear, llama3, yarn or dynamic: others depend on the call");
     else
         ropes[i].read(&k, top, c, t);
-    if (object && dra_keys_number(&k, "partial_rotary_factor", 1, 1) < 1)
-        dra_keys_refuse(&k, "partial_rotary_factor", "1");
+    read_width(&k, top, f, c, t);
     if (top->status == DRA_OK) top->status = k.status;
 }
 
@@ -181,10 +198,29 @@ static const json_t *entry_of(dra_keys *k, const char *key, const dra_model_conf
 
 static bool has_rotary(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l)
 {
+    if (f->no_theta) {
+        const json_t *rope = object_at(k, "rope_parameters");
+        return json_is_number(json_object_get(rope ? rope : k->object, "rope_theta"));
+    }
     if (!f->rope_every) return true;
     const json_t *own = entry_of(k, "no_rope_layers", c, l);
     const int64_t every = dra_keys_int(k, "no_rope_layer_interval", NULL, f->rope_every);
     if (own) return json_number_value(own) != 0 || json_is_true(own);
+    return every < 1 || (l + 1) % every != 0;
+}
+
+/* Whether layer l is one of gated DeltaNet. */
+static bool has_delta(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l)
+{
+    const json_t *own = f->linear ? entry_of(k, "layer_types", c, l) : NULL;
+    const char   *type = json_string_value(own);
+    if (!f->linear) return false;
+    if (own && (!type || (strcmp(type, FULL) != 0 && strcmp(type, LINEAR) != 0)))
+        dra_keys_refuse(k, "layer_types", "full_attention and linear_attention");
+    if (type) return strcmp(type, LINEAR) == 0;
+    const bool    olmo = f->linear == DRA_LINEAR_OLMO;
+    const int64_t every = olmo ? 4 : dra_keys_int(k, "full_attention_interval", NULL, 4);
+    if (olmo && c->depth < 4 && l == c->depth - 1) return false;
     return every < 1 || (l + 1) % every != 0;
 }
 
@@ -221,21 +257,23 @@ void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_conf
 {
     const int64_t     W = read_window(k, f);
     dra_rotary_config turn[2];
-    dra_mixer_config  mixer[4];
+    dra_mixer_config  mixer[8];
     int64_t           pattern[DRA_SUBLAYERS_MOST];
-    int               number[4] = {0}, mixers = 0; /* of a mixer, from 1, by window and rope */
+    int               number[8] = {0}; /* of a mixer, from 1, by window, rope, and delta */
+    int               mixers = 0;
     check_objects(k);
     read_rope(k, f, c, FULL, &turn[0]);
     turn[1] = turn[0];
     if (f->two_ropes) read_rope(k, f, c, SLIDING, &turn[1]);
     for (int64_t l = 0; l < c->depth && k->status == DRA_OK; l++) {
-        const bool rope = has_rotary(k, f, c, l);
-        const bool window = (W || f->two_ropes) && has_window(k, f, c, l, rope);
-        int       *n = &number[window + 2 * rope];
+        const bool delta = has_delta(k, f, c, l), rope = !delta && has_rotary(k, f, c, l);
+        const bool window = !delta && (W || f->two_ropes) && has_window(k, f, c, l, rope);
+        int       *n = &number[window + 2 * rope + 4 * delta];
         if (!*n) {
             dra_mixer_config *own = &mixer[mixers];
             *n = ++mixers;
             *own = *m;
+            if (delta) dra_gated_delta_read(k, f, c, own);
             own->rotary = rope;
             if (rope) own->turn = turn[window];
             if (window && W) own->a.retrieval = "window", own->a.window = W;
@@ -263,7 +301,15 @@ static const char *rope_name(const dra_rotary_config *t)
                                                : "default";
 }
 
-static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta)
+/* The share of a head's channels that rotate; 0: the family has no key for it. */
+static double share_of(const dra_llama *f, const dra_model_config *c, const dra_rotary_config *t)
+{
+    if (!(f->partial > 0)) return 0;
+    const int64_t D = c->key_dim ? c->key_dim : c->dim / c->heads;
+    return t->width ? (double)t->width / (double)D : 1;
+}
+
+static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta, double share)
 {
     static const char original[] = "original_max_position_embeddings";
     json_t           *o = dra_json_object(j);
@@ -271,6 +317,7 @@ static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta)
     dra_json_set(j, o, "rope_type", dra_json_text(j, name));
     if (theta) dra_json_set(j, o, "rope_theta", dra_json_real(j, t->base > 0 ? t->base : 1e4));
     if (t->limit) dra_json_set(j, o, "factor", dra_json_real(j, 1));
+    if (share > 0) dra_json_set(j, o, "partial_rotary_factor", dra_json_real(j, share));
     if (strcmp(name, "linear") == 0) dra_json_set(j, o, "factor", dra_json_real(j, t->stretch));
     if (!t->scaling) return o;
     const bool yarn = t->scaling == DRA_SCALING_YARN;
@@ -294,25 +341,25 @@ static const dra_rotary_config *turn_of(const dra_model_config *c, bool window)
 static void put_ropes(dra_keys *k, const dra_llama *f, const dra_model_config *c)
 {
     static const char *const all[] = {"rope_theta", "rope_scaling", "rope_parameters",
-                                      "rope_local_base_freq"};
-    const bool               is_new = f->two_ropes || object_at(k, "rope_parameters");
+                                      "rope_local_base_freq", "partial_rotary_factor"};
+    const bool               is_new = f->two_ropes || f->linear || object_at(k, "rope_parameters");
     const dra_rotary_config *turn[] = {turn_of(c, false), turn_of(c, true)};
     const dra_rotary_config *any = turn[0] ? turn[0] : turn[1];
     dra_json                *j = &k->json;
-    for (int i = 0; i < 4; i++) dra_json_delete(k->object, all[i]);
+    for (int i = 0; i < 5; i++) dra_json_delete(k->object, all[i]);
     if (!any) return;
     if (f->two_ropes) {
         json_t *both = dra_json_object(j);
         for (int i = 0; i < 2; i++)
             dra_json_set(j, both, i ? SLIDING : FULL,
-                         rope_object(j, turn[i] ? turn[i] : any, true));
+                         rope_object(j, turn[i] ? turn[i] : any, true, 0));
         dra_keys_put(k, all[2], both);
     } else if (is_new) {
-        dra_keys_put(k, all[2], rope_object(j, any, true));
+        dra_keys_put(k, all[2], rope_object(j, any, true, share_of(f, c, any)));
     } else {
         dra_keys_put(k, all[0], dra_json_real(j, any->base > 0 ? any->base : 1e4));
         if (strcmp(rope_name(any), "default") != 0)
-            dra_keys_put(k, all[1], rope_object(j, any, false));
+            dra_keys_put(k, all[1], rope_object(j, any, false, 0));
     }
 }
 
@@ -324,7 +371,8 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
     for (int64_t l = 0; l < c->depth; l++) {
         const dra_mixer_config *m = mixer_of(c, l);
         if (m->a.window > 0) W = m->a.window;
-        dra_json_append(j, types, dra_json_text(j, m->a.window > 0 ? SLIDING : FULL));
+        const char *type = dra_gated_delta_is(m) ? LINEAR : m->a.window > 0 ? SLIDING : FULL;
+        dra_json_append(j, types, dra_json_text(j, type));
         dra_json_append(j, ropes_of, dra_json_int(j, m->rotary));
     }
     if (f->windows == DRA_WINDOWS_LATE || f->windows == DRA_WINDOWS_NO_ROPE)
@@ -334,7 +382,7 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
         dra_keys_put(k, "no_rope_layers", ropes_of);
     else
         json_decref(ropes_of);
-    if (f->windows > DRA_WINDOWS_ALL)
+    if (f->windows > DRA_WINDOWS_ALL || f->linear)
         dra_keys_put(k, "layer_types", types);
     else
         json_decref(types);

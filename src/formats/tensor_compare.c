@@ -43,6 +43,8 @@ static bool is_ignored(const dra_model *m, const dra_name_rules *rules, const ch
         return dra_model_config_of(m)->tied == DRA_ON;
     for (const char *const *end = f->ignored; end && *end; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
+    for (const char *const *begin = f->skipped; begin && *begin; begin++)
+        if (strncmp(name, *begin, strlen(*begin)) == 0) return true;
     return false;
 }
 

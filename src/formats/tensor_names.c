@@ -43,7 +43,8 @@ void dra_name_rules_free(dra_name_rules *n)
 const dra_name_rule *dra_name_rules_find(const dra_name_rules *n, const char *param, int64_t *l)
 {
     for (const dra_name_rule *r = n->row; r && r->ours; r++)
-        if (dra_pattern_fits(r->ours, param, l)) return r;
+        if (dra_pattern_fits(r->ours, param, l) && (!r->mixers || r->mixers[*l] == r->mixer))
+            return r;
     return NULL;
 }
 
@@ -101,7 +102,7 @@ bool dra_name_rule_in_place(const dra_name_rule *r)
 {
     if (!r) return true;
     const bool elsewhere = r->place == DRA_PARTS_IN || (r->place && r->transposed);
-    return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere && !r->order;
+    return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere && !r->order && !r->rows;
 }
 
 static void put_in_front(dra_shape *shape, int64_t n)
@@ -111,11 +112,23 @@ static void put_in_front(dra_shape *shape, int64_t n)
     shape->rank++;
 }
 
+/* Rows of a block of all parts. */
+static int64_t block_rows(const dra_name_rule *r)
+{
+    int64_t n = 0;
+    for (int k = 0; k < r->parts; k++) n += r->rows[k];
+    return n;
+}
+
 dra_shape dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours)
 {
     dra_shape shape = *ours;
     if (!r) return shape;
     if (r->shape.rank) return r->shape;
+    if (r->rows) {
+        shape.dim[0] = r->blocks * block_rows(r);
+        return shape;
+    }
     if (r->flat) shape = DRA_SHAPE(dra_shape_count(ours));
     if (r->parts && r->place == DRA_PARTS_OUT) shape.dim[0] *= r->parts;
     if (r->parts && r->place == DRA_PARTS_IN) shape.dim[1] *= r->parts;
@@ -186,9 +199,34 @@ static bool read_transposed(const dra_tensor_info *t, const lie *w, dra_real *to
     return true;
 }
 
+/* Where the rows of block b are in the tensor. */
+static int64_t first_row(const dra_name_rule *r, int64_t b)
+{
+    int64_t before = 0;
+    for (int k = 0; k < r->part; k++) before += r->rows[k];
+    return b * block_rows(r) + before;
+}
+
+static int64_t row_width(const dra_shape *s)
+{
+    return s->dim[0] ? dra_shape_count(s) / s->dim[0] : 0;
+}
+
+static bool read_rows(const dra_tensor_info *t, const dra_name_rule *r, const dra_shape *s,
+                      dra_real *to)
+{
+    const int64_t width = row_width(s), n = r->rows[r->part] * width;
+    bool          can = true;
+    for (int64_t b = 0; b < r->blocks && can; b++)
+        can = dra_tensor_copy(t, (size_t)(first_row(r, b) * width), (size_t)n, DRA_REAL,
+                              to + b * n);
+    return can;
+}
+
 static bool read_numbers(const dra_tensor_info *t, const dra_name_rule *r, const dra_shape *s,
                          dra_real *to)
 {
+    if (r && r->rows) return read_rows(t, r, s, to);
     const lie w = lie_of(r, s);
     if (r && r->transposed) return read_transposed(t, &w, to);
     if (w.along_o == w.I)
@@ -305,6 +343,12 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
     const double        by = divisor_of(r, p);
     if (r && r->order) {
         order_rows(r, &p->shape, true, from, to);
+        return;
+    }
+    if (r && r->rows) {
+        const int64_t width = row_width(&p->shape), n = r->rows[r->part] * width;
+        for (int64_t b = 0; b < r->blocks; b++)
+            memcpy(to + first_row(r, b) * width, from + b * n, (size_t)n * sizeof *to);
         return;
     }
     if (w.along_i == 1 && as == DRA_AS_IT_IS && by == 1) {

@@ -278,8 +278,10 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (st == DRA_OK) st = find_retrieval(b, err);
     if (st == DRA_OK) st = check_numbers(b, err);
     if (st != DRA_OK) return st;
-    /* A sum without a denominator grows with the length: its heads are normalised. */
-    if (b->config.head_norm == DRA_DEFAULT && dra_memory_has(b->memory, &dra_moment_part) &&
+    /* A sum without a denominator grows with the length: its heads are normalised, here or by the
+     * mixer. */
+    if (b->config.head_norm == DRA_DEFAULT && !mixer->out_norm.place &&
+        dra_memory_has(b->memory, &dra_moment_part) &&
         (b->config.moment.normalise == DRA_OFF || b->config.moment.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
     if (b->config.head_norm_eps > 0 && b->config.head_norm != DRA_ON)

@@ -1,6 +1,7 @@
 /* delta: writes only what the key does not already recall.
  *   S' = S + k (b (v - S^T k))^T,   y = S'^T q,   with lambda S in place of S where there is decay
- * k and q of unit length, b = sigmoid(W_b x) the strength of a write. Transition diagonal:
+ * k and q of unit length, b = sigmoid(W_b x), or up to twice that, the strength of a write; q may be
+ * over sqrt(D), as gated DeltaNet has it. Transition diagonal:
  *   S' = diag(lambda) S - (a kk) (S^T kk)^T + k' v^T,   y = S'^T q
  *   kk = k_k k of unit length,   a = sigmoid(b_rate + W_rate x),   k' = k (1 + (a - 1) k_a)
  * takes off what kk recalls at a rate a of each channel, whatever is written; a bonus adds
@@ -18,6 +19,9 @@ static const char *const transitions[] = {"strength", "diagonal", NULL};
 const dra_field dra_delta_fields[] = {
     CHOICE(dra_delta_options, transition, transitions, "delta: its own rule, or that of RWKV-7"),
     INT(dra_delta_options, rate_rank, "a full matrix", "delta: rank of the map that makes rates"),
+    REAL(dra_delta_options, strength, 0, 2, "1", "delta: the largest strength of a write"),
+    REAL(dra_delta_options, unit_eps, 0, 1, "1e-12", "delta: epsilon of keys of length 1"),
+    BOOL(dra_delta_options, scale_queries, "delta: queries have length 1 / sqrt(key_dim)"),
     {0}};
 const dra_part dra_delta_part = {offsetof(dra_memory_config, delta), {dra_delta_fields}};
 
@@ -55,6 +59,14 @@ static dra_status check_delta(const dra_memory_sizes *s, dra_error *err)
     if (!is_diagonal(s) && (c->delta.rate_rank || c->lambda.bonus))
         return dra_fail(err, DRA_ERR_VALUE, "delta: %s is set, which only transition diagonal has",
                         c->delta.rate_rank ? "rate_rank" : "bonus");
+    if (is_diagonal(s) &&
+        (c->delta.strength > 0 || c->delta.unit_eps > 0 || c->delta.scale_queries))
+        return dra_fail(err, DRA_ERR_VALUE, "delta: %s is set, which transition diagonal has not",
+                        c->delta.strength > 0   ? "strength"
+                        : c->delta.unit_eps > 0 ? "unit_eps"
+                                                : "scale_queries");
+    if (c->lambda.rate_values)
+        return dra_fail(err, DRA_ERR_VALUE, "delta: rate_values is set, which only moment has");
     if (c->lambda.bonus == DRA_BONUS_HEAD || c->lambda.bonus_exp)
         return dra_fail(err, DRA_ERR_VALUE, "delta: bonus is per channel, found %s",
                         c->lambda.bonus_exp ? "bonus_exp" : "per head");
@@ -111,14 +123,30 @@ static void code_diagonal(dra_graph *g, const dra_memory_sizes *s, const dra_val
 static int code_delta(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                       const dra_seen *seen, dra_value *out)
 {
-    const int n = is_diagonal(s) ? KEY + 1 : B + 1;
+    const int    n = is_diagonal(s) ? KEY + 1 : B + 1;
+    const double most = s->config->delta.strength;
+    dra_value    rate;
     if (is_diagonal(s))
         code_diagonal(g, s, param, seen, out);
     else
         out[B] = dra_sigmoid(g, dra_linear(g, seen->rate, param[0], (dra_value){0}));
+    if (most > 0) out[B] = dra_affine(g, out[B], most, 0);
     if (s->config->lambda.decay != DRA_DECAY_DATA) return n;
-    out[n] = dra_lambda_code(g, s, param + lambda_at(s), seen->decay);
+    out[n] = dra_lambda_code(g, s, param + lambda_at(s), seen->decay, &rate);
     return n + 1;
+}
+
+/* k, or q, of length 1. */
+static dra_value unit_key(dra_graph *g, const dra_memory_sizes *s, dra_value k)
+{
+    const double eps = s->config->delta.unit_eps;
+    return dra_unit(g, k, eps > 0 ? eps : 1e-12);
+}
+
+static dra_value unit_query(dra_graph *g, const dra_memory_sizes *s, dra_value q)
+{
+    q = unit_key(g, s, q);
+    return s->config->delta.scale_queries ? dra_affine(g, q, 1 / sqrt((double)s->D), 0) : q;
 }
 
 static void step_delta(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
@@ -135,11 +163,11 @@ static void step_delta(dra_graph *g, const dra_memory_call *c, dra_memory_result
         const dra_value put = dra_mul(g, dra_reshape(g, c->code[REPLACE], column), found);
         more = dra_add(g, put, dra_mul(g, dra_reshape(g, c->code[KEY], column), v));
     } else {
-        const dra_value k = dra_unit(g, c->x[0], 1e-12);
+        const dra_value k = unit_key(g, s, c->x[0]);
         const dra_value b = dra_reshape(g, c->code[B], DRA_SHAPE(-1, s->H, 1, 1));
         const dra_value miss = dra_sub(g, v, dra_matmul(g, dra_reshape(g, k, row), S));
         more = dra_mul(g, dra_reshape(g, k, column), dra_mul(g, b, miss));
-        q = dra_unit(g, q, 1e-12);
+        q = unit_query(g, s, q);
     }
     r->state[0] = dra_memory_keep(g, c, c->state[0], dra_add(g, S, more));
     r->item[0] = c->x[0];
@@ -162,8 +190,8 @@ static void chunk_delta(dra_graph *g, const dra_memory_call *c, dra_memory_resul
         config.recall = c->code[RECALL];
         config.replace = dra_memory_written(g, c, c->code[REPLACE], 4);
     } else {
-        config.q = dra_unit(g, c->q, 1e-12);
-        config.k = dra_unit(g, c->x[0], 1e-12);
+        config.q = unit_query(g, s, c->q);
+        config.k = unit_key(g, s, c->x[0]);
         config.b = dra_memory_written(g, c, c->code[B], 3);
     }
     r->item[0] = c->x[0];

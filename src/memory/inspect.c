@@ -79,14 +79,23 @@ static double log_sigmoid(double beta)
 
 static double log_wkv(double time_decay) { return -exp(time_decay); }
 
-static const char *const decays[] = {"beta",       "beta_k",     "beta_v",  "ssm_beta_k",
-                                     "ssm_beta_v", "ssm_beta_m", "b_decay", "time_decay"};
+static const char *const decays[] = {"beta",       "beta_k",     "beta_v",
+                                     "ssm_beta_k", "ssm_beta_v", "ssm_beta_m",
+                                     "b_decay",    "time_decay", "dt_bias"};
 
 /* Of data decay at x = 0: the bias alone. */
 static bool is_by_data(const dra_branch *b) { return b->config.lambda.decay == DRA_DECAY_DATA; }
 
+/* The rate of a softplus decay. */
+static double rate_of(const dra_lambda_options *o, double bias)
+{
+    const double rate = fmax(-log_sigmoid(-bias), o->rate_least);
+    return o->rate_most > 0 ? fmin(rate, o->rate_most) : rate;
+}
+
 static double log_gamma_of(const dra_branch *b, const char *param, double value)
 {
+    if (strcmp(param, "dt_bias") == 0) return -rate_of(&b->config.lambda, value);
     if (strcmp(param, "b_decay") == 0) return log_sigmoid(value) / 16;
     if (strcmp(param, "time_decay") != 0) return log_sigmoid(value);
     return b->config.lambda.decay_form == DRA_FORM_BOUNDED ? -exp(log_sigmoid(value) - 0.5)
@@ -95,13 +104,12 @@ static double log_gamma_of(const dra_branch *b, const char *param, double value)
 
 /* Value i of (H), (H, units), (H, width) or (H, units, width); of wkv: (channels). */
 static dra_gamma_row gamma_row(const dra_branch *b, const char *param, const dra_shape *shape,
-                               int64_t i, double value)
+                               int64_t i, double log_gamma)
 {
     const int32_t rank = shape->rank;
     const bool    channels = rank == 3 || (rank == 2 && b->config.gamma.per == DRA_PER_CHANNEL);
     const int64_t width = channels ? shape->dim[rank - 1] : 1;
     const int64_t units = rank - channels == 2 ? shape->dim[1] : 1;
-    const double  log_gamma = log_gamma_of(b, param, value);
     dra_gamma_row r = {.layer = b->config.gamma.layer,
                        .memory = b->memory->name,
                        .param = param,
@@ -115,23 +123,37 @@ static dra_gamma_row gamma_row(const dra_branch *b, const char *param, const dra
     return r;
 }
 
-/* The rows of one parameter, from *count on. */
+/* The numbers of a parameter, or those that it starts with, which are to be freed. */
+static const dra_real *numbers_of(const look *l, int at, dra_real **first)
+{
+    *first = NULL;
+    if (l->params) return l->params[at];
+    *first = malloc((size_t)dra_shape_count(&dra_specs_at(l->specs, at)->shape) * sizeof **first +
+                    1);
+    if (*first) dra_specs_fill(l->specs, at, 0, *first);
+    return *first;
+}
+
+/* The rows of one parameter, from *count on. After biases of rates come logarithms of factors. */
 static dra_status add_gammas(const look *l, const dra_branch *b, const char *param, int at,
                              size_t size, dra_gamma_row *rows, size_t *count, dra_error *err)
 {
     const dra_shape *shape = &dra_specs_at(l->specs, at)->shape;
     const int64_t    n = dra_shape_count(shape);
-    const dra_real  *value = l->params ? l->params[at] : NULL;
-    dra_real        *first = NULL;
-    if (!l->params && *count < size) { /* what it starts with */
-        value = first = malloc((size_t)n * sizeof *first + 1);
-        if (!first) return dra_fail(err, DRA_ERR_MEMORY, "gammas: out of memory");
-        dra_specs_fill(l->specs, at, 0, first);
+    const bool       rates = strcmp(param, "dt_bias") == 0;
+    dra_real        *first, *second;
+    const dra_real  *value = numbers_of(l, at, &first);
+    const dra_real  *factor = numbers_of(l, at + rates, &second);
+    dra_status       st = DRA_OK;
+    if (!value || !factor) st = dra_fail(err, DRA_ERR_MEMORY, "gammas: out of memory");
+    for (int64_t i = 0; i < n && st == DRA_OK; i++, (*count)++) {
+        if (*count >= size) continue;
+        const double by = rates ? exp((double)factor[i]) : 1;
+        rows[*count] = gamma_row(b, param, shape, i, by * log_gamma_of(b, param, (double)value[i]));
     }
-    for (int64_t i = 0; i < n; i++, (*count)++)
-        if (*count < size) rows[*count] = gamma_row(b, param, shape, i, (double)value[i]);
     free(first);
-    return DRA_OK;
+    free(second);
+    return st;
 }
 
 dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,

@@ -9,7 +9,7 @@
 #include "ops/chunked/chunk.h" /* DRA_STRONG_DECAY */
 
 static const char *const decays[] = {"none", "fixed", "data", NULL};
-static const char *const decay_forms[] = {"sigmoid", "exp", "bounded", NULL};
+static const char *const decay_forms[] = {"sigmoid", "exp", "bounded", "softplus", NULL};
 static const char *const bonuses[] = {"none", "head", "channel", NULL};
 
 const dra_field dra_lambda_fields[] = {
@@ -24,6 +24,9 @@ const dra_field dra_lambda_late_fields[] = {
     CHOICE(dra_lambda_options, bonus, bonuses,
            "moment, delta: learned weight of the token that reads itself"),
     BOOL(dra_lambda_options, bonus_exp, "moment: that weight is e to the power of what is learned"),
+    BOOL(dra_lambda_options, rate_values, "moment: values are times the rate of softplus"),
+    REAL(dra_lambda_options, rate_least, 0, 1e6, "0", "decay_form softplus: least rate"),
+    REAL(dra_lambda_options, rate_most, 0, 1e6, "none", "decay_form softplus: largest rate"),
     {0}};
 const dra_part dra_lambda_part = {offsetof(dra_memory_config, lambda),
                                   {dra_lambda_fields, dra_lambda_late_fields}};
@@ -34,6 +37,35 @@ static const double BOUND = 0.60653065971263342360; /* e^(-1/2) */
 static bool of_channels(const dra_memory_sizes *s)
 {
     return s->config->gamma.per == DRA_PER_CHANNEL;
+}
+
+static bool is_softplus(const dra_memory_sizes *s)
+{
+    return s->config->lambda.decay_form == DRA_FORM_SOFTPLUS;
+}
+
+static dra_status check_softplus(const dra_memory_sizes *s, const char *memory, dra_error *err)
+{
+    const dra_lambda_options *o = &s->config->lambda;
+    const char               *said = o->rate_values      ? "rate_values"
+                                     : o->rate_least > 0 ? "rate_least"
+                                     : o->rate_most > 0  ? "rate_most"
+                                                         : NULL;
+    if (!is_softplus(s) && said)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: %s is set, which only decay_form softplus has",
+                        memory, said);
+    if (!is_softplus(s)) return DRA_OK;
+    if (o->decay != DRA_DECAY_DATA || o->decay_rank || of_channels(s))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "%s: decay_form softplus is of heads, by data and a full matrix, found %s",
+                        memory,
+                        o->decay_rank    ? "decay_rank"
+                        : of_channels(s) ? "gamma.per channel"
+                                         : "decay fixed");
+    if (o->rate_most > 0 && o->rate_least > o->rate_most)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: rate_least is %g, but rate_most %g", memory,
+                        o->rate_least, o->rate_most);
+    return DRA_OK;
 }
 
 dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_error *err)
@@ -50,7 +82,19 @@ dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_e
     if (c->lambda.decay_rank && c->lambda.decay != DRA_DECAY_DATA)
         return dra_fail(err, DRA_ERR_VALUE, "%s: decay_rank is %lld, which only decay data has",
                         memory, (long long)c->lambda.decay_rank);
-    return DRA_OK;
+    return check_softplus(s, memory, err);
+}
+
+int dra_lambda_count(const dra_memory_sizes *s)
+{
+    const dra_lambda_options *o = &s->config->lambda;
+    return (int)o->decay + (o->decay_rank ? 1 : 0) + (is_softplus(s) ? 1 : 0);
+}
+
+/* ln of the factor of rates: factors from 1 to 16, as Mamba-2 draws them. */
+static double first_factor(const dra_memory_sizes *s, int64_t h)
+{
+    return log(s->H > 1 ? 1 + 15 * (double)h / (double)(s->H - 1) : 1);
 }
 
 /* z of a first ln(lambda) = l. */
@@ -65,13 +109,31 @@ static double first_z(const dra_memory_config *c, double l)
     return l - log(-expm1(l));
 }
 
+/* The same of softplus, whose rate is -l / its factor. */
+static double first_bias(const dra_memory_sizes *s, int64_t h)
+{
+    const double rate = -dra_gamma_log(s->config, h, s->H) / exp(first_factor(s, h));
+    return rate + log(-expm1(-rate));
+}
+
 /* All channels of a head start alike. */
 static double *first_values(const dra_memory_sizes *s, int64_t each)
 {
     double *z = calloc((size_t)(s->H * each) + 1, sizeof *z);
     for (int64_t i = 0; z && i < s->H * each; i++)
-        z[i] = first_z(s->config, dra_gamma_log(s->config, i / each, s->H));
+        z[i] = is_softplus(s) ? first_bias(s, i)
+                              : first_z(s->config, dra_gamma_log(s->config, i / each, s->H));
     return z;
+}
+
+static void declare_factor(const dra_memory_sizes *s, const char *prefix, dra_specs *params)
+{
+    double *values = calloc((size_t)s->H + 1, sizeof *values);
+    for (int64_t h = 0; values && h < s->H; h++) values[h] = first_factor(s, h);
+    dra_specs_add(params, prefix,
+                  &(dra_spec){"A_log", DRA_SHAPE(s->H), DRA_FILL_VALUES, .values = values,
+                              .group = DRA_PARAM_DECAY});
+    free(values);
 }
 
 static dra_low_rank map_of(const dra_memory_sizes *s, int64_t width)
@@ -80,10 +142,13 @@ static dra_low_rank map_of(const dra_memory_sizes *s, int64_t width)
     return (dra_low_rank){"W_decay",
                           "W_decay_1",
                           "W_decay_2",
-                          sigmoid ? "b_decay" : "time_decay",
+                          sigmoid          ? "b_decay"
+                          : is_softplus(s) ? "dt_bias"
+                                           : "time_decay",
                           of_channels(s) ? DRA_SHAPE(s->H, width) : DRA_SHAPE(s->H),
                           s->config->lambda.decay_rank,
-                          .group = sigmoid ? DRA_PARAM_DECAY : DRA_PARAM_TIME_DECAY};
+                          .group = sigmoid || is_softplus(s) ? DRA_PARAM_DECAY
+                                                             : DRA_PARAM_TIME_DECAY};
 }
 
 int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *prefix,
@@ -106,6 +171,7 @@ int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *pre
                       &(dra_spec){m.bias, m.out, DRA_FILL_VALUES, .values = z, .group = m.group,
                                   .frozen = s->config->gamma.learn == DRA_OFF});
     free(z);
+    if (is_softplus(s)) declare_factor(s, prefix, params);
     return dra_specs_count(params) - before;
 }
 
@@ -125,14 +191,26 @@ dra_value dra_lambda_fixed(dra_graph *g, const dra_memory_sizes *s, const dra_va
     return s->config->lambda.decay == DRA_DECAY_FIXED ? log_lambda(g, s, param[0]) : (dra_value){0};
 }
 
+/* softplus(z) within its limits. */
+static dra_value limit_rate(dra_graph *g, const dra_lambda_options *o, dra_value z)
+{
+    dra_value rate = dra_softplus(g, z);
+    if (o->rate_least > 0) rate = dra_maximum(g, rate, dra_number(g, o->rate_least));
+    return o->rate_most > 0 ? dra_minimum(g, rate, dra_number(g, o->rate_most)) : rate;
+}
+
 dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                          dra_value x)
+                          dra_value x, dra_value *rate)
 {
     const int at = s->config->lambda.decay_rank ? 2 : 1; /* of the bias */
+    *rate = (dra_value){0};
     if (dra_graph_failed(g)) return (dra_value){0};
     const dra_shape    bias = dra_shape_of(g, param[at]);
     const dra_low_rank m = map_of(s, bias.dim[bias.rank - 1]);
-    return log_lambda(g, s, dra_low_rank_build(g, &m, param, x, true));
+    const dra_value    z = dra_low_rank_build(g, &m, param, x, true);
+    if (!is_softplus(s)) return log_lambda(g, s, z);
+    *rate = limit_rate(g, &s->config->lambda, z);
+    return dra_neg(g, dra_mul(g, *rate, dra_exp(g, param[at + 1])));
 }
 
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,

@@ -1,6 +1,8 @@
 /* The decay of matrix memories: ln(lambda) of each token, for each head or each channel of a key.
  * z is a parameter (fixed), or b + W x, of decay_rank b + W_2 tanh(W_1 x) (data);
- *   sigmoid: ln sigmoid(z), by data over 16     exp: -e^z     bounded: -e^(-1/2) sigmoid(z) */
+ *   sigmoid: ln sigmoid(z), by data over 16     exp: -e^z     bounded: -e^(-1/2) sigmoid(z)
+ *   softplus: -e^A_log softplus(z), of heads by data: A_log is one more parameter, and softplus(z)
+ *   the rate, which values may be multiplied by. [Dao, Gu 2024: Mamba-2] */
 #ifndef DRA_SRC_MEMORY_LAMBDA_H
 #define DRA_SRC_MEMORY_LAMBDA_H
 
@@ -11,11 +13,14 @@ dra_status dra_lambda_check(const dra_memory_sizes *s, const char *memory, dra_e
 /* Adds the parameters of z; returns how many there are. width: channels of a key. */
 int dra_lambda_declare(const dra_memory_sizes *s, int64_t width, const char *prefix,
                        dra_specs *params);
+/* How many that will be. */
+int dra_lambda_count(const dra_memory_sizes *s);
 /* ln(lambda) where it is a parameter: (H), or (H, width); none for other decays. param: its own. */
 dra_value dra_lambda_fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *param);
-/* The same by data, (B, T, H) or (B, T, H, width), from x (B, T, C). */
+/* The same by data, (B, T, H) or (B, T, H, width), from x (B, T, C). *rate: that of softplus, else
+ * none. */
 dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                          dra_value x);
+                          dra_value x, dra_value *rate);
 /* ln(lambda) of one token, as a factor of S (B, H, width, E); null: there is no decay. `code`: of
  * the token, (B, H) or (B, H, width), for data decay. */
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,

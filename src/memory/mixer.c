@@ -76,6 +76,12 @@ int64_t dra_mixer_kv_heads(const dra_mixer_config *c)
     return c->kv_heads ? c->kv_heads : c->heads;
 }
 
+int64_t dra_mixer_key_heads(const dra_mixer_config *c, int i)
+{
+    if (c->key_heads) return c->key_heads;
+    return i ? dra_mixer_kv_heads(c) : c->heads;
+}
+
 int64_t dra_mixer_answer_width(const dra_mixer *m)
 {
     return (m->branch[0].retrieval->pooled ? 1 : m->config.heads) * m->config.value_dim;
@@ -85,16 +91,17 @@ int64_t dra_mixer_answer_width(const dra_mixer *m)
 static void declare_projections(dra_mixer *m)
 {
     const dra_mixer_config *c = &m->config;
-    const int64_t C = c->dim, queries = c->heads * c->key_dim, read = dra_mixer_answer_width(m);
-    const int64_t keys = (dra_mixer_kv_heads(c) - c->latent.rope) * c->key_dim;
-    const int64_t values = dra_mixer_kv_heads(c) * c->value_dim;
-    const int64_t from_q = c->latent.q ? c->latent.q : C;
-    const int64_t from = c->latent.kv                   ? c->latent.kv
-                         : c->context && c->context_dim ? c->context_dim
-                                                        : C;
-    const double  in = 1 / sqrt((double)from);
-    const double  out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
-    const double  s = c->key_std;
+    const int64_t           C = c->dim, read = dra_mixer_answer_width(m);
+    const int64_t           queries = dra_mixer_key_heads(c, 0) * c->key_dim;
+    const int64_t           keys = (dra_mixer_key_heads(c, 1) - c->latent.rope) * c->key_dim;
+    const int64_t           values = dra_mixer_kv_heads(c) * c->value_dim;
+    const int64_t           from_q = c->latent.q ? c->latent.q : C;
+    const int64_t           from = c->latent.kv                   ? c->latent.kv
+                                   : c->context && c->context_dim ? c->context_dim
+                                                                  : C;
+    const double            in = 1 / sqrt((double)from);
+    const double            out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
+    const double            s = c->key_std;
     dra_mixer_add_matrix(m, DRA_W_Q, queries, from_q,
                          (c->query_gain > 0 ? c->query_gain : 1) *
                              (s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q)));
@@ -181,8 +188,10 @@ static void declare_params(dra_mixer *m)
         dra_mixer_add_constant(m, DRA_BLEND, DRA_SHAPE(dra_mixer_answer_width(m) / c->value_dim),
                                0);
     declare_options(m);
+    dra_out_norm_declare(m);
     dra_shift_declare_others(m);
     declare_level(m);
+    dra_conv_declare(m);
     for (int i = 0; i < m->branches; i++) dra_branch_declare(&m->branch[i], m->params, m->state);
 }
 

@@ -19,7 +19,7 @@ struct dra_mixer {
     dra_mixer_config config;
     dra_specs       *params, *state;
     int              at[DRA_MIXER_PARAMS]; /* in params; -1: it has none */
-    int              shift, level;         /* in state; -1: it has none  */
+    int              shift, level, conv;   /* in state; -1: it has none  */
     dra_module       module;
     int              branches;
     dra_branch       branch[2];
@@ -49,6 +49,9 @@ dra_status dra_shift_check(const dra_mixer_config *c, dra_error *err);
 dra_status dra_gate_check(const dra_mixer_config *c, dra_error *err);
 dra_status dra_value_residual_check(const dra_mixer_config *c, dra_error *err);
 dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err);
+dra_status dra_conv_check(const dra_mixer_config *c, dra_error *err);
+dra_status dra_out_norm_check(const dra_mixer_config *c, dra_error *err);
+dra_status dra_out_norm_check_width(const dra_mixer *m, dra_error *err);
 dra_status dra_latent_check(const dra_mixer_config *c, dra_error *err);
 dra_status dra_latent_check_branch(const dra_branch *b, const dra_mixer_config *c, dra_error *err);
 
@@ -61,6 +64,8 @@ void dra_mixer_add_matrix(dra_mixer *m, dra_mixer_param p, int64_t rows, int64_t
 /* The bias (n) of a matrix (n, columns): drawn as that is where both are uniform, else a number. */
 void dra_mixer_add_bias(dra_mixer *m, dra_mixer_param p, int64_t n, int64_t columns, double number);
 int64_t dra_mixer_kv_heads(const dra_mixer_config *c);
+/* Heads of queries (i = 0) or keys. */
+int64_t dra_mixer_key_heads(const dra_mixer_config *c, int i);
 /* Channels of what the memories answer, all heads together. */
 int64_t dra_mixer_answer_width(const dra_mixer *m);
 
@@ -69,6 +74,8 @@ void dra_shift_declare(dra_mixer *m);
 void dra_shift_declare_others(dra_mixer *m);
 void dra_gate_declare(dra_mixer *m);
 void dra_value_residual_declare(dra_mixer *m);
+void dra_conv_declare(dra_mixer *m);
+void dra_out_norm_declare(dra_mixer *m);
 
 /* ---- building (mixer_graph.c) ---------------------------------------------------------------- */
 
@@ -89,6 +96,10 @@ void dra_shift_build(const dra_mixing *b, dra_value x, dra_value out[DRA_MIXES])
 /* v with that of the first mixer, which is this one where nothing was handed on. x: what values
  * see. */
 dra_value dra_value_residual_build(const dra_mixing *b, dra_value seen, dra_value x, dra_value v);
+/* What q (i = 0), k or v (B, T, channels) become by the convolution. */
+dra_value dra_conv_build(const dra_mixing *b, int i, dra_value x);
+/* y (B, T, channels), normed if this is where its norm stands. */
+dra_value dra_out_norm_build(const dra_mixing *b, dra_out_norm_place here, dra_value y);
 /* What multiplies the heads, of x (B, T, C). */
 dra_value dra_gate_build(const dra_mixing *b, dra_value x);
 /* One for each head, (B, T, H, 1). */

@@ -14,6 +14,7 @@ DRA_CHOICES(blends, DRA_BLEND_COUNT, "none", "number", "schedule", "learned");
 DRA_CHOICES(head_maps, DRA_HEADS_COUNT, "div", "mod");
 DRA_CHOICES(qkv_norms, DRA_QKV_NORM_COUNT, "rms", "layer", "unit");
 DRA_CHOICES(qkv_gains, DRA_QKV_GAIN_COUNT, "shared", "heads", "none");
+DRA_CHOICES(layer_norms, DRA_LAYER_NORMS_COUNT, "model", "pre", "branch");
 DRA_CHOICES(biases, DRA_BIAS_COUNT, "default", "all", "none", "qkv");
 
 /* What acts on a retrieval that has it alone. */
@@ -94,6 +95,12 @@ const dra_field dra_mixer_fields[] = {
     OBJECT(dra_mixer_config, turn, dra_turn_fields, NULL),
     REAL(dra_mixer_config, query_gain, 0, 1e6, "1",
          "the initial query matrix is this many times as large"),
+    INT(dra_mixer_config, key_heads, "heads",
+        "moment, delta: heads of queries and keys, each shared by neighbours"),
+    PART(conv, dra_conv_fields),
+    PART(out_norm, dra_out_norm_fields),
+    CHOICE(dra_mixer_config, norms, layer_norms,
+           "which norms the sublayers of its layer have: as block says, or others"),
     {0},
 };
 
@@ -132,6 +139,8 @@ static dra_status check_fields(const dra_mixer_config *c, dra_error *err)
     static const dra_part shift = {0, {dra_shift_fields, dra_shift_late_fields}};
     static const dra_part gate = {0, {dra_gate_fields, dra_gate_late_fields}};
     static const dra_part values = {0, {dra_value_residual_fields, dra_value_residual_late_fields}};
+    static const dra_part conv = {offsetof(dra_mixer_config, conv), {dra_conv_fields}};
+    static const dra_part norm = {offsetof(dra_mixer_config, out_norm), {dra_out_norm_fields}};
     const dra_part *const parts[] = {&own,
                                      &shift,
                                      &gate,
@@ -139,6 +148,8 @@ static dra_status check_fields(const dra_mixer_config *c, dra_error *err)
                                      &dra_qk_norm_part,
                                      &dra_score_scale_part,
                                      &latent,
+                                     &conv,
+                                     &norm,
                                      &dra_attention_part};
     dra_status            st = DRA_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts && st == DRA_OK; i++)
@@ -184,6 +195,11 @@ static dra_status fill_widths(dra_mixer_config *c, dra_error *err)
     if (c->kv_heads && c->heads % c->kv_heads)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: kv_heads %lld do not divide %lld heads",
                         (long long)c->kv_heads, (long long)c->heads);
+    if (c->key_heads && c->heads % c->key_heads)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: key_heads %lld do not divide %lld heads",
+                        (long long)c->key_heads, (long long)c->heads);
+    if (c->key_heads && c->kv_heads)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: key_heads and kv_heads exclude each other");
     return DRA_OK;
 }
 
@@ -268,6 +284,8 @@ dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = dra_shift_check(c, err);
     if (st == DRA_OK) st = dra_gate_check(c, err);
     if (st == DRA_OK) st = dra_value_residual_check(c, err);
+    if (st == DRA_OK) st = dra_conv_check(c, err);
+    if (st == DRA_OK) st = dra_out_norm_check(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 
@@ -385,6 +403,18 @@ static dra_status check_memory(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
+/* Memories of matrices alone have heads of keys of their own, and convolutions. */
+static dra_status check_matrices(const dra_mixer *m, dra_error *err)
+{
+    const char *said = m->config.conv.width ? "conv" : m->config.key_heads ? "key_heads" : NULL;
+    for (int i = 0; i < m->branches && said; i++)
+        if (!dra_memory_has(m->branch[i].memory, &dra_lambda_part))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: %s is set, which only moment and delta have, found %s", said,
+                            m->branch[i].memory->name);
+    return dra_out_norm_check_width(m, err);
+}
+
 static bool has_decay(const dra_branch *b)
 {
     bool has = b->config.lambda.decay != DRA_DECAY_NONE;
@@ -433,5 +463,6 @@ dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
     if (st != DRA_OK) return st;
     if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");
-    return check_memory(m, err);
+    st = check_matrices(m, err);
+    return st == DRA_OK ? check_memory(m, err) : st;
 }

@@ -79,11 +79,11 @@ static void normalise_all(const dra_mixing *b, dra_value qkv[3])
 static dra_value project_heads(const dra_mixing *b, int i, dra_value x, int64_t n)
 {
     const dra_mixer_config *c = &b->m->config;
-    const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
     const int64_t           W = i == 2 ? c->value_dim : c->key_dim;
+    const int64_t           H = i == 2 ? dra_mixer_kv_heads(c) : dra_mixer_key_heads(c, i);
     const dra_value         y = dra_linear(b->g, x, dra_mixing_param(b, DRA_W_Q + i),
                                            dra_mixing_param(b, DRA_B_Q + i));
-    return dra_reshape(b->g, y, DRA_SHAPE(b->call->tokens.B, n, i ? K : c->heads, W));
+    return dra_reshape(b->g, dra_conv_build(b, i, y), DRA_SHAPE(b->call->tokens.B, n, H, W));
 }
 
 /* In place of keys and values: those of rotary heads (B, T, rope, D), if there are any, and the
@@ -137,7 +137,7 @@ static void encode_memory(const dra_mixing *b, dra_value kv[2])
     kv[0] = qkv[1], kv[1] = qkv[2];
 }
 
-/* k or v (B, T, K, W) as (B, T, H, W): what each query head reads. */
+/* q, k or v (B, T, K, W) as (B, T, H, W): what each head has. */
 static dra_value repeat_heads(const dra_mixing *b, dra_value x)
 {
     const dra_mixer_config *c = &b->m->config;
@@ -185,8 +185,10 @@ static dra_branch_result build_branch(const dra_mixing *b, int i, const dra_seen
     const dra_branch       *branch = &b->m->branch[i];
     dra_value               own[3] = {qkv[0], qkv[1], qkv[2]}, xl[2], params[DRA_MIXER_PARAMS];
     encode_memory(b, xl);
-    if (c->kv_heads && branch->sizes.H != c->kv_heads)
-        for (int k = 1; k < 3; k++) own[k] = repeat_heads(b, qkv[k]);
+    const bool alone = c->kv_heads && branch->sizes.H != c->kv_heads;
+    for (int k = 0; k < 3; k++)
+        if (k < 2 && c->key_heads ? c->key_heads < c->heads : k && alone)
+            own[k] = repeat_heads(b, qkv[k]);
     for (int p = 0; p < DRA_MIXER_PARAMS; p++) params[p] = dra_mixing_param(b, (dra_mixer_param)p);
     const dra_read_options options = {.config = c,
                                       .param = params,
@@ -234,8 +236,9 @@ static dra_value output_heads(const dra_mixing *b, dra_value seen, dra_value hea
         heads = dra_mul(g, heads,
                         dra_reshape(g, dra_mixing_param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
     if (c->head_gate) heads = dra_mul(g, heads, dra_head_gate_build(b, seen));
-    dra_value y = dra_join_heads(g, heads);
+    dra_value y = dra_out_norm_build(b, DRA_OUT_NORM_BEFORE, dra_join_heads(g, heads));
     if (c->gate_values) y = dra_mul(g, y, dra_gate_build(b, seen));
+    y = dra_out_norm_build(b, DRA_OUT_NORM_AFTER, y);
     y = dra_linear(g, y, dra_mixing_param(b, DRA_W_O), dra_mixing_param(b, DRA_B_O));
     return c->out_glu ? dra_glu(g, y, DRA_ACT_SIGMOID) : y;
 }

@@ -6,6 +6,7 @@
  * result does not depend on mu, so it is a constant to the gradient.
  * With a bonus, a token is read before it is written, and itself through u (H) or (H, F):
  *   y = f(q)^T (S + diag(u) f(k) v^T),   without a denominator
+ * With rate_values, values are times the rate of the decay; with skip, D v is added, as Mamba-2 does.
  * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021:
  * FAVOR+; Sun et al. 2023: RetNet; Peng et al. 2024: RWKV 5 and 6] */
 #include <math.h>
@@ -22,11 +23,18 @@ const dra_field dra_moment_fields[] = {
     INT(dra_moment_options, features, "2 key_dim", "moment: features of favor"),
     SWITCH(dra_moment_options, normalise, "true but for identity",
            "moment: divide by the sum of the weights"),
+    {.name = "skip",
+     .kind = DRA_FIELD_BOOL,
+     .unset = "false",
+     .offset = offsetof(dra_moment_options, skip),
+     .about = "moment: add a token's own value, times a learned factor of each head"},
     {0}};
 const dra_part dra_moment_part = {offsetof(dra_memory_config, moment), {dra_moment_fields}};
 
 static const dra_part *const parts[] = {&dra_moment_part, &dra_lambda_part, NULL};
 static const char *const     retrievals[] = {"formula", NULL};
+
+enum { RATE = 1 }; /* of the codes, after the decay */
 
 static const double NOTHING = -1e30, LEAST = 1e-30, SMALL = 1e-6;
 
@@ -69,14 +77,14 @@ static dra_status check_moment(const dra_memory_sizes *s, dra_error *err)
     return dra_lambda_check(s, "moment", err);
 }
 
-static int count_decays(const dra_memory_sizes *s) /* parameters */
-{
-    return (int)s->config->lambda.decay + (s->config->lambda.decay_rank ? 1 : 0);
-}
-
 static int bonus_at(const dra_memory_sizes *s)
 {
-    return count_decays(s) + (s->config->moment.phi == DRA_PHI_FAVOR);
+    return dra_lambda_count(s) + (s->config->moment.phi == DRA_PHI_FAVOR);
+}
+
+static int skip_at(const dra_memory_sizes *s)
+{
+    return bonus_at(s) + (s->config->lambda.bonus != DRA_BONUS_NONE);
 }
 
 static void declare_moment(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
@@ -99,6 +107,9 @@ static void declare_moment(const dra_memory_sizes *s, const char *prefix, dra_sp
                                   .number = s->config->lambda.bonus_exp ? 0 : 1,
                                   .group = s->config->lambda.bonus_exp ? DRA_PARAM_TIME_FIRST
                                                                        : DRA_PARAM_BONUS});
+    if (s->config->moment.skip)
+        dra_specs_add(params, prefix,
+                      &(dra_spec){"D", DRA_SHAPE(s->H), .number = 1, .group = DRA_PARAM_BONUS});
     dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, F, s->E)});
     if (is_normalised(s)) dra_specs_add(state, prefix, &(dra_spec){"z", DRA_SHAPE(s->H, F)});
     if (is_exponential(s))
@@ -110,8 +121,26 @@ static int code_moment(dra_graph *g, const dra_memory_sizes *s, const dra_value 
                        const dra_seen *seen, dra_value *out)
 {
     if (s->config->lambda.decay != DRA_DECAY_DATA) return 0;
-    out[0] = dra_lambda_code(g, s, param, seen->decay);
-    return 1;
+    out[0] = dra_lambda_code(g, s, param, seen->decay, &out[RATE]);
+    return out[RATE].id ? RATE + 1 : 1;
+}
+
+/* The value that is written. */
+static dra_value rated_value(dra_graph *g, const dra_memory_call *c)
+{
+    if (!c->sizes->config->lambda.rate_values || dra_graph_failed(g)) return c->x[1];
+    dra_shape s = dra_shape_of(g, c->code[RATE]);
+    s.dim[s.rank++] = 1;
+    return dra_mul(g, c->x[1], dra_reshape(g, c->code[RATE], s));
+}
+
+/* What is not written is not read. */
+static dra_value read_skip(dra_graph *g, const dra_memory_call *c)
+{
+    const dra_memory_sizes *s = c->sizes;
+    if (!s->config->moment.skip) return (dra_value){0};
+    const dra_value D = dra_reshape(g, c->param[skip_at(s)], DRA_SHAPE(s->H, 1));
+    return dra_mul(g, dra_memory_written(g, c, c->x[1], 4), D);
 }
 
 /* u (H, F), or none. */
@@ -136,7 +165,7 @@ static dra_value apply_phi(dra_graph *g, const dra_memory_call *c, dra_value x)
     case DRA_PHI_FAVOR: {
         const dra_value near = dra_affine(g, x, pow((double)s->D, -0.25), 0);
         const dra_value half = dra_affine(g, dra_sum_last(g, dra_square(g, near)), 0.5, 0);
-        return dra_sub(g, dra_head_linear(g, near, c->param[count_decays(s)]), half);
+        return dra_sub(g, dra_head_linear(g, near, c->param[dra_lambda_count(s)]), half);
     }
     default: return x; /* exp, identity */
     }
@@ -186,14 +215,15 @@ static void step_moment(dra_graph *g, const dra_memory_call *c, dra_memory_resul
         q = dra_exp(g, dra_sub(g, q, row_top(g, q)));
         r->state[2] = dra_reshape(g, dra_memory_keep(g, c, mu, now), DRA_SHAPE(-1, s->H));
     }
-    const dra_value write = dra_mul(g, as_column(g, s, k), as_row(g, s, c->x[1]));
+    const dra_value v = rated_value(g, c);
+    const dra_value write = dra_mul(g, as_column(g, s, k), as_row(g, s, v));
     const dra_value S = dra_add(g, fade_state(g, s, l, c->state[0]), write);
     r->state[0] = dra_memory_keep(g, c, c->state[0], S);
     const dra_value u = read_bonus(g, c);
     dra_value       y = dra_matmul(g, as_row(g, s, q), u.id ? c->state[0] : r->state[0]);
     if (u.id) { /* (B, H, 1, E) */
         const dra_value own = dra_mul(g, q, dra_mul(g, u, dra_memory_written(g, c, k, 3)));
-        y = dra_add(g, y, dra_mul(g, as_row(g, s, dra_sum_last(g, own)), as_row(g, s, c->x[1])));
+        y = dra_add(g, y, dra_mul(g, as_row(g, s, dra_sum_last(g, own)), as_row(g, s, v)));
     }
     if (is_normalised(s)) {
         const dra_value z = fade_state(g, s, l, as_column(g, s, c->state[1]));
@@ -237,7 +267,7 @@ static void chunk_moment(dra_graph *g, const dra_memory_call *c, dra_memory_resu
     l = dra_memory_written(g, c, l, dra_lambda_rank(s));
     const dra_moment_config config = {.q = q,
                                       .k = k,
-                                      .v = c->x[1],
+                                      .v = rated_value(g, c),
                                       .l = l,
                                       .u = read_bonus(g, c),
                                       .S = c->state[0],
@@ -258,5 +288,6 @@ const dra_memory dra_memory_moment = {.name = "moment",
                                       .step = step_moment,
                                       .chunk = chunk_moment,
                                       .code = code_moment,
+                                      .late = read_skip,
                                       .parts = parts,
                                       .chunks = DRA_CHUNK_SKIPS | DRA_CHUNK_BLOCKS};

@@ -29,6 +29,7 @@ extern const dra_field dra_gate_fields[], dra_gate_late_fields[];
 extern const dra_field dra_value_residual_fields[], dra_value_residual_late_fields[];
 extern const dra_field dra_attention_fields[], dra_attention_late_fields[],
     dra_attention_last_fields[], dra_latent_fields[];
+extern const dra_field dra_conv_fields[], dra_out_norm_fields[];
 /* What acts on retrievals that list them. */
 extern const dra_part dra_attention_part, dra_qk_norm_part, dra_rotary_part, dra_score_scale_part;
 

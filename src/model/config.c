@@ -228,7 +228,8 @@ dra_status dra_model_config_parse_own(const char *place, const char *text, size_
     json_t    *object = NULL;
     dra_status st = dra_config_new(out, err);
     if (st == DRA_OK)
-        st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
+        st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16, .infinity = true},
+                            &object, err);
     if (st == DRA_OK) st = read_any(place, object, own, *out, err);
     json_decref(object);
     return dra_config_end(st, out);

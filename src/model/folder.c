@@ -82,7 +82,8 @@ static json_t *read_object(dra_json *j, const char *path)
     json_t    *object = NULL;
     dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL);
     if (st == DRA_OK)
-        st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
+        st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16, .infinity = true},
+                            &object, NULL);
     if (st == DRA_ERR_MEMORY) j->failed = true;
     free(text);
     return object;

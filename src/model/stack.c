@@ -154,6 +154,14 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     return m;
 }
 
+/* As the mixer of its layer has it. */
+static void set_norms(dra_block_config *b, dra_layer_norms norms)
+{
+    if (norms == DRA_LAYER_NORMS_MODEL) return;
+    b->norm = norms == DRA_LAYER_NORMS_PRE ? DRA_PLACE_PRE : DRA_PLACE_NONE;
+    b->branch_norm = norms == DRA_LAYER_NORMS_BRANCH;
+}
+
 /* Sublayer i, which is number l of its kind. */
 static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int layer, int64_t l,
                                            int64_t attentions)
@@ -169,6 +177,8 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
     s.mixer = s.kind == DRA_SUBLAYER_CROSS
                   ? cross_config(c)
                   : mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
+    set_norms(&s.block,
+              s.kind == DRA_SUBLAYER_CROSS ? DRA_LAYER_NORMS_MODEL : mixer_of(c, l)->norms);
     if (s.kind != DRA_SUBLAYER_MIXER) s.block.memory_residual = s.block.project = false;
     if (c->n_shifts) s.block.shift = c->shifts[i];
     if (c->n_drops) s.block.drop = c->drops[i];
@@ -274,6 +284,10 @@ static dra_status check_layout(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
     if (c->tied_layers && c->n_order)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
+    for (int64_t i = 0; i < c->mixers; i++)
+        if (c->mixer[i].norms && strcmp(block, "af") != 0 && strcmp(block, "a") != 0)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "model: norms of a mixer need layout af or a, found %.40s", block);
     dra_status st = check_reads(c, err);
     if (st == DRA_OK) st = check_parts(c, err);
     if (st != DRA_OK) return st;

@@ -165,9 +165,19 @@ static dra_conv_back_run open_back(const dra_call *c, const dra_recur_tile *at, 
     return run;
 }
 
-/* The inputs before the first token, which other tokens have seen. */
+/* Whether a token has seen inputs before the first one. After a reset none has: then these may be
+ * anything, even NaN. */
+static bool sees_start(const dra_conv_back_run *run)
+{
+    for (int64_t j = 0; j + 1 < run->W; j++)
+        for (int64_t i = 0; i < run->n; i++)
+            if (run->dy_next[j * run->h_row + i] != 0) return true;
+    return false;
+}
+
 static void walk_start(const dra_call *c, const dra_recur_tile *at, dra_conv_back_run *run)
 {
+    if (!sees_start(run)) return;
     run->T = run->W - 1;
     run->mark = NULL;
     run->x = window_row(&c->in[START], at, 0);

@@ -177,6 +177,15 @@ template <int M> struct conv_back {
         for (int k = 0; k < M; k++) next[k] = 0;
     }
 
+    /* Whether a token has seen inputs before the first one, which may be NaN after a reset. */
+    __device__ bool sees_start() const
+    {
+        bool sees = false;
+        DRA_UNROLL
+        for (int k = 0; k < M; k++) sees = sees || next[k] != 0;
+        return sees;
+    }
+
     __device__ void close(const conv_call &a, dra_channel at) const
     {
         float *part = a.part + at.b * (a.taps + 1) * a.N + at.n;
@@ -219,7 +228,8 @@ template <int M> __global__ static void back_kernel(const conv_call a)
         }
     }
     walk.window.close(a.last, at);
-    for (int j = a.taps - 2; j >= 0; j--) walk.see(*a.before.at(at, j), 0);
+    const bool sees = walk.sees_start();
+    for (int j = a.taps - 2; j >= 0 && sees; j--) walk.see(*a.before.at(at, j), 0);
     walk.close(a, at);
 }
 
