@@ -153,12 +153,30 @@ static bool is_done(const work *w, const cli_study_run *r)
     return cli_study_line_of(&w->lines, r, &line);
 }
 
+static bool is_block_done(const work *w, size_t block)
+{
+    cli_study_run r;
+    for (int64_t k = 0; k < cli_sweep_runs(&w->study.blocks[block].over); k++)
+        if (cli_study_is_wanted(&w->study, block, &w->lines, k) &&
+            !(cli_study_run_at(&w->study, block, k, &r) && is_done(w, &r)))
+            return false;
+    return true;
+}
+
+static bool can_begin(const work *w, const cli_study_block *b)
+{
+    for (size_t i = 0; b->needs && i < w->study.n_blocks; i++)
+        if (strcmp(w->study.blocks[i].name, b->needs) == 0) return is_block_done(w, i);
+    return true;
+}
+
 /* false: there is none now. */
 static bool find_next(const work *w, size_t *block, cli_study_run *r)
 {
     for (*block = 0; *block < w->study.n_blocks; ++*block) {
         const cli_study_block *b = &w->study.blocks[*block];
-        for (int64_t k = 0; is_asked(w, b) && k < cli_sweep_runs(&b->over); k++)
+        if (!is_asked(w, b) || !can_begin(w, b)) continue;
+        for (int64_t k = 0; k < cli_sweep_runs(&b->over); k++)
             if (cli_study_is_wanted(&w->study, *block, &w->lines, k) &&
                 cli_study_run_at(&w->study, *block, k, r) && !is_done(w, r) &&
                 !is_running(w, r->name))

@@ -18,7 +18,7 @@ study() { # study STATUS OPTIONS...
 # What a line says but for times: its run, axes, score and commands.
 facts() { # facts DIR
     sed 's/"seconds": [0-9.e+-]*//g; s/"tokens_per_second": [0-9.e+-]*//g
-        s/"peak_bytes": [0-9]*//; s/"date": "[^"]*"//; s|"model": "[^"]*/models|"model": "models|g' \
+        s/"peak_bytes": [0-9]*//g; s/"date": "[^"]*"//; s|"model": "[^"]*/models|"model": "models|g' \
         "$1/lines.jsonl" | sort
 }
 
@@ -127,6 +127,13 @@ interrupted() {
     [ $? -eq 130 ] && [ ! -s slow/lines.jsonl ]
 }
 
+# A block waits for the one it needs, also where there are jobs to spare.
+needs() {
+    study 0 "$tiny" --out needs --block later && [ ! -e needs/lines.jsonl ] || return 1
+    has "0 of 2 runs are done" "$err" && study 0 "$tiny" --out needs --jobs 8 &&
+        [ "$(head -n 6 needs/lines.jsonl | grep -c '"block": "parens"')" -eq 6 ]
+}
+
 failing() { # a run that fails leaves a line; the others are made
     sed 's/--symbols 2/--symbols 99999999/' "$tiny" >failing.json
     study 1 failing.json --out failing && lines failing 8 || return 1
@@ -157,6 +164,7 @@ check "several at once" several_at_once
 check "kill -9" killed
 check "minutes" in_time
 check "Ctrl-C" interrupted
+check "a block that needs another" needs
 check "failed runs" failing
 check "no JSON" wrong "wrong.json: line 3: " 's/"about"/about/'
 check "an unknown key" wrong "blocks[0]: no such key: 'prioritty'; did you mean priority?" \
@@ -172,7 +180,9 @@ check "no such tuned axis" wrong "blocks[1].tune: expected an axis of over" \
 check "an unknown setting" wrong "mixer.memry" 's/mixer.memory=delta"\]/mixer.memry=delta"]/'
 check "no way to match" wrong "expected within 3 %" \
     's/"mixer.memory=delta"\]/"mixer.memory=delta", "dim=64"]/'
-check "a rule" wrong "claims[0].rule: expected above or at least, found better" \
+check "no such need" wrong "block later: needs parns, which is no block before it" \
+    's/"needs": "parens"/"needs": "parns"/'
+check "a rule" wrong "claims[0].rule: expected above, at least or times, found better" \
     's/"rule": "at least"/"rule": "better"/'
 check "an axis of a claim" wrong "claims[0].of: block parens has no axis 'modell'" \
     's/"of": {"model"/"of": {"modell"/'

@@ -172,8 +172,9 @@ static dra_status check_commands(const cli_study *s, size_t block, dra_error *er
 
 static dra_status read_block(cli_study *s, json_t *x, const char *where, dra_error *err)
 {
-    static const char *const keys[] = {"name", "about",  "priority", "minutes", "over",   "tune",
-                                       "run",  "tokens", "score",    "best",    "window", "scales"};
+    static const char *const keys[] = {"name", "about",  "priority", "minutes", "needs",
+                                       "over", "tune",   "run",      "tokens",  "score",
+                                       "best", "window", "scales"};
     cli_study_block         *b = &s->blocks[s->n_blocks];
     *b = (cli_study_block){.model = -1, .seed = -1, .tune = -1};
     if (!json_is_object(x)) return fail_kind(s, where, "an object", x, err);
@@ -190,6 +191,7 @@ static dra_status read_block(cli_study *s, json_t *x, const char *where, dra_err
     s->n_blocks++;
     b->name = find_text(s, x, "name");
     b->score = find_text(s, x, "score");
+    b->needs = find_text(s, x, "needs");
     b->tokens = json_string_value(json_object_get(x, "tokens"));
     b->commands = json_object_get(x, "run");
     b->priority = json_is_integer(priority) ? json_integer_value(priority) : 1;
@@ -231,6 +233,18 @@ static void sort_blocks(cli_study *s)
         }
 }
 
+/* What a block needs runs before it. */
+static dra_status check_needs(const cli_study *s, size_t block, dra_error *err)
+{
+    const char *needs = s->blocks[block].needs;
+    for (size_t i = 0; needs && i < block; i++)
+        if (strcmp(s->blocks[i].name, needs) == 0) return DRA_OK;
+    if (!needs) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%.200s: block %.60s: needs %.60s, which is no block before it", s->path,
+                     s->blocks[block].name, needs);
+}
+
 static dra_status read_blocks(cli_study *s, dra_error *err)
 {
     json_t    *list = json_object_get(s->root, "blocks"), *x;
@@ -253,6 +267,7 @@ static dra_status read_blocks(cli_study *s, dra_error *err)
                 return cli_error(err, DRA_ERR_VALUE, "%.200s: two blocks are called %.60s", s->path,
                                  s->blocks[i].name);
         st = check_commands(s, i, err);
+        if (st == DRA_OK) st = check_needs(s, i, err);
     }
     return st;
 }
@@ -322,10 +337,11 @@ static dra_status check_claim(const cli_study *s, json_t *x, const char *where, 
     const char            *name = json_string_value(json_object_get(x, "block"));
     const cli_study_block *b = NULL;
     if (st != DRA_OK) return st;
-    if (!rule || (strcmp(rule, "above") != 0 && strcmp(rule, "at least") != 0))
+    if (!rule ||
+        (strcmp(rule, "above") != 0 && strcmp(rule, "at least") != 0 && strcmp(rule, "times") != 0))
         return cli_error(err, DRA_ERR_VALUE,
-                         "%.200s: %s.rule: expected above or at least, found %.60s", s->path, where,
-                         rule ? rule : "nothing");
+                         "%.200s: %s.rule: expected above, at least or times, found %.60s", s->path,
+                         where, rule ? rule : "nothing");
     if (!json_is_number(json_object_get(x, "margin")) || !name)
         return cli_error(err, DRA_ERR_VALUE, "%.200s: %s: expected a block and a margin", s->path,
                          where);

@@ -73,7 +73,7 @@ static dra_status find_places(const cli_study_run *r, const cli_study_settings *
     bool ok = cli_path(c->folder, name, config, CLI_STUDY_PATH);
     snprintf(name, sizeof name, "runs/%s", r->name);
     ok = ok && cli_path(c->folder, name, out, CLI_STUDY_PATH);
-    *p = (cli_study_places){config, out, c->corpus};
+    *p = (cli_study_places){config, out, c->corpus, c->folder};
     return ok ? DRA_OK : cli_error(err, DRA_ERR_FILE, "--out: too long: %.60s...", c->folder);
 }
 

@@ -38,13 +38,11 @@ static const char *find_name(const cli_study_run *r, const cli_study_places *p, 
 {
     const struct {
         const char *name, *value;
-    } places[] = {{"config", p->config}, {"out", p->out}, {"corpus", p->corpus}};
+    } places[] = {
+        {"$config", p->config}, {"$out", p->out}, {"$corpus", p->corpus}, {"$study", p->study}};
     for (size_t i = 0; i < COUNT(places); i++)
-        if (strcmp(places[i].name, name) == 0)
-            return places[i].value ? places[i].value
-                   : i == 0        ? "$config"
-                   : i == 1        ? "$out"
-                                   : "$corpus";
+        if (strcmp(places[i].name + 1, name) == 0)
+            return places[i].value ? places[i].value : places[i].name;
     for (int i = 0; i < r->block->over.n; i++)
         if (strcmp(r->block->over.axis[i].name, name) == 0)
             return cli_sweep_value(&r->block->over, i, r->number);
@@ -339,6 +337,11 @@ void cli_study_judge(const cli_study *s, const cli_study_lines *l, const json_t 
         out->against = y.mean;
         if (x.n) cli_study_group_name(b, &x, out->of_name, sizeof out->of_name);
         if (y.n) cli_study_group_name(b, &y, out->against_name, sizeof out->against_name);
+        if (strcmp(rule, "times") == 0) {
+            if (whole && other && x.n && y.n)
+                out->word = x.mean >= margin * y.mean ? "holds" : "refuted";
+            return;
+        }
         if (x.n < 2 || y.n < 2) return;
         out->spread = pool_spreads(&x, &y);
         if (whole && other)

@@ -13,6 +13,7 @@ enum { CLI_STUDY_PATH = 4096, CLI_STUDY_NAME = 256 };
 
 typedef struct cli_study_block {
     const char   *name, *score, *tokens; /* tokens: a product, or NULL */
+    const char   *needs;                 /* a block that has to be done before; NULL: none */
     int64_t       priority;
     double        minutes, window; /* NaN: not given */
     bool          lowest;          /* is best */
@@ -60,7 +61,7 @@ typedef struct cli_study_run {
 bool cli_study_run_at(const cli_study *s, size_t block, int64_t number, cli_study_run *out);
 
 typedef struct cli_study_places { /* what $out and others stand for; NULL: they stay as they are */
-    const char *config, *out, *corpus;
+    const char *config, *out, *corpus, *study;
 } cli_study_places;
 
 /* Command i with every $NAME replaced, to be freed; NULL: beyond the last, or an error. */
