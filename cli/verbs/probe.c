@@ -485,7 +485,8 @@ const cli_verb cmd_probe = {
     .about =
         "Trains models on small tasks with a right answer and scores them on examples they were "
         "not trained on. Each task tests one ability of a memory: copy, select, recall, mqar, "
-        "update, addition, parens, needle, parity, modular, permute.\nOptions that take lists make a run for every combination; all of them are "
+        "update, addition, parens, needle, parity, modular, permute.\n"
+        "Options that take lists make a run for every combination; all of them are "
         "checked before the first one trains. A run ends after --steps, or once --until of the "
         "answers are right. Ctrl-C ends the current run with a test.",
     .examples = examples,

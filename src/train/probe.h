@@ -52,8 +52,8 @@ typedef struct dra_probe_maker {
 extern const dra_probe_maker dra_probe_makers[];
 extern const size_t          dra_probe_makers_count;
 
-/* dra_probe_row() that also says, for each target, where what it asks for stood; `from` (length) may
- * be NULL. */
+/* dra_probe_row() that also says, for each target, where what it asks for stood. `from` (length)
+ * may be NULL. */
 dra_status dra_probe_row_from(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
                               int32_t *targets, int64_t *from, dra_error *err);
 

@@ -328,9 +328,17 @@ static dra_status check_side(const cli_study *s, const char *where, const char *
     return DRA_OK;
 }
 
+static const cli_study_block *find_block(const cli_study *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_blocks; i++)
+        if (strcmp(s->blocks[i].name, name) == 0) return &s->blocks[i];
+    return NULL;
+}
+
 static dra_status check_claim(const cli_study *s, json_t *x, const char *where, dra_error *err)
 {
-    static const char *const keys[] = {"claim", "text", "block", "of", "against", "rule", "margin"};
+    static const char *const keys[] = {"claim",   "text",          "block", "of",
+                                       "against", "against_block", "rule",  "margin"};
     if (!json_is_object(x)) return fail_kind(s, where, "an object", x, err);
     dra_status             st = check_keys(s, where, x, keys, COUNT(keys), err);
     const char            *rule = json_string_value(json_object_get(x, "rule"));
@@ -345,11 +353,15 @@ static dra_status check_claim(const cli_study *s, json_t *x, const char *where, 
     if (!json_is_number(json_object_get(x, "margin")) || !name)
         return cli_error(err, DRA_ERR_VALUE, "%.200s: %s: expected a block and a margin", s->path,
                          where);
-    for (size_t i = 0; i < s->n_blocks; i++)
-        if (strcmp(s->blocks[i].name, name) == 0) b = &s->blocks[i]; /* else of another scale */
+    const char            *other = json_string_value(json_object_get(x, "against_block"));
+    const cli_study_block *against = find_block(s, other ? other : name);
+    b = find_block(s, name); /* NULL: it is of another scale */
+    if (b && against && strcmp(b->score, against->score) != 0)
+        return cli_error(err, DRA_ERR_VALUE, "%.200s: %s: blocks with the same score, found two",
+                         s->path, where);
     st = check_side(s, where, "of", json_object_get(x, "of"), b, err);
-    return st == DRA_OK ? check_side(s, where, "against", json_object_get(x, "against"), b, err)
-                        : st;
+    if (st != DRA_OK) return st;
+    return check_side(s, where, "against", json_object_get(x, "against"), against, err);
 }
 
 static dra_status read_claims(cli_study *s, dra_error *err)

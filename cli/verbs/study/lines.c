@@ -141,7 +141,7 @@ static json_t *say_date(void)
     return json_string(text);
 }
 
-static void put(json_t *line, const char *key, json_t *value)
+static void put_member(json_t *line, const char *key, json_t *value)
 {
     json_object_set_new(line, key, value ? value : json_null());
 }
@@ -149,25 +149,25 @@ static void put(json_t *line, const char *key, json_t *value)
 static json_t *make_line(const cli_study_run *r, const cli_study_outcome *o, const char *key)
 {
     json_t *line = json_object();
-    put(line, "run", json_string(r->name));
-    put(line, "study", json_string(r->study->name));
-    put(line, "scale", json_string(r->study->scale_name));
-    put(line, "block", json_string(r->block->name));
+    put_member(line, "run", json_string(r->name));
+    put_member(line, "study", json_string(r->study->name));
+    put_member(line, "scale", json_string(r->study->scale_name));
+    put_member(line, "block", json_string(r->block->name));
     for (int i = 0; i < r->block->over.n; i++)
-        put(line, r->block->over.axis[i].name,
-            axis_value(cli_sweep_value(&r->block->over, i, r->number)));
-    if (o->failed) put(line, "failed", json_string(o->failed));
-    put(line, "score", find_score(o->results, r->block->score));
-    put(line, "seconds", json_real(o->seconds));
-    put(line, "peak_bytes", json_integer(o->peak_bytes));
-    if (r->model) put(line, "parameters", json_integer(r->model->parameters));
-    put(line, "results", json_incref(o->results));
-    put(line, "commands", list_commands(r));
-    if (r->model) put(line, "config", json_loads(r->model->text, 0, NULL));
-    put(line, "device", json_string(o->device));
-    put(line, "version", json_string(dra_version()));
-    put(line, "date", say_date());
-    put(line, "key", json_string(key));
+        put_member(line, r->block->over.axis[i].name,
+                   axis_value(cli_sweep_value(&r->block->over, i, r->number)));
+    if (o->failed) put_member(line, "failed", json_string(o->failed));
+    put_member(line, "score", find_score(o->results, r->block->score));
+    put_member(line, "seconds", json_real(o->seconds));
+    put_member(line, "peak_bytes", json_integer(o->peak_bytes));
+    if (r->model) put_member(line, "parameters", json_integer(r->model->parameters));
+    put_member(line, "results", json_incref(o->results));
+    put_member(line, "commands", list_commands(r));
+    if (r->model) put_member(line, "config", json_loads(r->model->text, 0, NULL));
+    put_member(line, "device", json_string(o->device));
+    put_member(line, "version", json_string(dra_version()));
+    put_member(line, "date", say_date());
+    put_member(line, "key", json_string(key));
     return line;
 }
 

@@ -63,7 +63,7 @@ static dra_status try_width(const cli_study *s, const cli_study_model *m, int64_
     return st;
 }
 
-static int64_t away(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
+static int64_t distance_of(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
 
 /* The width with the nearest number of parameters: it grows with the width. */
 static dra_status find_width(const cli_study *s, const cli_study_model *m, int64_t want,
@@ -76,7 +76,7 @@ static dra_status find_width(const cli_study *s, const cli_study_model *m, int64
         dra_status    st = try_width(s, m, middle * STEP, &t, err);
         if (st != DRA_OK) return st;
         const int64_t found = t.parameters;
-        if (!best->text || away(found, want) < away(best->parameters, want)) {
+        if (!best->text || distance_of(found, want) < distance_of(best->parameters, want)) {
             free(best->text);
             *best = t;
         } else {
@@ -97,7 +97,7 @@ static dra_status match_model(const cli_study *s, cli_study_model *m, int64_t wa
     const dra_status st = find_width(s, m, want, &best, err);
     m->text = best.text;
     m->parameters = best.parameters;
-    if (st != DRA_OK || 100 * away(m->parameters, want) <= 3 * want) return st;
+    if (st != DRA_OK || 100 * distance_of(m->parameters, want) <= 3 * want) return st;
     return cli_error(err, DRA_ERR_VALUE,
                      "%.200s: models.%.60s: %lld parameters are as near to the %lld of %.60s as "
                      "ff.dim makes them, expected within 3 %%",

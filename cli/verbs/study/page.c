@@ -73,9 +73,13 @@ static double result_of(const page *p, const cli_study_group *g, const char *nam
 static void write_window(const page *p, const cli_study_group *g)
 {
     const cli_study_block *b = block_of(p);
-    fputs("<td data-label=\"best (window)\">", p->out);
+    fputs("<td data-label=\"best\">", p->out);
     svg_text(p->out, b->tune >= 0 ? b->over.axis[b->tune].value[g->best] : "-");
-    if (isfinite(g->low)) fprintf(p->out, " (%g to %g)", g->low, g->high);
+    fputs("</td><td data-label=\"window\">", p->out);
+    if (isfinite(g->low) && g->high > g->low)
+        fprintf(p->out, "%g to %g", g->low, g->high);
+    else
+        fputs("-", p->out);
     fputs("</td>", p->out);
 }
 
@@ -103,9 +107,10 @@ static void write_table(const page *p, size_t n, const cli_study_group *groups)
     fputs("<div class=\"scroll\"><table class=\"runs\"><tr><th>model</th><th>seeds</th><th>",
           p->out);
     svg_text(p->out, block_of(p)->score);
-    fputs("</th><th>spread</th><th>&plusmn; 95 %</th><th>best (window)</th><th>parameters</th>"
-          "<th>state bytes</th></tr>\n",
-          p->out);
+    fputs(
+        "</th><th>spread</th><th>&plusmn; 95 %</th><th>best</th><th>window</th><th>parameters</th>"
+        "<th>state bytes</th></tr>\n",
+        p->out);
     for (size_t i = 0; i < n; i++) write_group(p, &groups[i], i);
     fputs("</table></div>\n", p->out);
 }
@@ -137,6 +142,17 @@ static void write_data(FILE *out, const svg_chart *c, size_t n, const curve *cur
     fputs("</table></div></details>\n", out);
 }
 
+static void write_legend(FILE *out, size_t n, const curve *curves)
+{
+    fputs("<p class=\"soft\">", out);
+    for (size_t i = 0; i < n; i++) {
+        page_key(out, curves[i].colour);
+        svg_text(out, curves[i].name);
+        fputs(" &ensp; ", out);
+    }
+    fputs("</p>\n", out);
+}
+
 /* A line with dots for each curve, and faint ones at the ends of its intervals. */
 static void write_figure(const page *p, svg_chart c, size_t n, const curve *curves, bool joined)
 {
@@ -163,6 +179,7 @@ static void write_figure(const page *p, svg_chart c, size_t n, const curve *curv
     if (bands && joined) c.note = "faint: 95 % intervals over seeds";
     fputs("<div class=\"card\">", p->out);
     svg_lines(p->out, &c);
+    write_legend(p->out, n, curves);
     write_data(p->out, &c, n, curves);
     fputs("</div>\n", p->out);
 }
@@ -229,7 +246,7 @@ static double result_of(const page *p, const cli_study_group *g, const char *nam
     size_t        i;
     json_t       *x;
     json_array_foreach(results, i, x) if (isfinite(number_at(x, name))) return number_at(x, name);
-    return NAN;
+    return number_at(line_of(p, g), name);
 }
 
 /* ---- what is drawn --------------------------------------------------------------------------- */
@@ -359,6 +376,7 @@ static void draw_pareto(const page *p, size_t n, const cli_study_group *groups, 
 
 static void draw_bars(const page *p, size_t n, const cli_study_group *groups)
 {
+    bool     counted = false;
     svg_bar *bars = cli_room(n + 1, sizeof *bars);
     char(*names)[NAME] = cli_room(n + 1, sizeof *names);
     for (size_t i = 0; bars && names && i < n; i++) {
@@ -372,10 +390,11 @@ static void draw_bars(const page *p, size_t n, const cli_study_group *groups)
                             .hi = groups[i].mean + groups[i].half,
                             .colour = i};
         if (!isfinite(groups[i].half)) bars[i].lo = bars[i].hi = NAN;
+        counted = counted || isfinite(groups[i].half);
     }
     if (bars && names)
         svg_bars(p->out, &(svg_bar_chart){.title = block_of(p)->score,
-                                          .note = "with 95 % intervals over seeds",
+                                          .note = counted ? "with 95 % intervals over seeds" : NULL,
                                           .n = n,
                                           .bars = bars,
                                           .chance = NAN,
@@ -389,7 +408,7 @@ static void draw_bars(const page *p, size_t n, const cli_study_group *groups)
 static void write_figures(const page *p, size_t n, const cli_study_group *groups)
 {
     curve *room = cli_room(LINES_MOST, sizeof *room);
-    fputs("<div class=\"cards\">\n", p->out);
+    fputs("<div class=\"cards\" style=\"margin-top:14px\">\n", p->out);
     draw_bars(p, n, groups);
     if (room) {
         draw_axis(p, n, groups, room);
@@ -403,6 +422,22 @@ static void write_figures(const page *p, size_t n, const cli_study_group *groups
     free(room);
 }
 
+/* What the file says of the block. */
+static void write_about(const page *p)
+{
+    json_t *blocks = json_object_get(p->s->root, "blocks"), *x;
+    size_t  i;
+    json_array_foreach(blocks, i, x)
+    {
+        const char *name = json_string_value(json_object_get(x, "name"));
+        const char *about = json_string_value(json_object_get(x, "about"));
+        if (!name || !about || strcmp(name, block_of(p)->name) != 0) continue;
+        fputs("<p>", p->out);
+        svg_text(p->out, about);
+        fputs("</p>\n", p->out);
+    }
+}
+
 static void write_block(const page *p)
 {
     const int64_t    all = cli_study_groups(block_of(p));
@@ -414,6 +449,7 @@ static void write_block(const page *p)
     }
     if (n) {
         page_section(p->out, block_of(p)->name);
+        write_about(p);
         write_table(p, n, groups);
         write_figures(p, n, groups);
         fputs("</section>\n", p->out);

@@ -180,7 +180,7 @@ static int64_t find_best(const cli_study *s, size_t block, const cli_study_lines
 }
 
 /* Quantiles of Student's t, 97.5 %, of n - 1 degrees of freedom. */
-static double student(int64_t n)
+static double student_quantile(int64_t n)
 {
     static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
     return n < 2 ? NAN : n - 2 < (int64_t)COUNT(t) ? t[n - 2] : 1.96;
@@ -232,7 +232,7 @@ void cli_study_group_at(const cli_study *s, size_t block, const cli_study_lines 
     }
     if (out->n < 2) return;
     out->spread = sqrt(squares / (double)(out->n - 1));
-    out->half = student(out->n) * out->spread / sqrt((double)out->n);
+    out->half = student_quantile(out->n) * out->spread / sqrt((double)out->n);
 }
 
 bool cli_study_is_wanted(const cli_study *s, size_t block, const cli_study_lines *l, int64_t number)
@@ -320,6 +320,15 @@ static const char *apply_rule(bool above, double d, double margin, double spread
     return "open";
 }
 
+/* The block of a claim's other side: its own, but for `against_block`. */
+static size_t other_block(const cli_study *s, const json_t *claim, size_t own)
+{
+    const char *name = json_string_value(json_object_get(claim, "against_block"));
+    for (size_t i = 0; name && i < s->n_blocks; i++)
+        if (strcmp(s->blocks[i].name, name) == 0) return i;
+    return own;
+}
+
 void cli_study_judge(const cli_study *s, const cli_study_lines *l, const json_t *claim,
                      cli_study_verdict *out)
 {
@@ -331,12 +340,14 @@ void cli_study_judge(const cli_study *s, const cli_study_lines *l, const json_t 
         const cli_study_block *b = &s->blocks[i];
         bool                   whole, other;
         if (strcmp(b->name, block) != 0) continue;
+        const size_t          k = other_block(s, claim, i);
         const cli_study_group x = find_side(s, i, l, json_object_get(claim, "of"), &whole);
-        const cli_study_group y = find_side(s, i, l, json_object_get(claim, "against"), &other);
+        const cli_study_group y = find_side(s, k, l, json_object_get(claim, "against"), &other);
         out->of = x.mean;
         out->against = y.mean;
         if (x.n) cli_study_group_name(b, &x, out->of_name, sizeof out->of_name);
-        if (y.n) cli_study_group_name(b, &y, out->against_name, sizeof out->against_name);
+        if (y.n)
+            cli_study_group_name(&s->blocks[k], &y, out->against_name, sizeof out->against_name);
         if (strcmp(rule, "times") == 0) {
             if (whole && other && x.n && y.n)
                 out->word = x.mean >= margin * y.mean ? "holds" : "refuted";

@@ -1,4 +1,4 @@
-/* Options of the optimizer, its schedule and a blend, which dra train and dra probe have in common.
+/* Options of the optimizer, its schedule and a blend, for dra train and dra probe.
  * at(FIELD): where a field of the verb's dra_train_config is. */
 #ifndef DRA_CLI_VERBS_TRAIN_OPTIMIZER_H
 #define DRA_CLI_VERBS_TRAIN_OPTIMIZER_H
@@ -11,43 +11,43 @@ CLI_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "expo
 CLI_CHOICES(anneals, DRA_ANNEAL_COUNT, "linear", "cosine");
 CLI_CHOICES(optimizers, DRA_OPTIMIZER_COUNT, "adamw", "sgd", "lion", "muon"); /* their kinds */
 
-#define CLI_SCHEDULE_OPTIONS(at)                                                                     \
-    {"schedule",          CLI_CHOICE, at(schedule), 0, 0, "schedule of lr after warm-up",            \
-     .choices = schedules},                                                                          \
-        {"schedule-end",                                                                             \
-         CLI_INT,                                                                                    \
-         at(schedule_end),                                                                           \
-         1,                                                                                          \
-         1e12,                                                                                       \
-         "step after which lr stays at --min-lr",                                                    \
-         .unset = "the last step"},                                                                  \
-        {"decay-steps",                                                                              \
-         CLI_INT,                                                                                    \
-         at(decay_steps),                                                                            \
-         1,                                                                                          \
-         1e12,                                                                                       \
-         "schedule wsd: steps at the end in which lr decays to --min-lr, after it was constant",     \
-         .unset = "a fifth of the steps"},                                                           \
-        {"optimizer",                                                                                \
-         CLI_CHOICE,                                                                                 \
-         at(optimizer),                                                                              \
-         0,                                                                                          \
-         0,                                                                                          \
-         "muon: for matrices of hidden layers, adamw for the rest",                                  \
-         .choices = optimizers},                                                                     \
-        {"momentum",                                                                                 \
-         CLI_REAL,                                                                                   \
-         at(momentum),                                                                               \
-         0,                                                                                          \
-         0.999999,                                                                                   \
-         "momentum of sgd and muon",                                                                 \
-         .unset = "0.9; muon: 0.95",                                                                 \
-         .flags = CLI_ZERO},                                                                         \
-        {"nesterov", CLI_FLAG, at(nesterov), 0, 0, "Nesterov momentum for sgd; muon always has it"}, \
-    {                                                                                                \
-        "muon-rate", CLI_REAL, at(muon_rate), 0, 1e6,                                                \
-            "muon: learning rate of its matrices, as a multiple of lr", .unset = "20",               \
-                                                                        .flags = CLI_ZERO            \
+#define CLI_SCHEDULE_OPTIONS(at)                                                                   \
+    {"schedule",          CLI_CHOICE, at(schedule), 0, 0, "schedule of lr after warm-up",          \
+     .choices = schedules},                                                                        \
+        {"schedule-end",                                                                           \
+         CLI_INT,                                                                                  \
+         at(schedule_end),                                                                         \
+         1,                                                                                        \
+         1e12,                                                                                     \
+         "step after which lr stays at --min-lr",                                                  \
+         .unset = "the last step"},                                                                \
+        {"decay-steps",                                                                            \
+         CLI_INT,                                                                                  \
+         at(decay_steps),                                                                          \
+         1,                                                                                        \
+         1e12,                                                                                     \
+         "schedule wsd: steps at the end in which lr decays to --min-lr, after it was constant",   \
+         .unset = "a fifth of the steps"},                                                         \
+        {"optimizer",                                                                              \
+         CLI_CHOICE,                                                                               \
+         at(optimizer),                                                                            \
+         0,                                                                                        \
+         0,                                                                                        \
+         "muon: for matrices of hidden layers, adamw for the rest",                                \
+         .choices = optimizers},                                                                   \
+        {"momentum",                                                                               \
+         CLI_REAL,                                                                                 \
+         at(momentum),                                                                             \
+         0,                                                                                        \
+         0.999999,                                                                                 \
+         "momentum of sgd and muon",                                                               \
+         .unset = "0.9; muon: 0.95",                                                               \
+         .flags = CLI_ZERO},                                                                       \
+        {"nesterov", CLI_FLAG, at(nesterov), 0, 0, "Nesterov momentum for sgd; muon has it"},      \
+    {                                                                                              \
+        "muon-rate", CLI_REAL, at(muon_rate), 0, 1e6,                                              \
+            "muon: learning rate of its matrices, as a multiple of lr", .unset = "20",             \
+                                                                        .flags = CLI_ZERO          \
     }
 
 #define CLI_MOMENT_OPTIONS(at)                                                                     \
