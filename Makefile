@@ -24,8 +24,8 @@ define build
 endef
 
 .NOTPARALLEL:
-.PHONY: help deps all demo python wheel test-python cuda test test-full test-cuda check format \
-        bench parity fuzz soak install clean pictures test-bare test-serve serve-campaign \
+.PHONY: help deps all demo corpus python wheel test-python cuda test test-full test-cuda check \
+        format bench parity fuzz soak install clean pictures test-bare test-serve serve-campaign \
         serve-table build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -35,6 +35,7 @@ help:
 	@echo "  deps       install the Debian packages all targets need"
 	@echo "  all        library, command line and examples, in build/"
 	@echo "  demo       train two small models on made-up stories, compare their memories"
+	@echo "  corpus     fetch the texts of studies into build/corpus (CORPUS=enwik8: one of them)"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  python     the Python package, in build/python"
@@ -98,6 +99,9 @@ wheel:
 
 test-python: python wheel
 	@tests/python/full.sh build
+
+corpus:
+	@scripts/corpus.sh $(CORPUS)
 
 demo:
 	$(call build,build,,dra_cli)

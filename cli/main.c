@@ -15,60 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Parses once more, over start values that the verb has made of the first parse. */
-static int run_prepared(const cli_verb *verb, int argc, char *const *argv, void *args)
-{
-    char  why[CLI_WHY];
-    void *own = calloc(1, verb->args_size + 1);
-    int   status = CLI_FAILED;
-    if (!own) {
-        fputs("dra: out of memory\n", stderr);
-        return status;
-    }
-    memcpy(own, verb->defaults, verb->args_size);
-    status = verb->prepare(args, own);
-    if (status == CLI_OK) {
-        cli_verb prepared = *verb;
-        prepared.defaults = own;
-        cli_release(verb, args);
-        status = cli_outcome_status(cli_parse(&prepared, argc, argv, args, why));
-        if (status == CLI_OK)
-            status = verb->run(args);
-        else
-            fprintf(stderr, "%s\n", why);
-    }
-    free(own);
-    return status;
-}
-
-static int run_verb(const cli_verb *verb, int argc, char *const *argv)
-{
-    char  why[CLI_WHY];
-    int   status = CLI_FAILED;
-    void *args = calloc(1, verb->args_size + 1);
-    if (!args) {
-        fputs("dra: out of memory\n", stderr);
-        return status;
-    }
-    dra_error         err = {0};
-    const cli_outcome outcome = cli_parse(verb, argc, argv, args, why);
-    status = cli_outcome_status(outcome);
-    switch (outcome) {
-    case CLI_PARSED:
-        if (cli_outputs_try(verb, args, &err) != DRA_OK)
-            status = cli_fail(&err);
-        else
-            status = verb->prepare ? run_prepared(verb, argc, argv, args) : verb->run(args);
-        break;
-    case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
-    case CLI_MISUSED:
-    case CLI_NO_MEMORY: cli_line(stderr, "%s", why); break;
-    }
-    cli_release(verb, args);
-    free(args);
-    return status;
-}
-
 static int run_command(int argc, char *const *argv)
 {
     if (argc < 2) {
@@ -84,7 +30,7 @@ static int run_command(int argc, char *const *argv)
         return CLI_OK;
     }
     const cli_verb *verb = cli_verb_find(argv[1]);
-    return verb ? run_verb(verb, argc - 2, argv + 2) : cli_verb_unknown(argv[1]);
+    return verb ? cli_verb_run(verb, argc - 2, argv + 2) : cli_verb_unknown(argv[1]);
 }
 
 /* Opens streams that are closed as ones that fail: otherwise the next file would get their number

@@ -2,6 +2,7 @@
 #include "memory.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 static bool lacked;
 
@@ -18,3 +19,9 @@ void cli_memory_note(dra_status status)
 }
 
 bool cli_memory_lacked(void) { return lacked; }
+
+int64_t cli_peak_bytes(void)
+{
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
+}

@@ -5,10 +5,15 @@
 
 #include "dra/base.h"
 
+#include <stdint.h>
+
 void *cli_room(size_t n, size_t size); /* zeroed, to be freed; NULL: none, which is remembered */
 
 /* Remembers a failure that is one of memory; others are the caller's. */
 void cli_memory_note(dra_status status);
 bool cli_memory_lacked(void); /* at any time until now */
+
+/* The most memory of the host that this process has had. */
+int64_t cli_peak_bytes(void);
 
 #endif

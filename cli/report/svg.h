@@ -54,6 +54,7 @@ typedef struct svg_chart {
     const svg_line *lines;
     bool            from_zero; /* the y axis is to show 0 */
     bool            robust;    /* it need not show the few numbers that are far above the rest */
+    bool            x_log;     /* the x axis is logarithmic, where its numbers are above 0 */
     const char     *x_name;    /* what x counts; NULL: step */
     const char     *y_name;    /* the title of the y axis, with its unit; NULL: none */
 } svg_chart;

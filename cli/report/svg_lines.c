@@ -81,7 +81,7 @@ static void write_line(pen *p)
     if (open) end_piece(p, l->n - 1);
 }
 
-static void write_dots(pen *p)
+static void write_dots(pen *p, const char *x_name)
 {
     enum { MOST = 400 };
     const svg_line *l = p->line;
@@ -92,7 +92,8 @@ static void write_dots(pen *p)
         fprintf(p->out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>",
                 svg_colour(l->colour, colour), svg_at(p->x, l->x[i]), svg_at(p->y, l->y[i]));
         svg_text(p->out, l->name);
-        fprintf(p->out, ", step %s: %.6g</title></circle>\n", svg_number(l->x[i], step), l->y[i]);
+        fprintf(p->out, ", %s %s: %.6g</title></circle>\n", x_name, svg_number(l->x[i], step),
+                l->y[i]);
     }
 }
 
@@ -159,7 +160,7 @@ void svg_lines(FILE *out, const svg_chart *c)
     for (size_t i = 0; i < c->n; i++) {
         pen p = {.out = out, .x = &x, .y = &y, .line = &c->lines[i]};
         if (c->lines[i].dots)
-            write_dots(&p);
+            write_dots(&p, x_name);
         else
             write_line(&p);
     }

@@ -65,7 +65,13 @@ bool svg_lines_fit(const svg_chart *c, svg_scale *x, svg_scale *y)
     const bool cut = c->robust && cut_range(c, y);
     y->log = !c->from_zero && !c->robust && y->lo > 0 && y->hi > FAR * y->lo;
     if (c->from_zero) widen_scale(y, 0);
-    if (x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
+    x->log = c->x_log && x->lo > 0 && x->hi > x->lo;
+    if (!x->log && x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
+    if (x->log) {                                               /* dots at the ends are whole */
+        const double edge = pow(x->hi / x->lo, 0.04);
+        x->lo /= edge;
+        x->hi *= edge;
+    }
     svg_scale_fit(x, false);
     svg_scale_fit(y, true);
     return cut;

@@ -1,5 +1,6 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
 #include "io/corpus.h"
+#include "io/memory.h"
 #include "verbs/eval/choices.h"
 #include "verbs/eval/examples.h"
 #include "verbs/eval/tokens.h"
@@ -22,7 +23,7 @@ struct args {
     int64_t     stride;         /* 0: no sliding windows */
     int         convention;
     const char *per_token, *per_question;
-    bool        json;
+    bool        by_position, json;
 
     dra_objective_config objective;
 };
@@ -62,6 +63,8 @@ static const cli_option options[] = {
      "write document, position, id, text and log-probability of every counted token: lines of "
      "JSON, or .npy",
      "FILE", .flags = CLI_WRITES},
+    {"by-position", CLI_FLAG, offsetof(struct args, by_position), 0, 0,
+     "loss by how many tokens were read since the last reset, in powers of two"},
     {"per-question", CLI_TEXT, offsetof(struct args, per_question), 0, 0,
      "of questions: write a line of JSON for each, with the log-probability of every choice",
      "FILE", .flags = CLI_WRITES},
@@ -82,6 +85,13 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
+enum { POSITIONS = 40 };
+
+typedef struct position_bin { /* tokens predicted from 2^i to 2^(i+1) - 1 tokens before them */
+    int64_t count;
+    double  sum, squares; /* of losses */
+} position_bin;
+
 typedef struct work {
     const struct args *a;
     cli_model          m;
@@ -91,6 +101,7 @@ typedef struct work {
     dra_reader        *reader;
     dra_states        *states;
     bool               encoder;
+    bool               carried;              /* a row continues the one before it */
     int64_t            B, T, chunk;          /* of a batch; read `chunk` columns at a time */
     int32_t           *ids, *targets, *mark; /* (B, T) */
     int32_t           *part[3];              /* (B, chunk) of each of them */
@@ -100,6 +111,8 @@ typedef struct work {
     cli_windows        windows;              /* with --stride, in place of the feed */
     int64_t           *starts; /* (B): tokens of the corpus that rows of the batch start with */
     cli_token_scores   scores; /* with --per-token */
+    int64_t           *since;  /* (B): tokens that each row has read since its last reset */
+    position_bin       bins[POSITIONS];
 
     dra_objective_config objective;
 } work;
@@ -211,8 +224,10 @@ static dra_status open_feed(work *w, dra_error *err)
     w->B = context && context < 1024 ? 1 + 1024 / context : 1;
     if (w->B > 16) w->B = 16;
     w->starts = calloc((size_t)w->B, sizeof *w->starts);
-    if (!w->starts) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    w->since = calloc((size_t)w->B, sizeof *w->since);
+    if (!w->starts || !w->since) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (has_windows(w->a)) return open_windows(w, context, err);
+    w->carried = !context;
     const dra_feed_config f = {
         .corpus = w->corpus, .B = w->B, .T = w->T, .carry = !context, .once = true};
     return dra_feed_create(&f, &w->feed, err);
@@ -273,6 +288,24 @@ static dra_status keep_scores(work *w, int64_t from, int64_t n, const dra_real *
     return st;
 }
 
+/* The tokens that were read count from the last reset on: a mark, or the start of a row that does
+ * not continue the one before. */
+static void keep_positions(work *w, int64_t from, int64_t n, const dra_real *losses)
+{
+    const bool rows = !w->carried;
+    for (int64_t i = 0; i < w->B * n; i++) {
+        int64_t   *since = &w->since[i / n];
+        const bool fresh = w->part[2][i] & DRA_MARK_RESET || (rows && from + i % n == 0);
+        int        bin = 0;
+        *since = fresh ? 1 : *since + 1;
+        if (w->part[1][i] < 0) continue;
+        while (*since >> (bin + 1) && bin < POSITIONS - 1) bin++;
+        w->bins[bin].count++;
+        w->bins[bin].sum += (double)losses[i];
+        w->bins[bin].squares += (double)losses[i] * (double)losses[i];
+    }
+}
+
 static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
 {
     const int32_t *whole[] = {w->ids, w->targets, w->mark};
@@ -297,6 +330,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
         w->bytes += bytes_of(w, w->part[1][i]);
         w->count++;
     }
+    if (w->a->by_position) keep_positions(w, from, n, losses);
     return w->a->per_token ? keep_scores(w, from, n, losses, err) : DRA_OK;
 }
 
@@ -352,6 +386,45 @@ static dra_status read_all(work *w, dra_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* The standard error of a mean loss; NaN for one token. */
+static double error_of(const position_bin *b)
+{
+    const double n = (double)b->count, mean = b->sum / n;
+    return n > 1 ? sqrt(fmax(0, b->squares / n - mean * mean) / (n - 1)) : NAN;
+}
+
+static void print_positions(const work *w)
+{
+    if (!w->a->by_position) return;
+    printf("\n%12s  %10s  %10s  %10s\n", "tokens read", "predicted", "loss", "+-");
+    for (int i = 0; i < POSITIONS; i++) {
+        const position_bin *b = &w->bins[i];
+        char                error[32] = "-";
+        if (!b->count) continue;
+        if (b->count > 1) snprintf(error, sizeof error, "%.4f", error_of(b));
+        printf("%12lld  %10lld  %10.4f  %10s\n", 1LL << i, (long long)b->count,
+               b->sum / (double)b->count, error);
+    }
+}
+
+static void print_positions_json(const work *w)
+{
+    const char *between = "";
+    char        room[2][CLI_NUMBER];
+    if (!w->a->by_position) return;
+    fputs(", \"by_position\": [", stdout);
+    for (int i = 0; i < POSITIONS; i++) {
+        const position_bin *b = &w->bins[i];
+        if (!b->count) continue;
+        printf("%s{\"position\": %lld, \"tokens\": %lld, \"loss\": %s, \"error\": %s}", between,
+               1LL << i, (long long)b->count,
+               cli_json_number(b->sum / (double)b->count, 9, room[0]),
+               cli_json_number(error_of(b), 4, room[1]));
+        between = ", ";
+    }
+    putchar(']');
+}
+
 /* Counted are tokens; where all have a loss, a perplexity that is too large for a number. */
 static void print_json(const work *w, double loss, double bits, double rate)
 {
@@ -368,7 +441,9 @@ static void print_json(const work *w, double loss, double bits, double rate)
                (long long)w->windows.context, (long long)w->windows.stride);
     printf(", \"clamped\": %lld", (long long)dra_reader_clamped(w->reader));
     if (bad) printf(", \"not_finite\": %lld", (long long)bad);
-    puts("}");
+    print_positions_json(w);
+    printf(", \"state_bytes\": %zu, \"peak_bytes\": %lld}\n",
+           dra_states_bytes(w->states) / (size_t)w->B, (long long)cli_peak_bytes());
 }
 
 /* A perplexity may be too large for a number; without a loss there is no result. */
@@ -391,6 +466,7 @@ static dra_status print_result(const work *w, dra_error *err)
     else if (!w->a->json && has_windows(w->a))
         printf("convention         sliding windows of %lld tokens, stride %lld (Hugging Face)\n",
                (long long)w->windows.context, (long long)w->windows.stride);
+    if (!w->a->json) print_positions(w);
     if (!w->bad) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE, "the losses of %lld of %lld tokens are not finite",
                      (long long)w->bad, (long long)w->count);
@@ -440,11 +516,12 @@ static dra_status eval_any(work *w, dra_error *err)
                          "--per-question: expected lines of context, choices and answer in %.200s",
                          a->data.text[0]);
     if (texts) return eval_texts(w, err);
-    const char *texts_only = a->context      ? "--context"
-                             : a->stride     ? "--stride"
-                             : a->convention ? "--convention"
-                             : a->per_token  ? "--per-token"
-                                             : NULL;
+    const char *texts_only = a->context       ? "--context"
+                             : a->stride      ? "--stride"
+                             : a->convention  ? "--convention"
+                             : a->per_token   ? "--per-token"
+                             : a->by_position ? "--by-position"
+                                              : NULL;
     if (texts_only)
         return cli_error(err, DRA_ERR_VALUE, "%s: the data are %s, expected texts", texts_only,
                          questions ? "questions" : "examples");
@@ -458,6 +535,9 @@ static int check_args(const struct args *a)
     if (status == CLI_OK && a->stride && a->convention == HALVES)
         return cli_misused("eval", "--stride: llama.cpp's windows follow each other");
     if (status != CLI_OK || !cli_is_encoder(&a->from)) return status;
+    if (a->by_position)
+        return cli_misused("eval", "--by-position: the model is an encoder, which reads all tokens "
+                                   "at once");
     if (a->convention)
         return cli_misused("eval", "--convention: the model is an encoder, which others do not "
                                    "measure like this");
@@ -482,6 +562,7 @@ static int run_eval(const void *args)
     free(w.targets);
     free(w.mark);
     free(w.starts);
+    free(w.since);
     cli_token_scores_free(&w.scores);
     for (int k = 0; k < 3; k++) free(w.part[k]);
     dra_reader_destroy(w.reader);
@@ -523,28 +604,30 @@ const cli_verb cmd_eval = {
     .args_size = sizeof defaults,
     .run = run_eval,
     .group = "Use",
-    .about = "Reads a text and prints how many tokens it has, their mean loss in nats, "
-             "perplexity, bits per byte and tokens per second. The first token of a document is "
-             "not predicted and does not count.\n"
-             "The state is carried through a document. --chunk affects speed and memory, not the "
-             "loss; --context resets the state every N tokens. The memory needed does not grow "
-             "with the file, unless the state grows with the text.\n"
-             "--stride slides windows of --context tokens over each document and counts only the "
-             "tokens that are new in each, as Hugging Face's perplexity does. --convention names "
-             "it, with its usual numbers, or llama.cpp's: windows that follow each other, of which "
-             "the second halves count, and no rest. --per-token writes every counted token with "
-             "its log-probability.\n"
-             "Lines of JSON with context, choices and answer are questions: accuracy (headline) is "
-             "how often the answer has the largest sum of log-probabilities, lm-eval's acc; "
-             "accuracy per byte divides by the bytes of each choice, as acc_norm does by its "
-             "characters.\n"
-             "An encoder reads windows of --context tokens (by default the model's context). A "
-             "share of their tokens is masked, always the same ones, and predicted from all "
-             "others of the window; the numbers are of these alone. Its perplexity, e to the mean "
-             "loss, is how many tokens it hesitates between where it sees both sides: not to be "
-             "compared with that of a causal model.\n"
-             "For examples it prints the loss and the objective's measure: accuracy, error or "
-             "perplexity.",
+    .about =
+        "Reads a text and prints how many tokens it has, their mean loss in nats, "
+        "perplexity, bits per byte and tokens per second. The first token of a document is "
+        "not predicted and does not count.\n"
+        "The state is carried through a document. --chunk affects speed and memory, not the "
+        "loss; --context resets the state every N tokens. The memory needed does not grow "
+        "with the file, unless the state grows with the text.\n"
+        "--stride slides windows of --context tokens over each document and counts only the "
+        "tokens that are new in each, as Hugging Face's perplexity does. --convention names "
+        "it, with its usual numbers, or llama.cpp's: windows that follow each other, of which "
+        "the second halves count, and no rest. --per-token writes every counted token with "
+        "its log-probability. --by-position adds the loss by how much was read before, with its "
+        "standard error.\n"
+        "Lines of JSON with context, choices and answer are questions: accuracy (headline) is "
+        "how often the answer has the largest sum of log-probabilities, lm-eval's acc; "
+        "accuracy per byte divides by the bytes of each choice, as acc_norm does by its "
+        "characters.\n"
+        "An encoder reads windows of --context tokens (by default the model's context). A "
+        "share of their tokens is masked, always the same ones, and predicted from all "
+        "others of the window; the numbers are of these alone. Its perplexity, e to the mean "
+        "loss, is how many tokens it hesitates between where it sees both sides: not to be "
+        "compared with that of a causal model.\n"
+        "For examples it prints the loss and the objective's measure: accuracy, error or "
+        "perplexity.",
     .examples = examples,
     .also = "train generate",
 };

@@ -3,7 +3,9 @@
 #include "io/memory.h"
 #include "verbs/probe/show.h"
 #include "verbs/probe/suite.h"
+#include "verbs/train/optimizer.h"
 #include "verbs/train/progress.h"
+#include "verbs/train/read.h"
 #include "options/value.h"
 
 #include "dra/probe.h"
@@ -16,39 +18,52 @@ struct args {
     cli_source       from;
     cli_list         tasks;
     const char      *length, *vocab, *symbols, *pairs, *queries, *digits, *kinds, *depth;
-    const char      *slots, *half_life, *only, *lr, *seeds;
+    const char      *slots, *half_life, *only, *lr, *seeds, *test_length, *text, *out;
+    cli_list         aux_loss, group;
     dra_train_config train;
     int64_t          tests;
-    double           until;
+    double           until, minutes;
     bool             suite, json;
+
+    char   *text_read; /* what is in the file of --text */
+    size_t  text_bytes;
+    int     lengths; /* of --test-length */
+    int64_t test_lengths[DRA_PROBE_TESTS];
 };
 
 static const struct args defaults = {
     .lr = "0.002", .train = {.steps = 2000, .batch = 32}, .tests = 256, .until = 0.99};
 
-CLI_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "exponential", "wsd");
 CLI_CHOICES(precisions, DRA_PRECISION_Q8, "full", "bf16", "tf32");
 
-static const char *const task_names[] = {"copy", "recall", "addition", "parens", "needle", NULL};
+static const char *const task_names[] = {"copy",   "recall",  "addition", "parens",
+                                         "needle", "mqar",    "update",   "select",
+                                         "parity", "modular", "permute",  NULL};
 
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
 #define MANY "N,..."
 
 static const cli_option options[] = {
-    {"task", CLI_LIST, AT(tasks), 0, 0, "copy, recall, addition, parens or needle", "TASK",
-     .choices = task_names, .flags = CLI_POSITIONAL | CLI_REQUIRED, .group = "Task"},
+    {"task", CLI_LIST, AT(tasks), 0, 0, "a task, see docs/probes.md", "TASK", .choices = task_names,
+     .flags = CLI_POSITIONAL | CLI_REQUIRED, .group = "Task"},
     {"length", CLI_TEXT, AT(length), 0, 0, "tokens per row", MANY},
-    {"vocab", CLI_TEXT, AT(vocab), 0, 0, "size of the vocabulary, at most 256", MANY},
-    {"symbols", CLI_TEXT, AT(symbols), 0, 0, "copy: symbols to copy; needle: tokens of the fact",
-     MANY},
-    {"pairs", CLI_TEXT, AT(pairs), 0, 0, "recall: pairs of key and value", MANY, .unset = "16"},
-    {"queries", CLI_TEXT, AT(queries), 0, 0, "recall: keys that are asked for", MANY,
+    {"vocab", CLI_TEXT, AT(vocab), 0, 0, "size of the vocabulary", MANY},
+    {"symbols", CLI_TEXT, AT(symbols), 0, 0,
+     "copy, select: symbols to copy; needle: tokens of the fact", MANY},
+    {"pairs", CLI_TEXT, AT(pairs), 0, 0, "recall, mqar, update: pairs of key and value", MANY,
+     .unset = "16"},
+    {"queries", CLI_TEXT, AT(queries), 0, 0, "recall, update: keys that are asked for", MANY,
      .unset = "all"},
     {"digits", CLI_TEXT, AT(digits), 0, 0, "addition: digits of each number", MANY, .unset = "3"},
-    {"kinds", CLI_TEXT, AT(kinds), 0, 0, "parens: kinds of brackets", MANY, .unset = "2"},
+    {"kinds", CLI_TEXT, AT(kinds), 0, 0,
+     "parens: kinds of brackets; modular: the modulus; permute: what is permuted, at most 6; "
+     "update: how often a key is written",
+     MANY, .unset = "2; modular, permute: 5"},
     {"depth", CLI_TEXT, AT(depth), 0, 0, "needle: position of the fact, 0 first, 1 last", "X,...",
      .unset = "anywhere"},
+    {"text", CLI_TEXT, AT(text), 0, 0, "needle: a text to hide the fact in", "FILE",
+     .unset = "filler"},
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model to train further", "DIR",
      .group = "Model", .brief = 'm'},
     CLI_SKIP_HASH_OPTION(struct args),
@@ -79,10 +94,16 @@ static const cli_option options[] = {
      .unset = "lr / 10", .flags = CLI_ZERO},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
      .unset = "4 % of the steps", .flags = CLI_ZERO},
-    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
-     .choices = schedules},
+    CLI_SCHEDULE_OPTIONS(TRAIN),
     {"weight-decay", CLI_REAL, TRAIN(weight_decay), 0, 100, "weight decay of matrices",
      .unset = "0.01", .flags = CLI_ZERO},
+    CLI_MOMENT_OPTIONS(TRAIN),
+    {"group", CLI_LIST, AT(group), 0, 0,
+     "learning rate, as a multiple of lr, and weight decay of a group of parameters",
+     "NAME:lr=Nx,wd=X"},
+    {"aux-loss", CLI_LIST, AT(aux_loss), 0, 0, "add a measure of the memories to the loss",
+     "NAME=X"},
+    CLI_BLEND_OPTIONS(TRAIN),
     {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",
      .unset = "1", .flags = CLI_ZERO},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples", .brief = 's'},
@@ -91,6 +112,12 @@ static const cli_option options[] = {
      .group = "Test"},
     {"eval-every", CLI_INT, TRAIN(eval_every), 0, 1e12, "steps between tests; 0: only at the end",
      .unset = "a tenth of the steps", .flags = CLI_ZERO},
+    {"test-length", CLI_TEXT, AT(test_length), 0, 0,
+     "test with rows of these lengths, too, once trained", MANY},
+    {"minutes", CLI_REAL, AT(minutes), 0, 1e6, "end training after so many minutes of each run",
+     .unset = "at the last step"},
+    {"out", CLI_TEXT, AT(out), 0, 0, "keep the trained model of a single run in this folder", "DIR",
+     .brief = 'o'},
     {"until", CLI_REAL, AT(until), 0, 1, "stop once this share of the answers is right; 0: never"},
     CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run", .brief = 'j'},
@@ -215,11 +242,14 @@ static dra_status read_train(const cli_sweep *s, int64_t run, dra_train_config *
     return DRA_OK;
 }
 
-static dra_status read_probe(const dra_train_config *train, const cli_sweep *s, int64_t run,
-                             dra_probe *p, dra_error *err)
+static dra_status read_probe(const struct args *a, const dra_train_config *train,
+                             const cli_sweep *s, int64_t run, dra_probe *p, dra_error *err)
 {
     char quoted[80];
-    *p = (dra_probe){.task = cli_sweep_value(s, 0, run), .seed = (uint64_t)train->seed};
+    *p = (dra_probe){.task = cli_sweep_value(s, 0, run),
+                     .seed = (uint64_t)train->seed,
+                     .text = a->text_read,
+                     .bytes = (int64_t)a->text_bytes};
     if (strcmp(p->task, "needle") == 0) p->depth = -1;
     for (int i = MODEL + 1; i < s->n; i++) {
         const char *name = s->axis[i].name, *value = cli_sweep_value(s, i, run);
@@ -264,6 +294,8 @@ static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t 
     if (st == DRA_OK && !a->from.model) {
         (*c)->vocab = p->vocab;
         if ((*c)->context < p->length) (*c)->context = p->length;
+        for (int i = 0; i < a->lengths; i++)
+            if ((*c)->context < a->test_lengths[i]) (*c)->context = a->test_lengths[i];
     }
     for (int i = MODEL + 1; i < s->n && st == DRA_OK; i++) {
         const char *value = cli_sweep_value(s, i, run);
@@ -282,7 +314,7 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
     *r = (cli_probe_run){.train = a->train};
     *model = NULL;
     dra_status st = read_train(s, run, &r->train, err);
-    if (st == DRA_OK) st = read_probe(&r->train, s, run, &r->probe, err);
+    if (st == DRA_OK) st = read_probe(a, &r->train, s, run, &r->probe, err);
     if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
     if (st == DRA_OK && c->visible == DRA_VISIBLE_BIDIRECTIONAL)
         st = cli_error(err, DRA_ERR_VALUE,
@@ -310,6 +342,17 @@ static dra_status check_runs(const struct args *a, const cli_sweep *s, dra_error
     return st;
 }
 
+static dra_status keep_model(const struct args *a, const dra_model *m, const dra_weights *w,
+                             dra_error *err)
+{
+    char path[4096];
+    if (!cli_path(a->out, "model.safetensors", path, sizeof path))
+        return cli_error(err, DRA_ERR_FILE, "--out: too long: %.60s...", a->out);
+    dra_status st = cli_make_folders(path, 0777, err);
+    if (st == DRA_OK) st = dra_folder_save_config(a->out, dra_model_config_of(m), err);
+    return st == DRA_OK ? dra_weights_save(w, path, err) : st;
+}
+
 static dra_status one_run(const struct args *a, cli_progress *p, dra_device *device, dra_error *err)
 {
     const cli_sweep         *s = p->sweep;
@@ -330,8 +373,12 @@ static dra_status one_run(const struct args *a, cli_progress *p, dra_device *dev
                                 .model = model,
                                 .weights = weights,
                                 .tests = a->tests,
-                                .until = a->until};
+                                .until = a->until,
+                                .lengths = a->lengths,
+                                .length = a->test_lengths};
+    p->minutes = a->minutes;
     if (st == DRA_OK) st = dra_probe_run(&c, cli_progress_step, p, &x, err);
+    if (st == DRA_OK && a->out) st = keep_model(a, model, weights, err);
     cli_progress_end(p);
     if (st == DRA_OK) (a->json ? cli_probe_json : cli_probe_row)(s, p->run, &r, &x, stdout);
     if (st == DRA_OK && !isfinite(x.test_loss))
@@ -359,13 +406,52 @@ static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *
     return st;
 }
 
+/* Numbers between commas. */
+static int read_lengths(struct args *a)
+{
+    char        quoted[80], part[32];
+    const char *at = a->test_length;
+    while (at) {
+        const size_t n = strcspn(at, ",");
+        snprintf(part, sizeof part, "%.*s", (int)(n < 31 ? n : 31), at);
+        if (a->lengths == DRA_PROBE_TESTS || !cli_read_int(part, &a->test_lengths[a->lengths]) ||
+            a->test_lengths[a->lengths++] < 1)
+            return cli_misused("probe",
+                               "--test-length: expected up to %d numbers from 1 on between commas, "
+                               "found %s",
+                               DRA_PROBE_TESTS, cli_quote(a->test_length, quoted, sizeof quoted));
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return CLI_OK;
+}
+
+/* What is not an axis: lengths, the text, and what train reads in parts. */
+static int read_rest(struct args *a)
+{
+    enum { MOST = 1 << 30 };
+    dra_error err = {0};
+    int       status = read_lengths(a);
+    for (size_t i = 0; i < a->aux_loss.count && status == CLI_OK; i++)
+        status = cli_read_aux_loss("probe", a->aux_loss.text[i], &a->train);
+    for (size_t i = 0; i < a->group.count && status == CLI_OK; i++)
+        status = cli_read_group("probe", a->group.text[i], &a->train);
+    if (status == CLI_OK && a->text &&
+        dra_file_read(a->text, MOST, &a->text_read, &a->text_bytes, &err) != DRA_OK)
+        status = cli_fail(&err);
+    return status;
+}
+
 static int run_probe(const void *args)
 {
-    const struct args *a = args;
-    cli_sweep          s = {0};
-    dra_error          err = {0};
-    char               keys[1024];
-    int                status = add_axes(a, &s, keys, sizeof keys);
+    struct args own = *(const struct args *)args, *a = &own;
+    cli_sweep   s = {0};
+    dra_error   err = {0};
+    char        keys[1024];
+    int         status = read_rest(a);
+    if (status == CLI_OK) status = add_axes(a, &s, keys, sizeof keys);
+    if (status == CLI_OK && a->out && cli_sweep_runs(&s) > 1)
+        status = cli_misused("probe", "--out: expected a single run, found %lld",
+                             (long long)cli_sweep_runs(&s));
     if (status == CLI_OK) {
         cli_progress_signals();
         if (all_runs(a, &s, &err) != DRA_OK) status = cli_fail(&err);
@@ -375,6 +461,7 @@ static int run_probe(const void *args)
         status = CLI_INTERRUPTED;
     }
     cli_sweep_free(&s);
+    free(a->text_read);
     return status;
 }
 
@@ -398,8 +485,9 @@ const cli_verb cmd_probe = {
     .group = "Train",
     .about =
         "Trains models on small tasks with a right answer and scores them on examples they were "
-        "not trained on. Each task tests one ability of a memory: copy, recall, addition, parens, "
-        "needle.\nOptions that take lists make a run for every combination; all of them are "
+        "not trained on. Each task tests one ability of a memory: copy, select, recall, mqar, "
+        "update, addition, parens, needle, parity, modular, permute.\n"
+        "Options that take lists make a run for every combination; all of them are "
         "checked before the first one trains. A run ends after --steps, or once --until of the "
         "answers are right. Ctrl-C ends the current run with a test.",
     .examples = examples,

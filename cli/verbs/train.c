@@ -4,6 +4,7 @@
 #include "report/started.h"
 #include "verbs/train/disk.h"
 #include "verbs/train/end.h"
+#include "verbs/train/optimizer.h"
 #include "verbs/train/read.h"
 #include "verbs/train/sources.h"
 #include "verbs/train/steps.h"
@@ -23,7 +24,7 @@ struct args {
     cli_pairs        pairs;
     cli_list         data, eval_data, aux_loss, group;
     dra_train_config train;
-    double           dropout, epochs;
+    double           dropout, epochs, minutes;
     int64_t          sample_tokens;
     int              format;
     bool             resume, force, tensorboard, yes, raw, json;
@@ -31,12 +32,9 @@ struct args {
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
 
-CLI_CHOICES(schedules, DRA_SCHEDULE_COUNT, "cosine", "linear", "constant", "exponential", "wsd");
-CLI_CHOICES(anneals, DRA_ANNEAL_COUNT, "linear", "cosine");
 CLI_CHOICES(objectives, DRA_OBJECTIVE_COUNT, "own", "next", "masked", "classes", "squared",
             "gaussian", "xval", "dpo"); /* their kinds */
 CLI_CHOICES(precisions, DRA_PRECISION_Q8, "full", "bf16", "tf32");
-CLI_CHOICES(optimizers, DRA_OPTIMIZER_COUNT, "adamw", "sgd", "lion", "muon"); /* their kinds */
 
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
@@ -82,6 +80,8 @@ static const cli_option options[] = {
      "optimizer steps; with --resume a run can be made longer", .unset = "1000", .brief = 'n'},
     {"epochs", CLI_REAL, AT(epochs), 1e-6, 1e9, "passes over the data, instead of --steps",
      .unset = "as many as the steps make"},
+    {"minutes", CLI_REAL, AT(minutes), 0, 1e6, "save and stop after so many minutes of work",
+     .unset = "at the last step"},
     {"early-stop", CLI_INT, TRAIN(early_stop), 0, 1e12,
      "end after N evaluations without a better one; 0: do not", .unset = "do not",
      .flags = CLI_ZERO},
@@ -111,33 +111,14 @@ static const cli_option options[] = {
      .unset = "lr / 10", .flags = CLI_ZERO},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
      .unset = "4 % of the steps", .flags = CLI_ZERO},
-    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
-     .choices = schedules},
-    {"schedule-end", CLI_INT, TRAIN(schedule_end), 1, 1e12, "step after which lr stays at --min-lr",
-     .unset = "the last step"},
-    {"decay-steps", CLI_INT, TRAIN(decay_steps), 1, 1e12,
-     "schedule wsd: steps at the end in which lr decays to --min-lr, after it was constant",
-     .unset = "a fifth of the steps"},
-    {"optimizer", CLI_CHOICE, TRAIN(optimizer), 0, 0,
-     "muon: for matrices of hidden layers, adamw for the rest", .choices = optimizers},
-    {"momentum", CLI_REAL, TRAIN(momentum), 0, 0.999999, "momentum of sgd and muon",
-     .unset = "0.9; muon: 0.95", .flags = CLI_ZERO},
-    {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0, "Nesterov momentum for sgd; muon always has it"},
-    {"muon-rate", CLI_REAL, TRAIN(muon_rate), 0, 1e6,
-     "muon: learning rate of its matrices, as a multiple of lr", .unset = "20", .flags = CLI_ZERO},
+    CLI_SCHEDULE_OPTIONS(TRAIN),
     {"weight-decay", CLI_REAL, TRAIN(weight_decay), 0, 100,
      "weight decay of matrices (see --group)", .unset = "0.01", .flags = CLI_ZERO},
     {"group", CLI_LIST, AT(group), 0, 0,
      "learning rate, as a multiple of lr, and weight decay of a group of parameters, as in "
      "decay:lr=2x,wd=0 (dra info lists the groups of a model)",
      "NAME:lr=Nx,wd=X"},
-    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999,
-     "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9",
-     .flags = CLI_ZERO},
-    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999,
-     "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99",
-     .flags = CLI_ZERO},
-    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8", .flags = CLI_ZERO},
+    CLI_MOMENT_OPTIONS(TRAIN),
     {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",
      .unset = "1", .flags = CLI_ZERO},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
@@ -188,10 +169,7 @@ static const cli_option options[] = {
      .flags = CLI_ZERO},
     {"dropout", CLI_REAL, AT(dropout), 0, 0.999, "dropout of what layers add; 0: no dropout at all",
      .unset = "the config's", .flags = CLI_ZERO},
-    {"blend-steps", CLI_INT, TRAIN(blend_steps), 1, 1e12, "steps until a scheduled blend reaches 0",
-     .unset = "half of the steps"},
-    {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "shape of that schedule",
-     .choices = anneals},
+    CLI_BLEND_OPTIONS(TRAIN),
     {"eval-every", CLI_INT, TRAIN(eval_every), 0, 1e12, "steps between evaluations; 0: never",
      .group = "Log", .unset = "a tenth of the steps", .flags = CLI_ZERO},
     {"log-every", CLI_INT, TRAIN(log_every), 1, 1e12, "steps between lines of the log",
@@ -698,6 +676,7 @@ static int run_training(const struct args *a, bool note)
         cli_train_changes(&plan, stderr);
         samples.seed = plan.train.seed;
         w.log_every = plan.train.log_every;
+        w.minutes = a->minutes;
         show_past(a, &plan, &w);
         w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
         if (plan.first < plan.train.steps) cli_progress_first(&w, plan.first + 1, plan.train.steps);

@@ -18,22 +18,27 @@ DRA_BEGIN_C
 
 typedef enum dra_split { DRA_SPLIT_TRAIN, DRA_SPLIT_TEST } dra_split;
 
-enum { DRA_PROBE_VOCAB = 256, DRA_PROBE_LENGTH = 1 << 20 }; /* at most */
+enum { DRA_PROBE_VOCAB = 16384, DRA_PROBE_LENGTH = 1 << 20 }; /* at most */
 
 /* Zero is the default of every field but depth. */
 typedef struct dra_probe {
-    const char *task;    /* "copy", "recall", "addition", "parens", "needle"                     */
-    int64_t     length;  /* T; 0: 256 for recall and needle, 64 for copy and parens, else as short
-                            as can be; more is filler, or for parens a longer word               */
-    int64_t     vocab;   /* tokens, at most 256; 0: see docs/probes.md                           */
-    int64_t     symbols; /* copy: to be copied, 0: length / 2; needle: tokens of the fact, 0: 4  */
-    int64_t     pairs;   /* recall: 0: 16                                                        */
-    int64_t     queries; /* recall: keys asked for, each once; 0: all                            */
+    const char *task;    /* a name of docs/probes.md: "copy", "recall", ...                      */
+    int64_t     length;  /* T; 0: the task's own; more is filler, or a longer word               */
+    int64_t     vocab;   /* tokens; 0: the task's own                                            */
+    int64_t     symbols; /* copy, select: to be copied; needle: tokens of the fact, 0: 4         */
+    int64_t     pairs;   /* recall, mqar, update: 0: 16                                          */
+    int64_t     queries; /* recall, update: keys asked for, each once; 0: all                    */
     int64_t     digits;  /* addition: of each number; 0: 3                                       */
-    int64_t     kinds;   /* parens: of brackets; 0: 2                                            */
+    int64_t     kinds;   /* parens: of brackets, 0: 2; modular: numbers, 0: 5; permute: what is
+                            permuted, 0: 5; update: how often a key is written, 0: 2             */
     double      depth;   /* needle: where the fact stands, 0 first, 1 last; below 0: anywhere    */
     uint64_t    seed;
+    const char *text;  /* needle: a text to hide the fact in, in place of filler; borrowed     */
+    int64_t     bytes; /* of it */
 } dra_probe;
+
+/* The name of the i-th task; NULL beyond the last. */
+DRA_API const char *dra_probe_task_at(size_t i);
 
 /* Fills in defaults and refuses impossible settings by name, also options that the task does not
  * have. */
@@ -68,20 +73,46 @@ typedef struct dra_probe_config {
     dra_weights            *weights; /* initial weights; the trained ones afterwards */
     int64_t                 tests;   /* rows of the test split that are scored; 0: 256  */
     double                  until;   /* ends once this share of answers is right; 0: never */
+    int                     lengths; /* in the end rows of these lengths are tested, too */
+    const int64_t          *length;
 } dra_probe_config;
 
+enum { DRA_PROBE_PLACES = 64, DRA_PROBE_AGES = 21, DRA_PROBE_DEPTHS = 10, DRA_PROBE_TESTS = 16 };
+
+typedef struct dra_probe_counts { /* targets that were asked for, and found */
+    int64_t asked, right;
+} dra_probe_counts;
+
+/* Targets of a test, apart from which answer they are part of. */
+typedef struct dra_probe_parts {
+    dra_probe_counts
+        place[DRA_PROBE_PLACES];          /* the i-th target of a row; the last one: all later */
+    dra_probe_counts age[DRA_PROBE_AGES]; /* 2^i to 2^(i+1) - 1 tokens after what is asked for */
+    dra_probe_counts depth[DRA_PROBE_DEPTHS]; /* it stood in this tenth of the row */
+} dra_probe_parts;
+
+typedef struct dra_probe_test { /* of rows of some length */
+    int64_t         length;
+    double          accuracy, loss, chance;
+    int64_t         tests, answers;
+    dra_probe_parts parts;
+} dra_probe_test;
+
 typedef struct dra_probe_result {
-    int64_t step, steps;
-    double  loss, rate;  /* of the step */
-    int64_t tokens;      /* read so far by training */
-    double  seconds;     /* likewise, without testing */
-    bool    tested;      /* after this step */
-    double  accuracy;    /* share of right answers in the last test; NaN: none yet */
-    double  test_loss;   /* its mean over targets */
-    int64_t tests;       /* its rows */
-    int64_t answers;     /* in them */
-    bool    reached;     /* `until` */
-    size_t  state_bytes; /* of one row, after its last token */
+    int64_t         step, steps;
+    double          loss, rate;  /* of the step */
+    int64_t         tokens;      /* read so far by training */
+    double          seconds;     /* likewise, without testing */
+    bool            tested;      /* after this step */
+    double          accuracy;    /* share of right answers in the last test; NaN: none yet */
+    double          test_loss;   /* its mean over targets */
+    int64_t         tests;       /* its rows */
+    int64_t         answers;     /* in them */
+    bool            reached;     /* `until` */
+    size_t          state_bytes; /* of one row, after its last token */
+    dra_probe_parts parts;       /* of the last test */
+    int             lengths;     /* that were tested in the end */
+    dra_probe_test  test[DRA_PROBE_TESTS]; /* of each of them */
 } dra_probe_result;
 
 /* After each step; false: stop here. */

@@ -21,9 +21,13 @@ static dra_status fail_unknown(const char *name, dra_error *err)
     for (size_t i = 0; i < dra_probe_makers_count; i++)
         dra_guess_try(&guess, dra_probe_makers[i].info.name);
     return dra_fail(err, DRA_ERR_VALUE, "probe: no such task: '%.60s'; %s%s%s", guess.typed,
-                    guess.best ? "did you mean "
-                               : "expected copy, recall, addition, parens or needle",
+                    guess.best ? "did you mean " : "expected copy, recall or another task",
                     guess.best ? guess.best : "", guess.best ? "?" : "");
+}
+
+const char *dra_probe_task_at(size_t i)
+{
+    return i < dra_probe_makers_count ? dra_probe_makers[i].info.name : NULL;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -76,6 +80,9 @@ dra_status dra_probe_complete(dra_probe *p, dra_error *err)
         st = check_range(p, "vocab", p->vocab, m->least_vocab(p), DRA_PROBE_VOCAB, err);
     if (st == DRA_OK && m->info.has & DRA_PROBE_QUERIES)
         st = check_range(p, "queries", p->queries, 1, p->pairs, err);
+    if (st == DRA_OK && p->text && (!(m->info.has & DRA_PROBE_TEXT) || p->bytes < 1))
+        return dra_fail(err, DRA_ERR_VALUE, "probe %s: %s", p->task,
+                        p->bytes < 1 ? "the text is empty" : "has no option text");
     if (st == DRA_OK && m->info.has & DRA_PROBE_DEPTH && !(p->depth <= 1))
         return dra_fail(err, DRA_ERR_VALUE, "probe %s: depth is %g, expected at most 1", p->task,
                         p->depth);
@@ -119,6 +126,12 @@ static dra_split split_of(const dra_probe_line *r)
 dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
                          int32_t *targets, dra_error *err)
 {
+    return dra_probe_row_from(p, split, number, ids, targets, NULL, err);
+}
+
+dra_status dra_probe_row_from(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
+                              int32_t *targets, int64_t *from, dra_error *err)
+{
     enum { ATTEMPTS = 256 }; /* all miss the test split with probability (7/8)^256 = 1e-15 */
     const dra_probe_maker *m = find_maker(p->task);
     const int32_t seed[4] = {(int32_t)(uint32_t)p->seed, (int32_t)(uint32_t)(p->seed >> 32), split};
@@ -128,7 +141,8 @@ dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, in
                             .key = key,
                             .counter = {(uint32_t)n, (uint32_t)(n >> 32), 0, attempt},
                             .ids = ids,
-                            .targets = targets};
+                            .targets = targets,
+                            .from = from};
         for (int64_t t = 0; t < p->length; t++) targets[t] = -1;
         m->make(&r);
         if (split_of(&r) == split) return DRA_OK;

@@ -14,7 +14,8 @@ typedef struct dra_probe_line {
     uint32_t         counter[4], bits[4];
     int              left; /* of bits */
     int32_t         *ids, *targets;
-    int64_t          at; /* tokens so far */
+    int64_t         *from; /* for each target, where what it asks for stood; -1: nowhere; or NULL */
+    int64_t          at;   /* tokens so far */
 } dra_probe_line;
 
 typedef enum dra_answer_kind {
@@ -29,7 +30,8 @@ enum {
     DRA_PROBE_QUERIES = 4,
     DRA_PROBE_DIGITS = 8,
     DRA_PROBE_KINDS = 16,
-    DRA_PROBE_DEPTH = 32
+    DRA_PROBE_DEPTH = 32,
+    DRA_PROBE_TEXT = 64
 };
 
 typedef struct dra_probe_task {
@@ -49,6 +51,11 @@ typedef struct dra_probe_maker {
 
 extern const dra_probe_maker dra_probe_makers[];
 extern const size_t          dra_probe_makers_count;
+
+/* dra_probe_row() that also says, for each target, where what it asks for stood. `from` (length)
+ * may be NULL. */
+dra_status dra_probe_row_from(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
+                              int32_t *targets, int64_t *from, dra_error *err);
 
 int32_t dra_probe_below(dra_probe_line *r, int64_t n); /* 0 to n - 1 */
 

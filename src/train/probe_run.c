@@ -11,7 +11,8 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "dra/probe.h"
+#include "train/probe.h"
+#include "train/train.h"
 
 enum { TEST_TOKENS = 1024 }; /* read at a time by tests, which keep logits of all of them */
 
@@ -32,6 +33,7 @@ typedef struct work {
     int64_t          rows, tests;           /* of a test: at a time, in total */
     int32_t         *ids, *targets, *found; /* (batch, T), or (rows, T) in tests */
     int32_t         *part;                  /* (rows, TEST_TOKENS) of ids */
+    int64_t         *from;                  /* (rows, T) in tests: see dra_probe_line */
     dra_probe_result r;
 } work;
 
@@ -74,11 +76,7 @@ static dra_status open_learner(work *w, dra_error *err)
                                     .precision = t->precision,
                                     .recompute = t->recompute,
                                     .smoothing = t->smoothing};
-    const dra_optimizer_config o = {.beta1 = t->beta1,
-                                    .beta2 = t->beta2,
-                                    .eps = t->eps,
-                                    .decay = fmax(0, t->weight_decay),
-                                    .clip = fmax(0, t->clip)};
+    const dra_optimizer_config o = dra_train_optimizer(t);
     memcpy(l.aux_loss, t->aux_loss, sizeof l.aux_loss);
     dra_status st = dra_gradients_create(&l, &w->gradients, err);
     if (st == DRA_OK) st = dra_gradients_bind(w->gradients, c->weights, err);
@@ -99,17 +97,19 @@ static dra_status open_reader(work *w, dra_error *err)
 
 static dra_status open_rows(work *w, dra_error *err)
 {
-    const int64_t T = w->p->length, most = dra_imax(w->train.batch, w->rows);
-    const int64_t length = w->train.chunk;
+    const int64_t most = dra_imax(w->train.batch, w->rows), length = w->train.chunk;
+    int64_t       T = w->p->length;
+    for (int i = 0; i < w->c->lengths; i++) T = dra_imax(T, w->c->length[i]);
     w->ids = calloc((size_t)(3 * most * T), sizeof *w->ids);
+    w->from = calloc((size_t)(w->rows * T), sizeof *w->from);
     w->part = calloc((size_t)(w->rows * dra_imin(T, TEST_TOKENS)), sizeof *w->part);
     w->chunk = calloc((size_t)(length ? dra_div_up(T, length) : 1), sizeof *w->chunk);
-    if (!w->ids || !w->part || !w->chunk)
+    if (!w->ids || !w->part || !w->chunk || !w->from)
         return dra_fail(err, DRA_ERR_MEMORY, "probe: out of memory");
     w->targets = w->ids + most * T;
     w->found = w->targets + most * T;
-    for (int64_t at = 0; length && at < T; at += length)
-        w->chunk[w->chunks++] = dra_imin(length, T - at);
+    for (int64_t at = 0; length && at < w->p->length; at += length)
+        w->chunk[w->chunks++] = dra_imin(length, w->p->length - at);
     return DRA_OK;
 }
 
@@ -133,6 +133,7 @@ static void close_work(work *w)
     dra_optimizer_destroy(w->optimizer);
     dra_gradients_destroy(w->gradients);
     free(w->chunk);
+    free(w->from);
     free(w->part);
     free(w->ids);
 }
@@ -143,7 +144,8 @@ static dra_status make_rows(work *w, dra_split split, int64_t first, int64_t n, 
     const int64_t T = w->p->length;
     dra_status    st = DRA_OK;
     for (int64_t b = 0; b < n && st == DRA_OK; b++)
-        st = dra_probe_row(w->p, split, first + b, w->ids + b * T, w->targets + b * T, err);
+        st = dra_probe_row_from(w->p, split, first + b, w->ids + b * T, w->targets + b * T,
+                                split == DRA_SPLIT_TEST ? w->from + b * T : NULL, err);
     return st;
 }
 
@@ -235,30 +237,104 @@ static int64_t count_asked(const int32_t *targets, int64_t n)
     return count;
 }
 
-static dra_status run_test(work *w, dra_error *err)
+static int log2_of(int64_t x)
+{
+    int n = 0;
+    while (x > 1 && n < DRA_PROBE_AGES - 1) x /= 2, n++;
+    return n;
+}
+
+static void count_target(dra_probe_counts *c, bool right)
+{
+    c->asked++;
+    c->right += right;
+}
+
+static void count_parts(const work *w, dra_probe_parts *out)
+{
+    const int64_t T = w->p->length;
+    for (int64_t b = 0; b < w->rows; b++)
+        for (int64_t t = 0, place = 0; t < T; t++) {
+            const int64_t i = b * T + t, from = w->from[i];
+            const bool    right = w->found[i] == w->targets[i];
+            if (w->targets[i] < 0) continue;
+            count_target(&out->place[dra_imin(place++, DRA_PROBE_PLACES - 1)], right);
+            if (from < 0) continue;
+            count_target(&out->age[log2_of(t - from + 1)], right);
+            count_target(&out->depth[from * DRA_PROBE_DEPTHS / T], right);
+        }
+}
+
+/* Tests rows of w->p. */
+static dra_status test_rows(work *w, dra_probe_test *out, dra_error *err)
 {
     const int64_t   T = w->p->length;
     dra_probe_score score = {0};
     double          loss = 0;
-    int64_t         asked = 0, done = 0;
-    dra_status      st = dra_weights_bind(w->c->weights, w->reader, err);
-    for (; done < w->tests && st == DRA_OK; done += w->rows) {
-        st = make_rows(w, DRA_SPLIT_TEST, done, w->rows, err);
+    int64_t         asked = 0;
+    *out = (dra_probe_test){.length = T, .chance = dra_probe_chance(w->p)};
+    dra_status st = dra_weights_bind(w->c->weights, w->reader, err);
+    for (; out->tests < w->tests && st == DRA_OK; out->tests += w->rows) {
+        st = make_rows(w, DRA_SPLIT_TEST, out->tests, w->rows, err);
         if (st == DRA_OK) st = dra_states_reset(w->states, -1, err);
         for (int64_t at = 0; at < T && st == DRA_OK; at += TEST_TOKENS)
             st = read_part(w, at, dra_imin(TEST_TOKENS, T - at), &loss, err);
-        if (st == DRA_OK) dra_probe_score_add(w->p, w->rows, w->targets, w->found, &score);
+        if (st != DRA_OK) break;
+        dra_probe_score_add(w->p, w->rows, w->targets, w->found, &score);
+        count_parts(w, &out->parts);
         asked += count_asked(w->targets, w->rows * T);
     }
+    out->answers = score.answers;
+    out->accuracy = (double)score.right / (double)score.answers;
+    out->loss = loss / (double)asked;
+    return st;
+}
+
+static dra_status run_test(work *w, dra_error *err)
+{
+    dra_probe_test   t;
+    const dra_status st = test_rows(w, &t, err);
     if (st != DRA_OK) return st;
     w->r.tested = true;
-    w->r.tests = done;
-    w->r.answers = score.answers;
-    w->r.accuracy = (double)score.right / (double)score.answers;
-    w->r.test_loss = loss / (double)asked;
+    w->r.tests = t.tests;
+    w->r.answers = t.answers;
+    w->r.accuracy = t.accuracy;
+    w->r.test_loss = t.loss;
+    w->r.parts = t.parts;
     w->r.reached = w->c->until > 0 && w->r.accuracy >= w->c->until;
     w->r.state_bytes = dra_states_bytes(w->states) / (size_t)w->rows;
     return DRA_OK;
+}
+
+/* The same probe with longer or shorter rows. */
+static dra_status check_lengths(const work *w, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (w->c->lengths > DRA_PROBE_TESTS)
+        return dra_fail(err, DRA_ERR_VALUE, "probe: %d lengths to test, expected at most %d",
+                        w->c->lengths, DRA_PROBE_TESTS);
+    for (int i = 0; i < w->c->lengths && st == DRA_OK; i++) {
+        dra_probe p = *w->p;
+        p.length = w->c->length[i];
+        st = dra_probe_complete(&p, err);
+        if (st == DRA_OK) st = dra_model_check_positions(w->c->model, 0, p.length, err);
+    }
+    return st;
+}
+
+static dra_status test_lengths(work *w, dra_error *err)
+{
+    const dra_probe *own = w->p;
+    dra_probe        p = *own;
+    dra_status       st = DRA_OK;
+    for (int i = 0; i < w->c->lengths && st == DRA_OK; i++) {
+        p.length = w->c->length[i];
+        w->p = &p;
+        st = test_rows(w, &w->r.test[i], err);
+        w->r.lengths = i + 1;
+    }
+    w->p = own;
+    return st;
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -270,6 +346,7 @@ dra_status dra_probe_run(const dra_probe_config *c, dra_on_probe fn, void *user,
     work       w = {.c = c, .p = &p};
     bool       stop = false;
     dra_status st = dra_probe_complete(&p, err);
+    if (st == DRA_OK) st = check_lengths(&w, err);
     if (st == DRA_OK) st = open_work(&w, err);
     while (st == DRA_OK && w.r.step < w.r.steps && !stop && !w.r.reached) {
         const int64_t every = w.train.eval_every, next = w.r.step + 1;
@@ -280,6 +357,7 @@ dra_status dra_probe_run(const dra_probe_config *c, dra_on_probe fn, void *user,
         if (st == DRA_OK && fn) stop = !fn(user, &w.r);
     }
     if (st == DRA_OK && !w.r.tested) st = run_test(&w, err);
+    if (st == DRA_OK) st = test_lengths(&w, err);
     close_work(&w);
     *out = w.r;
     return st;

@@ -125,6 +125,48 @@ array() {
             exit !(($0 - x) ^ 2 < 1e-12) }' t.jsonl
 }
 
+# Losses by position, computed again from those of the tokens.
+by_position() {
+    run 0 eval --model m --data two.jsonl --per-token t.jsonl --by-position &&
+        sed -n 's/^ *\([0-9]*\)  *\([0-9]*\)  *\([0-9.]*\)  .*/\1 \2 \3/p' "$out" >found || return 1
+    sed 's/.*"position": \([0-9]*\),.*"logprob": -\([-0-9.e]*\)}/\1 \2/' t.jsonl | awk '
+        { for (bin = 1; 2 * bin <= $1; bin *= 2); n[bin]++; sum[bin] += $2 }
+        END { for (bin = 1; n[bin]; bin *= 2) printf "%d %d %.4f\n", bin, n[bin], sum[bin] / n[bin] }
+    ' >expected
+    [ "$(wc -l <found)" -eq 6 ] && same found expected
+}
+
+# The first 2^n - 1 predicted tokens are those of a prefix.
+by_position_of_prefixes() {
+    printf '%s' "$first" >whole.txt
+    run 0 eval --model d --data whole.txt --by-position --json && is_json "$out" >/dev/null &&
+        sed 's/.*"by_position": \[//; s/\].*//' "$out" | tr '}' '\n' |
+        sed -n 's/.*"position": \([0-9]*\), "tokens": \([0-9]*\), "loss": \([-0-9.e]*\),.*/\1 \2 \3/p' \
+            >bins || return 1
+    for length in 4 16 32; do
+        printf '%s' "$first" | head -c "$length" >prefix.txt
+        run 0 eval --model d --data prefix.txt --json || return 1
+        awk -v most="$length" -v loss="$(number loss)" '
+            $1 < most { n += $2; sum += $2 * $3 }
+            function abs(x) { return x < 0 ? -x : x }
+            END { exit !(n == most - 1 && abs(sum / n - loss) < 1e-5) }' bins ||
+            { cat bins "$out"; return 1; }
+    done
+}
+
+# A reset starts again: no position is beyond the window.
+by_position_of_windows() {
+    run 0 eval --model m --data two.jsonl --context 4 --by-position &&
+        sed -n '/tokens read/,$p' "$out" | awk 'NR > 1 { n += $2; last = $1 }
+            END { exit !(n == 53 && last == 4) }' || { cat "$out"; return 1; }
+}
+
+check "losses by position" by_position
+check "losses by position, of prefixes" by_position_of_prefixes
+check "losses by position, of windows" by_position_of_windows
+check "an encoder has no positions" misused \
+    "dra eval: --by-position: the model is an encoder, which reads all tokens at once" \
+    eval --preset xt-encoder-tiny --data two.jsonl --by-position
 check "tokens are named" tokens_are_named
 check "tokens are in order" tokens_are_in_order
 check "an array" array

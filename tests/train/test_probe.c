@@ -90,6 +90,78 @@ static int32_t solve_needle(const dra_probe *p, const int32_t *ids, int64_t t)
     return ids[asked] == ASK && ids[asked + 1] == ids[fact + 1] ? ids[fact + 1 + t - asked] : -2;
 }
 
+/* Where a question stands is not known before, so the row tells. */
+static int32_t solve_mqar(const dra_probe *p, const rows *r, int64_t t)
+{
+    if (t < 2 * p->pairs || r->targets[t] < 0) return -1;
+    for (int64_t i = 0; i < 2 * p->pairs; i += 2)
+        if (r->ids[i] == r->ids[t]) return r->ids[i + 1];
+    return -2;
+}
+
+static int32_t solve_update(const dra_probe *p, const int32_t *ids, int64_t t)
+{
+    int32_t value = -2;
+    if (t < p->length - p->queries) return -1;
+    for (int64_t i = 0; i < 2 * p->pairs * p->kinds; i += 2)
+        if (ids[i] == ids[t]) value = ids[i + 1];
+    return value;
+}
+
+static int32_t solve_select(const dra_probe *p, const int32_t *ids, int64_t t)
+{
+    const int64_t ask = find(ids, t + 1, ASK);
+    int64_t       skip = t - ask;
+    for (int64_t i = 0; ask >= 0 && i < ask; i++)
+        if (ids[i] >= FIRST && skip-- == 0) return ids[i];
+    return -1;
+}
+
+static int32_t solve_parity(const dra_probe *p, const int32_t *ids, int64_t t)
+{
+    int64_t ones = 0;
+    for (int64_t i = 0; i <= t; i++) ones += ids[i] == FIRST + 1;
+    return FIRST + (int32_t)(ones % 2);
+}
+
+static int32_t solve_modular(const dra_probe *p, const int32_t *ids, int64_t t)
+{
+    int64_t x = 0;
+    for (int64_t i = 0; i <= t; i++) {
+        const int64_t token = ids[i] - FIRST;
+        x = token < p->kinds ? x + token : x * (token - p->kinds + 1);
+        x %= p->kinds;
+    }
+    return FIRST + (int32_t)x;
+}
+
+/* Permutations in the order of a dictionary, found by listing all of them. */
+static void nth_permutation(int32_t number, int n, int *x)
+{
+    for (int64_t code = 0; number >= 0; code++) { /* all words of n letters, in order */
+        int64_t  left = code;
+        unsigned seen = 0;
+        for (int i = n - 1; i >= 0; i--, left /= n) seen |= 1u << (x[i] = (int)(left % n));
+        number -= seen == (1u << n) - 1;
+    }
+}
+
+static int32_t solve_permute(const dra_probe *p, const int32_t *ids, int64_t t)
+{
+    const int n = (int)p->kinds;
+    int       state[8] = {0, 1, 2, 3, 4, 5, 6, 7}, x[8], all = 1;
+    for (int64_t i = 0; i <= t; i++) {
+        nth_permutation(ids[i] - FIRST, n, x);
+        for (int k = 0; k < n; k++) state[k] = x[state[k]];
+    }
+    for (int k = 2; k <= n; k++) all *= k;
+    for (int32_t number = 0; number < all; number++) {
+        nth_permutation(number, n, x);
+        if (memcmp(x, state, (size_t)n * sizeof *x) == 0) return FIRST + number;
+    }
+    return -2;
+}
+
 typedef int32_t (*solver)(const dra_probe *p, const int32_t *ids, int64_t t);
 
 static const struct {
@@ -114,7 +186,32 @@ static const struct {
     {"needle, first", solve_needle, {.task = "needle", .length = 64, .symbols = 1}, 1},
     {"needle, last", solve_needle, {.task = "needle", .depth = 1, .length = 40}, 4},
     {"needle alone", solve_needle, {.task = "needle", .length = 11}, 4},
+    {"needle in a text",
+     solve_needle,
+     {.task = "needle", .depth = -1, .text = "A story.", .bytes = 8},
+     4},
+    {"recall, many keys", solve_recall, {.task = "recall", .pairs = 300, .length = 1000}, 300},
+    {"mqar", NULL, {.task = "mqar"}, 16},
+    {"mqar, full", NULL, {.task = "mqar", .pairs = 8, .length = 32, .vocab = 64}, 8},
+    {"mqar, as published", NULL, {.task = "mqar", .pairs = 64, .length = 512}, 64},
+    {"update", solve_update, {.task = "update"}, 16},
+    {"update, thrice", solve_update, {.task = "update", .pairs = 5, .kinds = 3, .queries = 2}, 2},
+    {"select", solve_select, {.task = "select"}, 16},
+    {"select, no filler", solve_select, {.task = "select", .symbols = 5, .length = 10}, 5},
+    {"parity", solve_parity, {.task = "parity"}, 40},
+    {"modular", solve_modular, {.task = "modular"}, 40},
+    {"modular, 7", solve_modular, {.task = "modular", .kinds = 7, .length = 9}, 9},
+    {"permute 3", solve_permute, {.task = "permute", .kinds = 3, .length = 20}, 20},
+    {"permute 4", solve_permute, {.task = "permute", .kinds = 4, .length = 8}, 8},
 };
+
+static bool has_many_answers(const char *task)
+{
+    static const char *const all[] = {"recall", "mqar", "update", "parity", "modular", "permute"};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (strcmp(all[i], task) == 0) return true;
+    return false;
+}
 
 static void oracles_solve_everything(void **unused)
 {
@@ -127,7 +224,7 @@ static void oracles_solve_everything(void **unused)
             int64_t asked = 0;
             make(&p, n % 2 ? DRA_SPLIT_TEST : DRA_SPLIT_TRAIN, n, &r);
             for (int64_t t = 0; t < p.length; t++) {
-                found[t] = cases[i].solve(&p, r.ids, t);
+                found[t] = cases[i].solve ? cases[i].solve(&p, r.ids, t) : solve_mqar(&p, &r, t);
                 if (found[t] != r.targets[t])
                     fail_msg("%s, row %lld, token %lld: target %d, the oracle says %d",
                              cases[i].name, (long long)n, (long long)t, r.targets[t], found[t]);
@@ -139,8 +236,7 @@ static void oracles_solve_everything(void **unused)
             dra_probe_score_add(&p, 1, r.targets, found, &score);
         }
         assert_int_equal(score.right, score.answers);
-        assert_int_equal(score.answers,
-                         strcmp(p.task, "recall") == 0 ? 100 * cases[i].targets : 100);
+        assert_int_equal(score.answers, has_many_answers(p.task) ? 100 * cases[i].targets : 100);
     }
 }
 
@@ -176,6 +272,31 @@ static void rows_checked_by_hand(void **unused)
     expect_row((dra_probe){.task = "needle", .length = 12, .symbols = 2, .depth = 0.5},
                LIST(0, 5, 7, ASK, 14, 43, 51, 6, 5, ASK, 14, 43),
                LIST(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 43, 51));
+}
+
+/* Row 3 of the train split, with answers computed by hand. */
+static void rows_of_further_tasks(void **unused)
+{
+    expect_row((dra_probe){.task = "parity", .length = 6}, LIST(10, 10, 11, 11, 10, 10),
+               LIST(10, 10, 11, 10, 10, 10));
+    /* 0 * 2, + 4, * 3, * 1, * 3, + 1 modulo 5 */
+    expect_row((dra_probe){.task = "modular", .length = 6}, LIST(16, 14, 17, 15, 17, 11),
+               LIST(10, 14, 12, 12, 11, 12));
+    /* 210 twice is 012, then 021, then 012 */
+    expect_row((dra_probe){.task = "permute", .kinds = 3, .length = 4}, LIST(15, 15, 11, 10),
+               LIST(15, 10, 11, 11));
+    expect_row((dra_probe){.task = "select", .symbols = 2, .length = 8},
+               LIST(19, 3, 0, 6, 7, 17, ASK, 19), LIST(-1, -1, -1, -1, -1, -1, 19, 17));
+    expect_row((dra_probe){.task = "update", .pairs = 2, .length = 11},
+               LIST(26, 89, 72, 137, 72, 124, 26, 113, 6, 72, 26),
+               LIST(-1, -1, -1, -1, -1, -1, -1, -1, -1, 124, 113));
+    expect_row((dra_probe){.task = "mqar", .pairs = 2, .length = 10, .vocab = 30},
+               LIST(13, 23, 16, 29, 16, 26, 0, 17, 13, 18),
+               LIST(-1, -1, -1, -1, 29, -1, -1, -1, 23, -1));
+    /* around the fact: cabcabcab, a is token 74 + 97 */
+    expect_row((dra_probe){.task = "needle", .length = 14, .symbols = 1, .text = "abc", .bytes = 3},
+               LIST(ASK, 32, 58, 173, 171, 172, 173, 171, 172, 173, 171, 172, ASK, 32),
+               LIST(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 58));
 }
 
 static void rows_depend_on_their_number_alone(void **unused)
@@ -284,13 +405,20 @@ static void refuses_what_cannot_be(void **unused)
         const char *text;
     } bad[] = {
         {{.task = "recal"}, "probe: no such task: 'recal'; did you mean recall?"},
-        {{0}, "probe: no such task: ''; expected copy, recall, addition, parens or needle"},
+        {{0}, "probe: no such task: ''; expected copy, recall or another task"},
         {{.task = "copy", .pairs = 2}, "probe copy: has no option pairs"},
         {{.task = "recall", .length = 47}, "probe recall: length is 47, expected 48 to 1048576"},
-        {{.task = "recall", .pairs = 200, .length = 1000},
-         "probe recall: needs 410 tokens, expected at most 256"},
+        {{.task = "recall", .pairs = 9000, .length = 50000},
+         "probe recall: needs 18010 tokens, expected at most 16384"},
+        {{.task = "permute", .kinds = 7},
+         "probe permute: needs 16385 tokens, expected at most 16384"},
+        {{.task = "mqar", .pairs = 8, .length = 31},
+         "probe mqar: length is 31, expected 32 to 1048576"},
+        {{.task = "parity", .kinds = 2}, "probe parity: has no option kinds"},
+        {{.task = "copy", .text = "x", .bytes = 1}, "probe copy: has no option text"},
+        {{.task = "needle", .text = ""}, "probe needle: the text is empty"},
         {{.task = "recall", .queries = 17}, "probe recall: queries is 17, expected 1 to 16"},
-        {{.task = "addition", .vocab = 19}, "probe addition: vocab is 19, expected 20 to 256"},
+        {{.task = "addition", .vocab = 19}, "probe addition: vocab is 19, expected 20 to 16384"},
         {{.task = "addition", .digits = -1}, "probe addition: digits is -1, expected 0 to 1048576"},
         {{.task = "copy", .length = 1}, "probe copy: symbols is 0, expected 1 to 1048576"},
         {{.task = "needle", .depth = 1.5}, "probe needle: depth is 1.5, expected at most 1"},
@@ -311,6 +439,8 @@ typedef struct trial {
     double           until;
     int              threads;
     int64_t          stop, vocab; /* after this step; of the model, 0: the probe's */
+    int              lengths;
+    int64_t          length[4];
     int              steps, tests;
 } trial;
 
@@ -339,7 +469,9 @@ static dra_status try_run(trial *t, const char *memory, dra_probe_result *out, d
         .model = model,
         .weights = weights,
         .tests = 20,
-        .until = t->until};
+        .until = t->until,
+        .lengths = t->lengths,
+        .length = t->length};
     const dra_status st = dra_probe_run(&run, count, t, out, err);
     dra_weights_destroy(weights);
     dra_model_destroy(model);
@@ -352,6 +484,29 @@ static dra_probe_result run_trial(trial *t, const char *memory)
     dra_error        err = {0};
     if (try_run(t, memory, &r, &err) != DRA_OK) fail_msg("%s", err.text);
     return r;
+}
+
+/* Questions of mqar stand where Zoology's do: far more of them soon after the pairs, none twice. */
+static void questions_have_their_gaps(void **unused)
+{
+    enum { ROWS = 400, PLACES = 48 };
+    const dra_probe p = complete((dra_probe){.task = "mqar", .pairs = 1, .length = 2 + 2 * PLACES});
+    rows            r;
+    double          sum = 0, want[PLACES], found[PLACES] = {0};
+    for (int i = 0; i < PLACES; i++) sum += want[i] = pow(i + 1, 0.01 - 1);
+    for (int64_t n = 0; n < ROWS; n++) {
+        make(&p, DRA_SPLIT_TRAIN, n, &r);
+        for (int64_t t = 0; t < p.length; t++) {
+            if (r.targets[t] < 0) continue;
+            assert_int_equal(t % 2, 0);
+            found[t / 2 - 1]++;
+        }
+    }
+    for (int i = 0; i < 4; i++) { /* within four standard deviations */
+        const double share = want[i] / sum, sd = sqrt(share * (1 - share) / ROWS);
+        if (fabs(found[i] / ROWS - share) > 4 * sd)
+            fail_msg("place %d: %g of the questions, expected %g", i, found[i] / ROWS, share);
+    }
 }
 
 static const trial easy = {.probe = {.task = "copy", .symbols = 2, .vocab = 18},
@@ -371,6 +526,44 @@ static void models_learn_and_stop(void **unused)
     assert_int_equal(r.tokens, r.step * 16 * 4);
     assert_int_equal(r.state_bytes % sizeof(dra_real), 0);
     assert_true(r.state_bytes >= 4 * 64 * sizeof(dra_real)); /* keys and values of 4 tokens */
+}
+
+static int64_t sum_counts(const dra_probe_counts *c, int n, int64_t *right)
+{
+    int64_t asked = 0;
+    *right = 0;
+    for (int i = 0; i < n; i++) asked += c[i].asked, *right += c[i].right;
+    return asked;
+}
+
+/* The row's own length gives the test again; parts add up to the whole. */
+static void other_lengths_are_tested(void **unused)
+{
+    trial                  t = {.probe = {.task = "recall", .pairs = 4, .length = 16, .vocab = 26},
+                                .train = {.steps = 40, .batch = 16, .lr = 0.01, .eval_every = -1},
+                                .lengths = 3,
+                                .length = {16, 12, 1100}};
+    const dra_probe_result r = run_trial(&t, "append");
+    assert_int_equal(r.lengths, 3);
+    assert_int_equal(r.test[0].length, 16);
+    assert_true(r.test[0].accuracy == r.accuracy && r.test[0].loss == r.test_loss);
+    assert_memory_equal(&r.test[0].parts, &r.parts, sizeof r.parts);
+    for (int i = 0; i < 3; i++) {
+        const dra_probe_test *x = &r.test[i];
+        int64_t               right;
+        assert_int_equal(sum_counts(x->parts.place, DRA_PROBE_PLACES, &right), 4 * x->tests);
+        assert_true(right == (int64_t)round(x->accuracy * (double)x->answers));
+        assert_int_equal(sum_counts(x->parts.age, DRA_PROBE_AGES, &right), 4 * x->tests);
+        assert_true(right == (int64_t)round(x->accuracy * (double)x->answers));
+        assert_int_equal(sum_counts(x->parts.depth, DRA_PROBE_DEPTHS, &right), 4 * x->tests);
+        assert_int_equal(x->parts.place[0].asked, x->tests);
+    }
+    assert_int_equal(r.test[2].parts.age[10].asked, 4 * r.test[2].tests); /* 1024 and more ago */
+    t.length[1] = 11;
+    dra_probe_result out;
+    dra_error        err = {0};
+    assert_int_equal(try_run(&t, "append", &out, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, "probe recall: length is 11, expected 12 to 1048576");
 }
 
 static void runs_are_the_same_on_any_threads(void **unused)
@@ -434,7 +627,13 @@ static void chance_is_that_of_random_tokens(void **state)
                     {{.task = "addition", .digits = 2}, 1.0 / 1000},
                     {{.task = "parens", .length = 6, .kinds = 3}, 1.0 / 27},
                     {{.task = "parens", .length = 5, .kinds = 2}, 1.0 / 8},
-                    {{.task = "needle", .symbols = 2, .vocab = FIRST + 8}, 1.0 / 16}};
+                    {{.task = "needle", .symbols = 2, .vocab = FIRST + 8}, 1.0 / 16},
+                    {{.task = "parity"}, 1.0 / 2},
+                    {{.task = "modular"}, 1.0 / 5},
+                    {{.task = "permute"}, 1.0 / 120},
+                    {{.task = "mqar", .vocab = 42}, 1.0 / 16},
+                    {{.task = "update", .vocab = 42}, 1.0 / 16},
+                    {{.task = "select", .symbols = 2, .vocab = FIRST + 4}, 1.0 / 16}};
     for (size_t i = 0; i < COUNT(expected); i++) {
         const dra_probe p = complete(expected[i].p);
         assert_true(fabs(dra_probe_chance(&p) - expected[i].chance) < 1e-12);
@@ -446,12 +645,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracles_solve_everything),
         cmocka_unit_test(rows_checked_by_hand),
+        cmocka_unit_test(rows_of_further_tasks),
         cmocka_unit_test(rows_depend_on_their_number_alone),
         cmocka_unit_test(depth_places_the_fact),
         cmocka_unit_test(splits_share_no_example),
         cmocka_unit_test(too_few_examples_are_an_error),
         cmocka_unit_test(scores_count_answers),
         cmocka_unit_test(chance_is_that_of_random_tokens),
+        cmocka_unit_test(questions_have_their_gaps),
+        cmocka_unit_test(other_lengths_are_tested),
         cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(models_learn_and_stop),
         cmocka_unit_test(runs_are_the_same_on_any_threads),

@@ -1,5 +1,6 @@
 /* Rows and progress of probes, as text and as JSON. */
 #include "show.h"
+#include "io/memory.h"
 #include "options/term.h"
 #include "verbs/train/progress.h"
 #include "options/units.h"
@@ -97,6 +98,9 @@ void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
     snprintf(room[7], sizeof room[7], "%zu", x->state_bytes);
     for (int i = 0; i < COLUMNS; i++) text[i] = room[i];
     write_columns(s, text, out);
+    for (int i = 0; i < x->lengths; i++)
+        fprintf(out, "  length %lld: %.2f %%, loss %.4f\n", (long long)x->test[i].length,
+                100 * x->test[i].accuracy, x->test[i].loss);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -147,6 +151,60 @@ static void write_options(const dra_probe *p, FILE *out)
     if (strcmp(p->task, "needle") == 0) write_real("depth", p->depth, out);
 }
 
+/* "by_age": [{"age": 4, "accuracy": 0.5, "targets": 12}, ...]: those that were asked for. Ages are
+ * powers of two, depths tenths. */
+static void write_counts(const char *list, const char *name, const dra_probe_counts *c, int n,
+                         double (*value)(int i), FILE *out)
+{
+    const char *between = "";
+    char        room[2][CLI_NUMBER];
+    fprintf(out, ", \"%s\": [", list);
+    for (int i = 0; i < n; i++) {
+        if (!c[i].asked) continue;
+        fprintf(out, "%s{\"%s\": %s, \"accuracy\": %s, \"targets\": %lld}", between, name,
+                cli_json_number(value(i), 6, room[0]),
+                cli_json_number((double)c[i].right / (double)c[i].asked, 6, room[1]),
+                (long long)c[i].asked);
+        between = ", ";
+    }
+    fputc(']', out);
+}
+
+static double place_value(int i) { return i + 1; }
+static double age_value(int i) { return ldexp(1, i); }
+static double depth_value(int i) { return (double)i / DRA_PROBE_DEPTHS; }
+
+static void write_parts(const dra_probe_parts *p, FILE *out)
+{
+    write_counts("by_answer", "answer", p->place, DRA_PROBE_PLACES, place_value, out);
+    write_counts("by_age", "age", p->age, DRA_PROBE_AGES, age_value, out);
+    write_counts("by_depth", "depth", p->depth, DRA_PROBE_DEPTHS, depth_value, out);
+}
+
+/* What rows of another length came to, as a line of its own. */
+static void write_test(const cli_sweep *s, int64_t run, const cli_probe_run *r,
+                       const dra_probe_test *t, FILE *out)
+{
+    dra_probe p = r->probe;
+    p.length = t->length;
+    fputs("{\"probe\": ", out);
+    cli_json_text(p.task, out);
+    fputs(", \"model\": ", out);
+    cli_json_text(cli_sweep_value(s, 1, run), out);
+    write_settings(s, run, out);
+    write_options(&p, out);
+    fprintf(out, ", \"trained_length\": %lld", (long long)r->probe.length);
+    write_real("lr", r->train.lr, out);
+    fprintf(out, ", \"seed\": %lld", (long long)r->train.seed);
+    write_real("accuracy", t->accuracy, out);
+    write_real("chance", t->chance, out);
+    fprintf(out, ", \"answers\": %lld, \"tests\": %lld", (long long)t->answers,
+            (long long)t->tests);
+    write_real("test_loss", t->loss, out);
+    write_parts(&t->parts, out);
+    fputs("}\n", out);
+}
+
 void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
                     const dra_probe_result *x, FILE *out)
 {
@@ -168,8 +226,11 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
     if (!isfinite(x->test_loss)) fputs(", \"not_finite\": 1", out);
     fprintf(out, ", \"seconds\": %.3f, \"tokens\": %lld", x->seconds, (long long)x->tokens);
     write_real("tokens_per_second", tokens_per_second(x), out);
-    fprintf(out, ", \"parameters\": %lld, \"state_bytes\": %zu}\n", (long long)r->parameters,
-            x->state_bytes);
+    fprintf(out, ", \"parameters\": %lld, \"state_bytes\": %zu, \"peak_bytes\": %lld",
+            (long long)r->parameters, x->state_bytes, (long long)cli_peak_bytes());
+    write_parts(&x->parts, out);
+    fputs("}\n", out);
+    for (int i = 0; i < x->lengths; i++) write_test(s, run, r, &x->test[i], out);
     fflush(out);
 }
 
@@ -214,7 +275,8 @@ bool cli_progress_step(void *progress, const dra_probe_result *r)
     cli_progress *p = progress;
     cli_status   *s = &p->status;
     const bool    due = cli_status_at(s, (double)r->step / (double)r->steps);
-    if (!(s->terminal ? due : r->tested)) return !cli_progress_stopped();
+    const bool    over = p->minutes > 0 && cli_now() - p->began >= 60 * p->minutes;
+    if (!(s->terminal ? due : r->tested)) return !cli_progress_stopped() && !over;
     if (p->runs > 1)
         cli_status_field(s, 0, "run %lld/%lld", (long long)p->run + 1, (long long)p->runs);
     add_values(p);
@@ -223,5 +285,5 @@ bool cli_progress_step(void *progress, const dra_probe_result *r)
     if (r->tests) cli_status_field(s, 2, "accuracy %.2f %%", 100 * r->accuracy);
     add_left(p);
     cli_status_show(s);
-    return !cli_progress_stopped();
+    return !cli_progress_stopped() && !over;
 }

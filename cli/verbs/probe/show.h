@@ -24,6 +24,7 @@ typedef struct cli_progress {
     cli_status       status;
     const cli_sweep *sweep;
     int64_t          run, runs;
+    double           minutes;       /* after which a run ends; 0: never */
     double           began, before; /* when this run did; seconds of those that are done */
 } cli_progress;
 

@@ -1,5 +1,6 @@
 /* What a run says about where it ends. */
 #include "end.h"
+#include "io/memory.h"
 #include "options/options.h"
 #include "options/term.h"
 
@@ -78,5 +79,5 @@ void cli_train_json(const cli_trained *t, const cli_train_progress *w, const dra
             plan->stopped_early || w->last.stopped_early ? "true" : "false");
     for (size_t i = 0; i < COUNT(names); i++)
         fprintf(out, ", \"%s\": %s", names[i], cli_json_number(ran ? x[i] : NAN, 9, room));
-    fputs("}\n", out);
+    fprintf(out, ", \"peak_bytes\": %lld}\n", (long long)cli_peak_bytes());
 }

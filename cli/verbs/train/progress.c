@@ -311,7 +311,8 @@ bool cli_progress_event(void *watch, const dra_event *e)
         cli_status_clear(&w->status);
         w->sample(w->user, e);
     }
-    return !stopping && !w->declined;
+    const bool over = w->minutes > 0 && e->seconds - w->began >= 60 * w->minutes;
+    return !stopping && !w->declined && !over;
 }
 
 bool cli_progress_diverged(const cli_train_progress *w)

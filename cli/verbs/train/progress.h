@@ -30,6 +30,7 @@ typedef struct cli_train_progress {
     bool       asks;        /* whether to go on, where that is long */
     bool       declined;    /* no */
     bool       stopped;     /* by a signal, and its answer is on the screen */
+    double     minutes;     /* of work, after which it stops; 0: never */
     bool       eval_ruined; /* the last evaluation had no finite loss */
     /* Writes a sample; may be NULL. */
     void (*sample)(void *user, const dra_event *e);
