@@ -1,6 +1,7 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "options/manual.h"
+#include "io/launch.h"
 #include "io/outputs.h"
 #include "io/memory.h"
 #include "options/term.h"
@@ -62,7 +63,9 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
         break;
     case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
     case CLI_MISUSED:
-    case CLI_NO_MEMORY: cli_line(stderr, "%s", why); break;
+    case CLI_NO_MEMORY:
+        if (cli_launched_rank() == 0) cli_line(stderr, "%s", why); /* all ranks are asked alike */
+        break;
     }
     cli_release(verb, args);
     free(args);

@@ -86,14 +86,6 @@ typedef struct finding { /* what a rank has met */
     dra_error error;
 } finding;
 
-static bool met_the_same(const finding *all, int n)
-{
-    for (int r = 1; r < n; r++)
-        if (all[r].status != all[0].status || strcmp(all[r].error.text, all[0].error.text) != 0)
-            return false;
-    return true;
-}
-
 dra_status dra_comm_agree(dra_comm *c, dra_status st, dra_error *err)
 {
     const int n = dra_comm_size(c);
@@ -107,7 +99,7 @@ dra_status dra_comm_agree(dra_comm *c, dra_status st, dra_error *err)
     for (int r = 0; r < n && met == DRA_OK; r++) {
         if (all[r].status == DRA_OK) continue;
         all[r].error.text[sizeof all[r].error.text - 1] = '\0';
-        met = met_the_same(all, n)
+        met = r == 0
                   ? dra_fail(err, (dra_status)all[r].status, "%s", all[r].error.text)
                   : dra_fail(err, (dra_status)all[r].status, "rank %d: %s", r, all[r].error.text);
     }
@@ -138,10 +130,7 @@ dra_status dra_comm_check(dra_comm *c, dra_error *err)
 
 /* ---- arrays: where kernels see the host's memory, as they are; else through the host --------- */
 
-static bool is_staged(dra_span s)
-{
-    return s.array && s.bytes && !dra_span_on_host(s);
-}
+static bool is_staged(dra_span s) { return s.array && s.bytes && !dra_span_on_host(s); }
 
 /* The bytes of a span for a library: `read` says whether they are wanted. */
 static dra_status open_piece(dra_span s, bool read, dra_piece *out, dra_error *err)

@@ -141,8 +141,8 @@ void dra_feed_rows(const dra_feed *f, int64_t step, int64_t first, int64_t n, in
 {
     for (int64_t b = 0; b < n; b++) {
         const int64_t at = b * f->c.T;
-        fill_row(f, row_of(f, step, first + b), ids ? ids + at : NULL, targets ? targets + at : NULL,
-                 mark ? mark + at : NULL);
+        fill_row(f, row_of(f, step, first + b), ids ? ids + at : NULL,
+                 targets ? targets + at : NULL, mark ? mark + at : NULL);
     }
 }
 

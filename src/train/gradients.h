@@ -76,8 +76,8 @@ struct dra_gradients {
     const dra_specs          *params, *state;
     dra_session              *session;
     dra_gradients_names       name;
-    dra_array               **lent;     /* weights that are not in arrays of their own */
-    dra_array               **block; /* gradients of all parameters, one after the other */
+    dra_array               **lent;         /* weights that are not in arrays of their own */
+    dra_array               **block;        /* gradients of all parameters, one after the other */
     int                       blocks, into; /* how many, and where microbatches add them */
     size_t                   *offset; /* in it, in bytes; SIZE_MAX: the parameter is not trained */
     bool                      bound;

@@ -134,13 +134,13 @@ dra_status dra_sums_run(dra_sums *s, dra_on_leaf fn, void *user, dra_error *err)
 
 dra_status dra_sums_join(dra_sums *s, dra_error *err)
 {
-    dra_span     node[DRA_TREE_COVER];
-    const int    rank = dra_comm_rank(s->comm);
-    const size_t at = s->offset[rank], bytes = s->offset[rank + 1] - at;
+    dra_span       node[DRA_TREE_COVER];
+    const int      rank = dra_comm_rank(s->comm);
+    const size_t   at = s->offset[rank], bytes = s->offset[rank + 1] - at;
     const dra_span all = dra_gradients_block(s->l, 0);
     for (int k = 0; k < s->nodes; k++) node[k] = dra_gradients_block(s->l, k);
     dra_status st = dra_comm_reduce_scatter(s->comm, s->leaves, node, s->offset,
-                                            dra_span_part(all, at, bytes),
-                                            dra_array_whole(s->room), s->adder, err);
+                                            dra_span_part(all, at, bytes), dra_array_whole(s->room),
+                                            s->adder, err);
     return st == DRA_OK ? dra_comm_all_gather(s->comm, all, s->offset, err) : st;
 }

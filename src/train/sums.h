@@ -1,5 +1,5 @@
-/* The gradient of a step: those of its microbatches, added up in the order of a tree that depends on
- * their number alone (comm/tree.h), by one rank or by several. */
+/* The gradient of a step: those of its microbatches, added up in the order of a tree that depends
+ * on their number alone (comm/tree.h), by one rank or by several. */
 #ifndef DRA_SRC_TRAIN_SUMS_H
 #define DRA_SRC_TRAIN_SUMS_H
 
@@ -15,7 +15,7 @@ typedef dra_status (*dra_on_leaf)(void *user, int64_t leaf, dra_error *err);
  * gradients and the ranks (NULL: there is one) are borrowed. */
 dra_status dra_sums_create(dra_gradients *l, int64_t leaves, bool whole, dra_comm *comm,
                            dra_sums **out, dra_error *err);
-void       dra_sums_destroy(dra_sums *s); /* NULL is allowed */
+void       dra_sums_destroy(dra_sums *s);    /* NULL is allowed */
 dra_leaves dra_sums_own(const dra_sums *s);  /* microbatches of this rank */
 size_t     dra_sums_more(const dra_sums *s); /* bytes that it needs besides the gradients */
 

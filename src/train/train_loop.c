@@ -102,9 +102,9 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     return dra_gradients_bind(t->gradients, t->weights, err);
 }
 
-/* Adds up the gradients of a step, updates the weights by them, and reads the results. If loss or gradients are
- * not finite, the weights stay as they are; only carried states start again, because they may not
- * be finite either. Nothing else waits for the device. */
+/* Adds up the gradients of a step, updates the weights by them, and reads the results. If loss or
+ * gradients are not finite, the weights stay as they are; only carried states start again, because
+ * they may not be finite either. Nothing else waits for the device. */
 static dra_status update_weights(dra_trainer *t, int64_t step, bool any, dra_error *err)
 {
     dra_event *e = &t->event;

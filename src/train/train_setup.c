@@ -396,7 +396,9 @@ dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dr
     t->event = (dra_event){.eval_loss = NAN};
     dra_status st = create_trainer(t, err);
     /* Another process that is creating these files is the real reason. */
-    if (st != DRA_OK && dra_trainer_writes(t) && t->lock < 0 && dra_trainer_check_alone(t, err) != DRA_OK) st = DRA_ERR_FILE;
+    if (st != DRA_OK && dra_trainer_writes(t) && t->lock < 0 &&
+        dra_trainer_check_alone(t, err) != DRA_OK)
+        st = DRA_ERR_FILE;
     if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st == DRA_OK)
         *out = t;

@@ -37,8 +37,8 @@ typedef struct board {
     pthread_cond_t  moved;
     board_seat      seat[BOARD_RANKS];
     board_mail      mail[BOARD_RANKS][BOARD_RANKS];
-    int  ends, at; /* that rank is gone at its call with this number; -1: none is */
-    long delay;    /* of every call of odd ranks, in microseconds */
+    int             ends, at; /* that rank is gone at its call with this number; -1: none is */
+    long            delay;    /* of every call of odd ranks, in microseconds */
     void (*run)(board_seat *s);
 } board;
 
@@ -149,10 +149,7 @@ static const dra_comm_table board_table = {board_all_to_all, board_all_gather, b
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static inline board board_of(int n)
-{
-    return (board){.n = n, .gone = -1, .ends = -1};
-}
+static inline board board_of(int n) { return (board){.n = n, .gone = -1, .ends = -1}; }
 
 static inline void *board_sit(void *seat)
 {

@@ -19,8 +19,8 @@ typedef struct job { /* what all ranks are asked to do */
     int64_t                 stop;
     bool                    force;
     watcher                 seen[BOARD_RANKS];
-    const char             *other; /* the text of rank 1; NULL: the same */
-    const char             *level; /* of rank 1 */
+    const char             *other;   /* the text of rank 1; NULL: the same */
+    const char             *level;   /* of rank 1 */
     const char *const      *changed; /* settings of rank 1 */
 } job;
 
@@ -39,7 +39,8 @@ static dra_status open_quietly(fixture *f, const job *j, int rank, dra_error *er
         .n = 1, .paths = (const char *const[]){path}, .tokenizer = f->tokenizer, .separator = "--"};
     if (st == DRA_OK) st = dra_corpus_open(&corpus, NULL, NULL, &f->data, err);
     if (st == DRA_OK) st = dra_preset_config(j->preset, &c, err);
-    if (strncmp(j->preset, "xt-", 3) != 0) c.dim = 16, c.heads = 2; /* one scale goes with another */
+    if (strncmp(j->preset, "xt-", 3) != 0)
+        c.dim = 16, c.heads = 2; /* one scale goes with another */
     c.depth = 1, c.context = 16;
     for (; st == DRA_OK && settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
@@ -51,8 +52,8 @@ static dra_status open_quietly(fixture *f, const job *j, int rank, dra_error *er
 
 static void run_rank(board_seat *s)
 {
-    job        *j = s->user;
-    fixture     f;
+    job         *j = s->user;
+    fixture      f;
     dra_trainer *t = NULL;
     j->seen[s->rank] = (watcher){.stop = j->stop};
     s->status = open_quietly(&f, j, s->rank, &s->error);
@@ -204,8 +205,8 @@ static void all_end_where_one_ends(void **state)
         done = b.seat[0].status == DRA_OK && b.seat[1].status == DRA_OK;
         for (int r = 0; r < 3 && !done; r++) {
             char expected[40];
-            snprintf(expected, sizeof expected, r == b.ends ? "this rank ends" : "rank %d has ended",
-                     b.ends);
+            snprintf(expected, sizeof expected,
+                     r == b.ends ? "this rank ends" : "rank %d has ended", b.ends);
             if (!strstr(b.seat[r].error.text, expected))
                 fail_msg("call %d: rank %d: %s", at, r, b.seat[r].error.text);
         }
@@ -273,10 +274,10 @@ static bool stop_here(void *user, const dra_event *e)
 
 static void run_until_stopped(board_seat *s)
 {
-    job              *j = s->user;
-    fixture           f;
-    dra_trainer      *t = NULL;
-    const int64_t     stop = s->rank == 2 ? 3 : 100;
+    job          *j = s->user;
+    fixture       f;
+    dra_trainer  *t = NULL;
+    const int64_t stop = s->rank == 2 ? 3 : 100;
     s->status = open_quietly(&f, j, s->rank, &s->error);
     dra_trainer_config c = trainer_config(&f, j->folder, j->train[0]);
     c.comm = &s->comm;

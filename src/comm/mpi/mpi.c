@@ -1,8 +1,8 @@
 /* libdra-mpi.so: ranks by MPI. It links nothing of libdra.
  *
- * All calls are those of MPI that do not wait; waiting is a loop here, because MPI itself spins, and
- * would wait for a rank that hangs for ever. After DRA_RANKS_TIMEOUT seconds (1800) all that still
- * wait call the roll: a rank that does not answer is named. */
+ * All calls are those of MPI that do not wait. Waiting is a loop here, because MPI itself spins,
+ * and would wait for a rank that hangs for ever. After DRA_RANKS_TIMEOUT seconds (1800) all that
+ * still wait call the roll: a rank that does not answer is named. */
 #include <mpi.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ typedef struct world {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static dra_status fail_here(dra_error *err,
+__attribute__((format(printf, 2, 3))) static dra_status fail_here(dra_error  *err,
                                                                   const char *format, ...)
 {
     va_list args;
@@ -100,9 +100,10 @@ static int call_roll(const world *w, bool *speaks)
 
 static dra_status give_up(const world *w, const char *what, dra_error *err)
 {
-    bool      speaks = true;
-    const int missing = call_roll(w, &speaks);
-    if (!speaks) nanosleep(&(struct timespec){(time_t)GRACE, 0}, NULL); /* for the one that does */
+    bool         speaks = true;
+    const int    missing = call_roll(w, &speaks);
+    const double until = read_clock() + (speaks ? 0 : GRACE); /* the one that does ends this one */
+    while (read_clock() < until) nanosleep(&(struct timespec){1, 0}, NULL);
     if (missing < 0)
         return fail_here(err, "ranks: %s took more than %g seconds, though all answer", what,
                          w->patience);
@@ -193,8 +194,7 @@ static dra_status all_gather(void *self, unsigned char *all, const size_t *offse
         if (!to) return fail_here(err, "ranks: out of memory");
         for (size_t r = 0; r < n; r++) {
             to[r] = (dra_piece){all + offset[r], offset[r + 1] - offset[r]};
-            from[r] = (dra_piece){all + offset[w->rank],
-                                  offset[w->rank + 1] - offset[w->rank]};
+            from[r] = (dra_piece){all + offset[w->rank], offset[w->rank + 1] - offset[w->rank]};
         }
         const dra_status st = all_to_all(self, to, from, err);
         free(to);
@@ -206,17 +206,17 @@ static dra_status all_gather(void *self, unsigned char *all, const size_t *offse
         count[r] = (int)(offset[r + 1] - offset[r]);
         at[r] = (int)offset[r];
     }
-    MPI_Request      request;
-    const int        code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, count, at, MPI_BYTE,
-                                            w->comm, &request);
+    MPI_Request request;
+    const int   code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, count, at, MPI_BYTE, w->comm,
+                                       &request);
     const dra_status st = code == MPI_SUCCESS ? wait_for(w, 1, &request, "all gather", err)
                                               : fail_mpi("all gather", code, err);
     free(count);
     return st;
 }
 
-static dra_status exchange(void *self, int to, dra_piece out, int from, dra_piece in,
-                           dra_error *err)
+static dra_status exchange_pieces(void *self, int to, dra_piece out, int from, dra_piece in,
+                                  dra_error *err)
 {
     const world *w = self;
     const int    n_in = from < 0 ? 0 : count_pieces(in.bytes);
@@ -234,7 +234,7 @@ static dra_status exchange(void *self, int to, dra_piece out, int from, dra_piec
 }
 
 /* Where it is broken MPI_Finalize() would wait for ever. */
-static void leave(void *self, bool broken)
+static void leave_world(void *self, bool broken)
 {
     world *w = self;
     if (broken) MPI_Abort(MPI_COMM_WORLD, 1);
@@ -283,7 +283,7 @@ static double find_patience(void)
     return x > 0 ? x : PATIENCE;
 }
 
-static const dra_comm_table table = {all_to_all, all_gather, exchange, leave};
+static const dra_comm_table table = {all_to_all, all_gather, exchange_pieces, leave_world};
 
 static dra_status open_world(dra_comm *out, dra_error *err)
 {
