@@ -339,6 +339,8 @@ int cli_train_check(const void *args, const char *verb)
 {
     struct args      a = *(const struct args *)args;
     dra_train_config train;
+    if (a.ranks || cli_is_launched())
+        return cli_misused(verb, "it trains by one process, expected no --ranks and no mpirun");
     a.resume = false;
     return check_args(&a, verb, &train);
 }

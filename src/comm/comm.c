@@ -26,10 +26,9 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "ranks: out of memory");
 }
 
-/* What a library has met: from now on there are no other ranks. */
-static dra_status note_break(dra_comm *c, dra_status st)
+dra_status dra_comm_break(dra_comm *c, dra_status st)
 {
-    if (st != DRA_OK) c->broken = true;
+    if (c && st != DRA_OK) c->broken = true;
     return st;
 }
 
@@ -44,14 +43,14 @@ dra_status dra_comm_share_parts(dra_comm *c, void *all, const size_t *offset, dr
 {
     if (!c) return DRA_OK;
     if (c->broken) return fail_broken(err);
-    return note_break(c, c->table->all_gather(c->self, all, offset, err));
+    return dra_comm_break(c, c->table->all_gather(c->self, all, offset, err));
 }
 
 dra_status dra_comm_share(dra_comm *c, void *all, size_t each, dra_error *err)
 {
     const size_t n = (size_t)dra_comm_size(c);
     size_t      *offset = calloc(n + 1, sizeof *offset);
-    if (!offset) return out_of_memory(err);
+    if (!offset) return dra_comm_break(c, out_of_memory(err));
     for (size_t r = 0; r <= n; r++) offset[r] = r * each;
     const dra_status st = dra_comm_share_parts(c, all, offset, err);
     free(offset);
@@ -62,7 +61,7 @@ dra_status dra_comm_spread(dra_comm *c, int from, void *data, size_t bytes, dra_
 {
     const size_t n = (size_t)dra_comm_size(c);
     size_t      *offset = calloc(n + 1, sizeof *offset);
-    if (!offset) return out_of_memory(err);
+    if (!offset) return dra_comm_break(c, out_of_memory(err));
     for (size_t r = 0; r <= n; r++) offset[r] = (int)r > from ? bytes : 0;
     const dra_status st = dra_comm_share_parts(c, data, offset, err);
     free(offset);
@@ -75,8 +74,8 @@ dra_status dra_comm_pass(dra_comm *c, int from, int to, void *data, size_t bytes
     const bool      gives = c->rank == from, takes = c->rank == to;
     if (from == to || (!gives && !takes)) return DRA_OK;
     if (c->broken) return fail_broken(err);
-    return note_break(c, c->table->exchange(c->self, gives ? to : -1, gives ? all : none,
-                                            takes ? from : -1, takes ? all : none, err));
+    return dra_comm_break(c, c->table->exchange(c->self, gives ? to : -1, gives ? all : none,
+                                                takes ? from : -1, takes ? all : none, err));
 }
 
 /* ---- agreement ------------------------------------------------------------------------------- */
@@ -92,7 +91,7 @@ dra_status dra_comm_agree(dra_comm *c, dra_status st, dra_error *err)
     if (!c) return st;
     if (c->broken) return st == DRA_OK ? fail_broken(err) : st;
     finding *all = calloc((size_t)n, sizeof *all);
-    if (!all) return note_break(c, out_of_memory(err));
+    if (!all) return dra_comm_break(c, out_of_memory(err));
     all[c->rank].status = st;
     if (st != DRA_OK && err) all[c->rank].error = *err;
     dra_status met = dra_comm_share(c, all, sizeof *all, err);
@@ -115,7 +114,7 @@ typedef struct version {
 dra_status dra_comm_check(dra_comm *c, dra_error *err)
 {
     version *all = calloc((size_t)c->size, sizeof *all);
-    if (!all) return note_break(c, out_of_memory(err));
+    if (!all) return dra_comm_break(c, out_of_memory(err));
     snprintf(all[c->rank].text, sizeof all->text, "%s", DRA_VERSION_TEXT);
     dra_status st = dra_comm_share(c, all, sizeof *all, err);
     for (int r = 1; r < c->size && st == DRA_OK; r++) {
@@ -161,13 +160,13 @@ dra_status dra_comm_all_to_all(dra_comm *c, const dra_span *to, const dra_span *
         if (st == DRA_OK) st = open_piece(from[r], true, &out[r], err);
     }
     if (st == DRA_OK && c->broken) st = fail_broken(err);
-    if (st == DRA_OK) st = note_break(c, c->table->all_to_all(c->self, in, out, err));
+    if (st == DRA_OK) st = dra_comm_break(c, c->table->all_to_all(c->self, in, out, err));
     for (int r = 0; r < n && in; r++) {
         st = close_piece(to[r], true, &in[r], st, err);
         st = close_piece(from[r], false, &out[r], st, err);
     }
     free(in);
-    return note_break(c, st);
+    return dra_comm_break(c, st);
 }
 
 dra_status dra_comm_all_gather(dra_comm *c, dra_span all, const size_t *offset, dra_error *err)
@@ -175,7 +174,7 @@ dra_status dra_comm_all_gather(dra_comm *c, dra_span all, const size_t *offset, 
     dra_piece  p;
     dra_status st = open_piece(all, true, &p, err);
     if (st == DRA_OK) st = dra_comm_share_parts(c, p.data, offset, err);
-    return note_break(c, close_piece(all, true, &p, st, err));
+    return dra_comm_break(c, close_piece(all, true, &p, st, err));
 }
 
 dra_status dra_comm_exchange(dra_comm *c, int to, dra_span out, int from, dra_span in,
@@ -185,9 +184,9 @@ dra_status dra_comm_exchange(dra_comm *c, int to, dra_span out, int from, dra_sp
     dra_status st = open_piece(out, true, &p, err);
     if (st == DRA_OK) st = open_piece(in, false, &q, err);
     if (st == DRA_OK && c->broken) st = fail_broken(err);
-    if (st == DRA_OK) st = note_break(c, c->table->exchange(c->self, to, p, from, q, err));
+    if (st == DRA_OK) st = dra_comm_break(c, c->table->exchange(c->self, to, p, from, q, err));
     st = close_piece(out, false, &p, st, err);
-    return note_break(c, close_piece(in, true, &q, st, err));
+    return dra_comm_break(c, close_piece(in, true, &q, st, err));
 }
 
 /* ---- sums in the order of a tree ------------------------------------------------------------- */
@@ -289,7 +288,7 @@ dra_status dra_comm_reduce_scatter(dra_comm *c, int64_t leaves, const dra_span *
                     .node = calloc((size_t)count_nodes(c, leaves), sizeof *s.node)};
     int        next = 0;
     dra_span   sum;
-    dra_status st = s.node ? move_nodes(&s, node, err) : note_break(c, out_of_memory(err));
+    dra_status st = s.node ? move_nodes(&s, node, err) : dra_comm_break(c, out_of_memory(err));
     if (st == DRA_OK) st = add_node(&s, (dra_leaves){0, leaves}, &next, &sum, err);
     if (st == DRA_OK && s.bytes) st = dra_array_copy(to, sum, err);
     free(s.node);

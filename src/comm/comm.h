@@ -54,6 +54,10 @@ typedef struct dra_comm_plugin {
     (uint32_t)(sizeof(dra_comm) + 131 * sizeof(dra_comm_table) + 257 * sizeof(dra_piece) +         \
                521 * sizeof(dra_error))
 
+/* What this rank has met between two agreements, where the others count on it: it cannot go on with
+ * them. Returns `st`. */
+dra_status dra_comm_break(dra_comm *c, dra_status st);
+
 /* The ranks run one version, or it is an error: for what has just been opened. */
 dra_status dra_comm_check(dra_comm *c, dra_error *err);
 

@@ -173,7 +173,7 @@ dra_status dra_ranks_count(dra_trainer *t, dra_status st, dra_error *err)
     if (st == DRA_OK) st = sum_tokens(t, err);
     b->total = 0;
     for (int64_t r = 0; r < b->B; r++) b->total += b->counts[r];
-    return st;
+    return dra_comm_break(t->c.comm, st);
 }
 
 /* The optimizer of each rank sees the losses of its own microbatches, and decides as all others. */
@@ -191,9 +191,11 @@ dra_status dra_ranks_join(dra_trainer *t, dra_status st, dra_error *err)
         st = dra_gradients_collect(t->gradients, (int)own.n, t->results + own.first, NULL, NULL,
                                    err);
     st = dra_comm_agree(t->c.comm, st, err);
-    if (st == DRA_OK) st = share_leaves(t, t->results, sizeof *t->results, err);
+    if (st != DRA_OK) return st;
+    st = share_leaves(t, t->results, sizeof *t->results, err);
     if (st == DRA_OK) st = dra_sums_join(t->sums, err);
-    return st == DRA_OK ? spoil_gradients(t, err) : st;
+    if (st == DRA_OK) st = spoil_gradients(t, err);
+    return dra_comm_break(t->c.comm, st);
 }
 
 /* ---- after a step ---------------------------------------------------------------------------- */
@@ -300,5 +302,5 @@ dra_status dra_ranks_gather_states(const dra_trainer *t, dra_states *all, dra_er
     dra_status st = DRA_OK;
     for (int64_t b = 0; t->c.comm && b < t->at.train.batch && st == DRA_OK; b++)
         st = move_row(t, all, b, err);
-    return st;
+    return dra_comm_break(t->c.comm, st);
 }

@@ -490,6 +490,7 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
     t->event.best_loss = t->at.best_loss;
     if (t->at.step < t->at.train.steps && !dra_trainer_stopped_early(t)) {
         st = one_step(t, err);
+        if (st != DRA_OK) st = dra_comm_agree(t->c.comm, st, err); /* others may be well */
         if (st == DRA_OK) st = finish_step(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
         /* If the folder has gone away in between, that is the reason. */
