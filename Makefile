@@ -25,7 +25,7 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo corpus python wheel test-python cuda test test-full test-cuda check \
-        format bench parity fuzz soak install clean pictures test-bare test-serve serve-campaign \
+        format bench parity fuzz soak install clean pictures mpi test-bare test-serve serve-campaign \
         serve-table build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -43,6 +43,7 @@ help:
 	@echo "  test-python  the wheel in an environment of its own, with torch (network)"
 	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
 	@echo "  cuda       the plugin for NVIDIA GPUs, beside libdra in build/ (needs nvcc)"
+	@echo "  mpi        the plugin for ranks by MPI, beside libdra in build/ (docs/ranks.md)"
 	@echo "  test-cuda  the tests of everything that computes, on a GPU"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, ABI, warnings"
 	@echo "  format     rewrite all C files in the project's format"
@@ -83,6 +84,14 @@ cuda:
 say where it is by NVCC=PATH" >&2; exit 1; }
 	$(call build,build,-DDRA_CUDA=ON -DCMAKE_CUDA_COMPILER=$(NVCC) \
 	    $(if $(CUDA_ARCH),-DDRA_CUDA_ARCHITECTURES="$(CUDA_ARCH)"),dra_cuda)
+
+# The plugin of ranks, see docs/ranks.md; where there is an MPI every build makes it.
+mpi:
+	@command -v mpicc >/dev/null || { echo "mpi    no mpicc: install Open MPI (Debian: \
+libopenmpi-dev, openmpi-bin)" >&2; exit 1; }
+	$(call build,build,-DDRA_MPI=ON,dra_mpi)
+	$(call build,build,,dra_cli)
+	@build/dra devices | grep '^ranks'
 
 # A GPU takes turns between processes: more than a few at a time are slower.
 test-cuda: build-float cuda

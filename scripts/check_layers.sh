@@ -8,10 +8,10 @@ cd "$(dirname "$0")/.."
 
 # Each may use the ones before it. Layers joined by = may use each other: a config says which
 # format its folder has.
-layers="base file text jinja data device graph ops cuda session sequence memory model=formats train\
- generate abi"
-headers="base file text template data device bench graph sampler ops session sequence memory stack \
-formats model train probe generate engine abi dra"
+layers="base file text jinja data device graph ops cuda session comm sequence memory\
+ model=formats train generate abi"
+headers="base file text template data device comm bench graph sampler ops session sequence memory \
+stack formats model train probe generate engine abi dra"
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason next to it.
 exceptions=""
 

@@ -115,12 +115,29 @@ static void write_limits(const row *r)
     putchar('\n');
 }
 
+/* What moves the bytes of ranks that train together; else why there is nothing. */
+static bool find_mpi(char text[DRA_ERROR_TEXT])
+{
+    dra_error  err = {0};
+    const bool found = dra_comm_describe("mpi", text, DRA_ERROR_TEXT, &err) == DRA_OK;
+    if (!found) snprintf(text, DRA_ERROR_TEXT, "%s", err.text);
+    return found;
+}
+
+static void write_mpi(void)
+{
+    char       text[DRA_ERROR_TEXT];
+    const bool found = find_mpi(text);
+    cli_line(stdout, found ? "ranks: %s" : "no ranks: %s", text);
+}
+
 static void write_table(const struct args *a, const table *t, const char *why)
 {
     printf("%s%-8s  %-10s  %5s  %10s  %10s  %s%s\n", cli_bold(stdout), "device", "level", "units",
            "memory", "free", "what it is", cli_plain(stdout));
     for (int i = 0; i < t->n; i++) write_row(&t->row[i]);
     if (*why) cli_line(stdout, "no GPU: %s", why);
+    write_mpi();
     if (!a->limits) return;
     printf("\n%s%-8s%10s%10s%10s%8s%8s%8s%8s%8s%s\n", cli_bold(stdout), "reaches", "f32", "tf32",
            "bf16", "read", "write", "copy", "up", "down", cli_plain(stdout));
@@ -144,6 +161,14 @@ static void write_json_row(const struct args *a, const row *r)
     putchar('}');
 }
 
+static void write_json_mpi(void)
+{
+    char       text[DRA_ERROR_TEXT];
+    const bool found = find_mpi(text);
+    printf(", \"%s\": ", found ? "ranks" : "no_ranks");
+    cli_json_text(text, stdout);
+}
+
 static void write_json(const struct args *a, const table *t, const char *why)
 {
     fputs("{\"devices\": [", stdout);
@@ -156,6 +181,7 @@ static void write_json(const struct args *a, const table *t, const char *why)
         cli_json_text(why, stdout);
     else
         fputs("null", stdout);
+    write_json_mpi();
     puts("}");
 }
 
@@ -193,6 +219,8 @@ const cli_verb cmd_devices = {
         "GPUs need the plugin libdra-cuda.so: in a folder of DRA_PLUGIN_PATH, next to libdra, or "
         "where it is installed. If it is missing, or cannot be used, the last line says why. "
         "Units are threads of the CPU and multiprocessors of a GPU.\n"
+        "The line on ranks names the MPI that 'dra train --ranks' uses, by the plugin "
+        "libdra-mpi.so, which is looked for in the same places; docs/ranks.md says more.\n"
         "With --limits each is measured: multiply-adds in registers on the CPU, large products of "
         "matrices on a GPU, counted as two operations each; passes over arrays larger than any "
         "cache, of which a copy counts both directions; copies from and to the host. 'dra bench "

@@ -1,6 +1,7 @@
 /* dra train: a model from texts or examples. */
 #include "io/corpus.h"
 #include "io/examples.h"
+#include "io/launch.h"
 #include "report/started.h"
 #include "verbs/train/disk.h"
 #include "verbs/train/end.h"
@@ -25,7 +26,8 @@ struct args {
     cli_list         data, eval_data, aux_loss, group;
     dra_train_config train;
     double           dropout, epochs, minutes;
-    int64_t          sample_tokens;
+    int64_t          sample_tokens, ranks;
+    dra_comm        *comm; /* NULL: this is the only rank */
     int              format;
     bool             resume, force, tensorboard, yes, raw, json;
 };
@@ -185,6 +187,9 @@ static const cli_option options[] = {
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
     CLI_DEVICE_OPTIONS(struct args),
+    {"ranks", CLI_INT, AT(ranks), 2, 1024,
+     "train by N processes of this machine together, by mpirun (docs/ranks.md)",
+     .unset = "one process"},
     {"json", CLI_FLAG, AT(json), 0, 0, "print one JSON object at the end", .brief = 'j'},
 };
 
@@ -312,6 +317,8 @@ int cli_train_check(const void *args, const char *verb)
 {
     struct args      a = *(const struct args *)args;
     dra_train_config train;
+    if (a.ranks || cli_is_launched())
+        return cli_misused(verb, "it trains by one process, expected no --ranks and no mpirun");
     a.resume = false;
     return check_args(&a, verb, &train);
 }
@@ -460,14 +467,31 @@ static bool has_level(const char *level)
     return false;
 }
 
+/* Of several ranks on one machine each takes its share of the cores and one GPU. A launcher that
+ * has bound them to cores has shared these already. */
+static cli_source share_machine(const struct args *a, char device[32])
+{
+    cli_source s = a->from;
+    int        which;
+    const int  here = cli_launched_here(&which), cores = cli_cores_unbound();
+    if (!a->comm || here < 2) return s;
+    if (!s.threads && cores) s.threads = cores / here > 1 ? cores / here : 1;
+    if (s.device && strcmp(s.device, "cuda") == 0) {
+        snprintf(device, 32, "cuda:%d", which);
+        s.device = device;
+    }
+    return s;
+}
+
 /* A resumed run keeps its level of kernels, unless DRA_CPU says otherwise; a GPU has no levels. */
 static dra_status open_device(const struct args *a, dra_device **out, dra_error *err)
 {
-    char       level[DRA_DEVICE_LEVEL];
-    const bool known = a->resume && !getenv("DRA_CPU") &&
+    char             level[DRA_DEVICE_LEVEL], device[32];
+    const cli_source from = share_machine(a, device);
+    const bool       known = a->resume && !getenv("DRA_CPU") &&
                        dra_run_level(a->out, level, sizeof level);
     const bool       here = known && has_level(level);
-    const dra_status st = cli_device_open(&a->from, here ? level : NULL, out, err);
+    const dra_status st = cli_device_open(&from, here ? level : NULL, out, err);
     if (st == DRA_OK && known && strcmp(dra_device_level(*out), level) != 0)
         cli_line(stderr,
                  "train    the run was computed at level %s, from now on it is %s: its last bits "
@@ -515,7 +539,9 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .resume = a->resume,
                                   .force = a->force,
                                   .examples = p->examples,
-                                  .eval_examples = p->eval_examples};
+                                  .eval_examples = p->eval_examples,
+                                  .comm = a->comm};
+    st = dra_comm_agree(a->comm, st, err);
     if (st == DRA_OK) st = dra_trainer_create(&c, &p->trainer, err);
     const bool loaded = a->from.model || dra_trainer_saved(a->out) >= 0;
     if (st == DRA_OK && loaded && !a->from.skip_hash)
@@ -619,6 +645,13 @@ static void show_sample(void *user, const dra_event *e)
     if (st == DRA_ERR_VALUE) cli_error(&s->ruined, st, "sample failed: %.200s", err.text);
 }
 
+static void plan_ranks(const struct args *a, const dra_trainer_plan *plan, FILE *out)
+{
+    if (!a->comm) return;
+    cli_line(out, "ranks    %d, for %lld microbatches; memory is that of one rank",
+             dra_comm_size(a->comm), (long long)plan->train.accumulate);
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Writes what the data was recognised as, if its name does not tell. */
@@ -649,6 +682,29 @@ static dra_status check_not_ruined(const sampling *s, const cli_train_progress *
         s->a->out, sample ? s->ruined.text : "evaluation loss is not finite");
 }
 
+/* Notes where the data are and when the run was started, in its folder. */
+static dra_status note_start(const struct args *a, const parts *p, const dra_trainer_plan *plan,
+                             bool note, dra_error *err)
+{
+    dra_status st = dra_trainer_here(p->trainer, err);
+    if (st == DRA_OK && note) st = note_sources(a, err);
+    if (st == DRA_OK) st = dra_trainer_here(p->trainer, err);
+    return st == DRA_OK && plan->first < plan->train.steps
+               ? cli_started_note(a->out, p->device, plan->first > 0, err)
+               : st;
+}
+
+/* What is wrong with the arguments was said by the rank that found it, and rank 0 says which it
+ * was. */
+static int agree_on_args(const struct args *a, int status)
+{
+    dra_error  err = {0};
+    dra_status st = status == CLI_OK ? DRA_OK
+                                     : cli_error(&err, DRA_ERR_VALUE, "its options are refused");
+    st = dra_comm_agree(a->comm, st, &err);
+    return st == DRA_OK || status != CLI_OK ? status : cli_ranks_fail(a->comm, &err);
+}
+
 static int run_training(const struct args *a, bool note)
 {
     parts              p = {0};
@@ -656,22 +712,20 @@ static int run_training(const struct args *a, bool note)
     dra_trainer_plan   plan;
     sampling           samples = {.a = a, .p = &p};
     cli_train_progress w = {.sample = show_sample, .user = &samples};
-    const int          status = check_args(a, "train", &p.train);
+    const int          status = agree_on_args(a, check_args(a, "train", &p.train));
     if (status != CLI_OK) return status;
     cli_progress_signals();
     cli_progress_answer();
     cli_progress_open(&w, stderr);
     dra_status st = open_parts(a, &p, &err);
-    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
-    if (st == DRA_OK && note) st = note_sources(a, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
-    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
-    if (st == DRA_OK && plan.first < plan.train.steps)
-        st = cli_started_note(a->out, p.device, plan.first > 0, &err);
+    if (st == DRA_OK && dra_comm_rank(a->comm) == 0) st = note_start(a, &p, &plan, note, &err);
+    if (p.trainer) st = dra_comm_agree(a->comm, st, &err);
     if (st == DRA_OK) {
         if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
         write_about(&p, stderr);
         cli_progress_plan(&plan, stderr);
+        plan_ranks(a, &plan, stderr);
         cli_disk_plan(a->out, &plan, stderr);
         cli_train_changes(&plan, stderr);
         samples.seed = plan.train.seed;
@@ -688,13 +742,12 @@ static int run_training(const struct args *a, bool note)
         if (st == DRA_OK && a->json) cli_train_json(&end, &w, &plan, stdout);
     }
     close_parts(&p);
-    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+    return st == DRA_OK ? CLI_OK : cli_ranks_fail(a->comm, &err);
 }
 
 /* A resumed run finds its data again. */
-static int run_train(const void *args)
+static int find_and_train(struct args a)
 {
-    struct args       a = *(const struct args *)args;
     cli_train_sources s = sources_of(&a);
     cli_recalled      r = {0};
     dra_error         err = {0};
@@ -702,13 +755,35 @@ static int run_train(const void *args)
     if (a.resume && a.data.count == 0) {
         dra_status st = check_resumable(&a, &err);
         if (st == DRA_OK) st = cli_sources_recall(a.out, &s, &r, &err);
+        st = dra_comm_agree(a.comm, st, &err);
         if (st == DRA_OK)
             take_sources(&a, &s);
         else
-            status = cli_fail(&err);
+            status = cli_ranks_fail(a.comm, &err);
     }
     if (status == CLI_OK) status = run_training(&a, !r.text);
     cli_recalled_free(&r);
+    return status;
+}
+
+static dra_status check_ranks(const struct args *a, dra_error *err)
+{
+    const int n = dra_comm_size(a->comm);
+    if (!a->ranks || n == a->ranks) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "--ranks %lld: a launcher has started %d ranks",
+                     (long long)a->ranks, n);
+}
+
+static int run_train(const void *args)
+{
+    struct args a = *(const struct args *)args;
+    dra_error   err = {0};
+    if (a.ranks && !cli_is_launched()) return cli_ranks_start(a.ranks);
+    if (cli_is_launched()) cli_progress_signals(); /* the launcher may pass one on at any time */
+    dra_status st = cli_ranks_join(&a.comm, &err);
+    if (st == DRA_OK) st = dra_comm_agree(a.comm, check_ranks(&a, &err), &err);
+    const int status = st == DRA_OK ? find_and_train(a) : cli_ranks_fail(a.comm, &err);
+    cli_ranks_leave(a.comm);
     return status;
 }
 

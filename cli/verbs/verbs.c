@@ -1,6 +1,7 @@
 /* All verbs. A new one is a file cmd_<verb>.c, a line in each of these two, and a page of its own,
  * docs/verbs/<verb>.md. */
 #include "verbs.h"
+#include "io/launch.h"
 #include "io/outputs.h"
 #include "options/manual.h"
 #include "options/term.h"
@@ -96,7 +97,9 @@ int cli_verb_run(const cli_verb *verb, int argc, char *const *argv)
         break;
     case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
     case CLI_MISUSED:
-    case CLI_NO_MEMORY: cli_line(stderr, "%s", why); break;
+    case CLI_NO_MEMORY:
+        if (cli_launched_rank() == 0) cli_line(stderr, "%s", why); /* all ranks are asked alike */
+        break;
     }
     cli_release(verb, args);
     free(args);

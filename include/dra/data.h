@@ -142,6 +142,9 @@ DRA_API void       dra_feed_destroy(dra_feed *f); /* NULL is allowed */
  *            end of the part or lane, always at the end of a row */
 DRA_API void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets,
                             int32_t *mark);
+/* Rows first .. first + n - 1 of it alone; (n, T) each. */
+DRA_API void dra_feed_rows(const dra_feed *f, int64_t step, int64_t first, int64_t n, int32_t *ids,
+                           int32_t *targets, int32_t *mark);
 
 /* The token of the corpus that row `row` of a batch starts with; -1: it has only pads. */
 DRA_API int64_t dra_feed_start(const dra_feed *f, int64_t step, int64_t row);

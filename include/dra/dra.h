@@ -5,6 +5,7 @@
 #include "dra/abi.h"
 #include "dra/base.h"
 #include "dra/bench.h"
+#include "dra/comm.h"
 #include "dra/data.h"
 #include "dra/device.h"
 #include "dra/engine.h"

@@ -10,6 +10,7 @@
 #ifndef DRA_TRAIN_H
 #define DRA_TRAIN_H
 
+#include "dra/comm.h"
 #include "dra/data.h"
 #include "dra/model.h"
 DRA_BEGIN_C
@@ -401,6 +402,8 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     bool                    force;     /* overwrite a run, or resume with other data or settings */
     bool                    skip_hash; /* of `weights`, as in dra_weights_config */
     const dra_examples     *examples, *eval_examples; /* instead of data and eval_data */
+    dra_comm               *comm; /* trains with others; NULL: alone. All see the folder; rank 0
+                                   * alone writes and samples */
 } dra_trainer_config;
 
 /* The step of the newest checkpoint of a run; -1: it has none, or the folder holds no run; 0 where

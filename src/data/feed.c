@@ -133,10 +133,16 @@ int64_t dra_feed_start(const dra_feed *f, int64_t step, int64_t b)
 
 void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets, int32_t *mark)
 {
-    for (int64_t b = 0; b < f->c.B; b++) {
+    dra_feed_rows(f, step, 0, f->c.B, ids, targets, mark);
+}
+
+void dra_feed_rows(const dra_feed *f, int64_t step, int64_t first, int64_t n, int32_t *ids,
+                   int32_t *targets, int32_t *mark)
+{
+    for (int64_t b = 0; b < n; b++) {
         const int64_t at = b * f->c.T;
-        fill_row(f, row_of(f, step, b), ids ? ids + at : NULL, targets ? targets + at : NULL,
-                 mark ? mark + at : NULL);
+        fill_row(f, row_of(f, step, first + b), ids ? ids + at : NULL,
+                 targets ? targets + at : NULL, mark ? mark + at : NULL);
     }
 }
 

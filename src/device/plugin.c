@@ -63,8 +63,7 @@ static dra_status check_plugin(const char *kind, const dra_plugin *p, dra_error 
     return DRA_OK;
 }
 
-/* A library that was loaded stays. */
-static dra_status load_plugin(const char *kind, const dra_plugin **out, dra_error *err)
+dra_status dra_plugin_open(const char *what, const char *kind, void **out, dra_error *err)
 {
     char  reason[256] = "";
     void *library = open_on_path(getenv("DRA_PLUGIN_PATH"), kind, reason, sizeof reason);
@@ -72,11 +71,19 @@ static dra_status load_plugin(const char *kind, const dra_plugin **out, dra_erro
     if (!library)
         library = open_in(DRA_PLUGIN_FOLDER, strlen(DRA_PLUGIN_FOLDER), kind, reason,
                           sizeof reason);
-    if (!library && *reason) return dra_fail(err, DRA_ERR_DEVICE, "device '%s': %s", kind, reason);
-    if (!library)
-        return dra_fail(err, DRA_ERR_DEVICE,
-                        "device '%s': no libdra-%s.so in DRA_PLUGIN_PATH, beside libdra or in %s",
-                        kind, kind, DRA_PLUGIN_FOLDER);
+    *out = library;
+    if (library) return DRA_OK;
+    if (*reason) return dra_fail(err, DRA_ERR_DEVICE, "%s '%s': %s", what, kind, reason);
+    return dra_fail(err, DRA_ERR_DEVICE,
+                    "%s '%s': no libdra-%s.so in DRA_PLUGIN_PATH, beside libdra or in %s", what,
+                    kind, kind, DRA_PLUGIN_FOLDER);
+}
+
+static dra_status load_plugin(const char *kind, const dra_plugin **out, dra_error *err)
+{
+    void            *library;
+    const dra_status st = dra_plugin_open("device", kind, &library, err);
+    if (st != DRA_OK) return st;
     *out = dlsym(library, "dra_plugin_table");
     return check_plugin(kind, *out, err);
 }

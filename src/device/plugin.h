@@ -20,6 +20,10 @@ typedef struct dra_plugin {
     dra_status (*describe)(int number, dra_device_info *out, dra_error *err);
 } dra_plugin;
 
+/* Loads libdra-KIND.so from where plugins are; a library that was loaded stays. `what` begins an
+ * error. */
+dra_status dra_plugin_open(const char *what, const char *kind, void **out, dra_error *err);
+
 /* The device of a name, "cuda:1", by its library. */
 dra_status dra_plugin_create(const char *name, dra_device **out, dra_error *err);
 

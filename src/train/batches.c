@@ -43,6 +43,7 @@ static dra_status open_feed(dra_batches *b, dra_error *err)
                         "examples, found a text (.safetensors, .npy, .npz)",
                         b->objective->name);
     b->longest = c->T;
+    b->n = c->B;
     return dra_feed_create(&f, &b->feed, err);
 }
 
@@ -123,31 +124,35 @@ void dra_batches_destroy(dra_batches *b)
 static dra_status draw_marks(dra_batches *b, int64_t i, int64_t step, dra_batch *q, dra_error *err)
 {
     const dra_batches_config *c = &b->c;
-    const dra_objective_rows  rows = {.B = q->B,
+    const int64_t             first = b->feed ? b->first : 0, at = first * q->T;
+    const dra_objective_rows  rows = {.B = b->feed ? b->n : q->B,
                                       .T = q->T,
-                                      .ids = q->ids,
-                                      .targets = q->targets,
-                                      .mark = q->mark,
+                                      .ids = q->ids ? q->ids + at : NULL,
+                                      .targets = q->targets ? q->targets + at : NULL,
+                                      .mark = q->mark + at,
                                       .seed = c->once ? DRA_EVAL_SEED : c->seed,
                                       .step = c->once ? 0 : step,
-                                      .row = c->once ? i * c->B : 0};
+                                      .row = first + (c->once ? i * c->B : 0)};
     dra_status                st = DRA_OK;
     if (c->state_dropout > 0)
-        dra_marks_skip(q->mark, q->B, q->T, c->state_dropout, c->seed, step, 0, NULL);
+        dra_marks_skip(q->mark + at, rows.B, q->T, c->state_dropout, c->seed, step, first, NULL);
     /* The last target of a text that is read as a whole is no token of it. */
     if (c->forgetful_mask > 0)
-        st = dra_marks_forget(q->mark, is_encoder(b) ? NULL : q->targets, q->B, q->T,
-                              c->forgetful_mask, c->seed, step, 0, err);
+        st = dra_marks_forget(q->mark + at, is_encoder(b) ? NULL : rows.targets, rows.B, q->T,
+                              c->forgetful_mask, c->seed, step, first, err);
     if (st == DRA_OK && q->targets) dra_objective_make(&c->objective, c->model, &rows);
     return st;
 }
 
 /* Counts tokens that are not pads, and of each row the targets that count. */
-static void count_targets(dra_batch *q)
+static void count_targets(const dra_batches *from, dra_batch *q)
 {
+    const int64_t first = from->feed ? from->first : 0;
+    const int64_t end = from->feed ? first + from->n : q->B;
     q->tokens = 0;
-    for (int64_t i = 0; i < q->B * q->T; i++) q->tokens += (q->mark[i] & DRA_MARK_PAD) == 0;
-    for (int64_t b = 0; b < q->B && q->targets; b++) {
+    for (int64_t i = first * q->T; i < end * q->T; i++)
+        q->tokens += (q->mark[i] & DRA_MARK_PAD) == 0;
+    for (int64_t b = first; b < end && q->targets; b++) {
         int64_t n = 0;
         for (int64_t t = 0; t < q->T; t++) n += q->targets[b * q->T + t] >= 0;
         q->counts[b] = (double)n;
@@ -167,15 +172,24 @@ dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *
                        .counts = b->counts,
                        .marked = dra_batches_marked(b)};
     if (b->feed)
-        dra_feed_batch(b->feed, i, b->ids, b->targets, b->mark);
+        dra_feed_rows(b->feed, i, b->first, b->n, b->ids + b->first * out->T,
+                      b->targets + b->first * out->T, b->mark + b->first * out->T);
     else
         st = dra_batches_read_examples(b, i, out, err);
     if (st == DRA_OK) st = draw_marks(b, i, step, out, err);
     if (st == DRA_OK && !b->feed) dra_batches_leave_gaps(b, out);
-    if (st == DRA_OK) count_targets(out);
+    if (st == DRA_OK) count_targets(b, out);
     if (st == DRA_OK) dra_batches_join_text(b, out);
     return st;
 }
+
+void dra_batches_take_part(dra_batches *b, int64_t first, int64_t n)
+{
+    b->first = first;
+    b->n = n;
+}
+
+bool dra_batches_reads_part(const dra_batches *b) { return b->feed && b->n < b->c.B; }
 
 /* ---- what there is --------------------------------------------------------------------------- */
 

@@ -34,6 +34,7 @@ struct dra_batches {
     dra_examples        *examples;
     uint64_t             fingerprint; /* of examples, which takes a look at all of them */
     int64_t              longest;     /* T */
+    int64_t              first, n;    /* rows of a text that are read */
     int64_t             *rows;        /* of examples */
     int32_t             *ids, *targets, *mark;
     double              *counts;
@@ -47,6 +48,10 @@ struct dra_batches {
     dra_real            *reference;     /* (B): of pairs */
     const dra_real      *all_reference; /* (examples, 2), borrowed; NULL: zeros */
 };
+
+/* Texts: only these rows are read from now on; of the others nothing counts. */
+void dra_batches_take_part(dra_batches *b, int64_t first, int64_t n);
+bool dra_batches_reads_part(const dra_batches *b);
 
 /* Mean log probabilities of pairs of texts by weights as they are: (examples, 2), to be freed. */
 dra_status dra_reference_make(dra_device *device, const dra_weights *w, const dra_batches_config *c,

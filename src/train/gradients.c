@@ -415,8 +415,7 @@ dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
     l->fresh = false;
     /* Not every program writes every metric. */
     dra_status st = l->metrics ? dra_array_fill(dra_array_whole(l->metrics), 0, err) : DRA_OK;
-    if (st == DRA_OK && !add) st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
-    return st;
+    return st == DRA_OK ? dra_gradients_into(l, 0, !add, err) : st;
 }
 
 /* Reserves rows of metrics for n more chunks and keeps those written so far. */

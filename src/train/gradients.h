@@ -33,6 +33,14 @@ dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result 
                                  dra_optimizer *o, double *norm, dra_error *err);
 dra_span   dra_optimizer_norm(const dra_optimizer *o); /* a real */
 
+/* Blocks of gradients, of which the first is that of dra_gradients_span(): at least n of them. */
+dra_status dra_gradients_reserve(dra_gradients *l, int n, dra_error *err);
+/* Microbatches add to this block from now on; `clear`: to zeros. */
+dra_status dra_gradients_into(dra_gradients *l, int block, bool clear, dra_error *err);
+dra_span   dra_gradients_block(const dra_gradients *l, int block);
+/* Another rank has a loss that is not finite: the optimizer must change nothing. */
+dra_status dra_gradients_spoil(dra_gradients *l, dra_error *err);
+
 /* The gradient of parameter i; the null span: it is not trained. */
 dra_span dra_gradients_span(const dra_gradients *l, int i);
 /* Metrics of all chunks since dra_gradients_begin(): (rows, DRA_METRICS) reals. */
@@ -68,8 +76,9 @@ struct dra_gradients {
     const dra_specs          *params, *state;
     dra_session              *session;
     dra_gradients_names       name;
-    dra_array               **lent;     /* weights that are not in arrays of their own */
-    dra_array                *gradient; /* of all parameters, one after the other */
+    dra_array               **lent;         /* weights that are not in arrays of their own */
+    dra_array               **block;        /* gradients of all parameters, one after the other */
+    int                       blocks, into; /* how many, and where microbatches add them */
     size_t                   *offset; /* in it, in bytes; SIZE_MAX: the parameter is not trained */
     bool                      bound;
     dra_real                 *zeros; /* as many as the largest parameter that is not trained has */

@@ -1,4 +1,5 @@
 /* Creating dra_gradients: names, memory, weights. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,25 +90,54 @@ static dra_status allocate_gradients(dra_gradients *l, dra_error *err)
     l->name.sum = l->name.param + P;
     l->name.state = l->name.sum + P;
     l->name.upstream = l->name.state + S;
-    return dra_array_create(l->config.device, dra_trained_offsets(l->params, l->offset),
-                            &l->gradient, err);
+    return dra_gradients_reserve(l, 1, err);
 }
 
-dra_span dra_gradients_span(const dra_gradients *l, int i)
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+dra_status dra_gradients_reserve(dra_gradients *l, int n, dra_error *err)
+{
+    const size_t bytes = dra_trained_offsets(l->params, l->offset);
+    dra_status   st = DRA_OK;
+    if (n <= l->blocks) return DRA_OK;
+    dra_array **block = realloc(l->block, (size_t)n * sizeof(dra_array *));
+    if (!block) return out_of_memory(err);
+    l->block = block;
+    for (; l->blocks < n && st == DRA_OK; l->blocks += st == DRA_OK)
+        st = dra_array_create(l->config.device, bytes, &l->block[l->blocks], err);
+    return st;
+}
+
+dra_span dra_gradients_block(const dra_gradients *l, int block)
+{
+    return dra_array_whole(l->block[block]);
+}
+
+/* Parameter i in a block. */
+static dra_span span_in(const dra_gradients *l, int block, int i)
 {
     const dra_spec *p = dra_specs_at(l->params, i);
     if (p->frozen) return (dra_span){0};
     const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
-    return (dra_span){l->gradient, l->offset[i], bytes};
+    return (dra_span){l->block[block], l->offset[i], bytes};
 }
 
-static dra_status bind_gradients(dra_gradients *l, dra_error *err)
+dra_span dra_gradients_span(const dra_gradients *l, int i) { return span_in(l, 0, i); }
+
+static dra_status bind_block(dra_gradients *l, int block, dra_error *err)
 {
-    dra_status st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
+    dra_status st = DRA_OK;
     for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
         if (!dra_specs_at(l->params, i)->frozen)
-            st = dra_session_bind(l->session, l->name.sum[i], dra_gradients_span(l, i), err);
+            st = dra_session_bind(l->session, l->name.sum[i], span_in(l, block, i), err);
+    l->into = block;
     return st;
+}
+
+dra_status dra_gradients_into(dra_gradients *l, int block, bool clear, dra_error *err)
+{
+    const dra_status st = clear ? dra_array_fill(dra_gradients_block(l, block), 0, err) : DRA_OK;
+    return st == DRA_OK && block != l->into ? bind_block(l, block, err) : st;
 }
 
 dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
@@ -139,7 +169,8 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
     if (st == DRA_OK) name_inputs(l);
-    if (st == DRA_OK) st = bind_gradients(l, err);
+    if (st == DRA_OK) st = dra_array_fill(dra_gradients_block(l, 0), 0, err);
+    if (st == DRA_OK) st = bind_block(l, 0, err);
     if (st == DRA_OK)
         *out = l;
     else
@@ -152,7 +183,8 @@ void dra_gradients_destroy(dra_gradients *l)
     if (!l) return;
     dra_session_destroy(l->session);
     for (int i = 0; l->lent && i < dra_specs_count(l->params); i++) dra_array_destroy(l->lent[i]);
-    dra_array_destroy(l->gradient);
+    for (int i = 0; i < l->blocks; i++) dra_array_destroy(l->block[i]);
+    free(l->block);
     dra_array_destroy(l->metrics);
     free(l->lent);
     free(l->offset);
@@ -166,6 +198,13 @@ void dra_gradients_destroy(dra_gradients *l)
     dra_extents_free(&l->extents);
     dra_context_extents_free(&l->context);
     free(l);
+}
+
+dra_status dra_gradients_spoil(dra_gradients *l, dra_error *err)
+{
+    const size_t   at = DRA_METRIC_LOSS * sizeof(dra_real);
+    const dra_real none = (dra_real)NAN;
+    return dra_array_upload((dra_span){l->metrics, at, sizeof none}, &none, err);
 }
 
 dra_session *dra_gradients_session(const dra_gradients *l) { return l->session; }
@@ -205,7 +244,7 @@ const dra_real *dra_gradients_of(dra_gradients *l, int i)
 {
     if (dra_specs_at(l->params, i)->frozen) return l->zeros;
     const unsigned char *all = l->fresh ? l->seen
-                                        : dra_span_see(dra_array_whole(l->gradient), &l->seen,
+                                        : dra_span_see(dra_gradients_block(l, 0), &l->seen,
                                                        &l->seen_room, NULL);
     l->fresh = all && all == l->seen;
     return all ? (const dra_real *)(const void *)(all + l->offset[i]) : NULL;

@@ -9,6 +9,7 @@
 #include "dra/train.h"
 #include "file/json_make.h"
 #include "file/sweep.h"
+#include "train/sums.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -121,7 +122,9 @@ struct dra_trainer {
     dra_microbatch_result *results; /* likewise */
 
     int64_t      rows;   /* of a microbatch */
-    dra_states **states; /* of each microbatch, where they are carried */
+    dra_sums    *sums;   /* of their gradients */
+    dra_leaves   own;    /* those of this rank */
+    dra_states **states; /* of each microbatch of this rank, where they are carried */
     int          stage;  /* of the batches; -1: there are none yet */
     dra_batches *batches;
     dra_batch    batch; /* of the step */
@@ -141,7 +144,7 @@ bool    dra_trainer_marked(const dra_trainer *t);            /* tokens carry mar
 int dra_trainer_chunks(dra_trainer *t, int64_t T);
 /* It has ended before its last step: evaluations got no better. */
 bool dra_trainer_stopped_early(const dra_trainer *t);
-/* Makes t->batches those of a stage. */
+/* Makes t->batches those of a stage; a rank reads its own rows of texts. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
 /* The data must be what they were; where a new run starts, they are noted. */
 dra_status dra_trainer_open_data(dra_trainer *t, dra_error *err);

@@ -6,6 +6,7 @@
 #include "file/seal.h"
 #include "train/batches.h"
 #include "train/gradients.h"
+#include "train/ranks.h"
 #include "train/train.h"
 
 int64_t dra_trainer_tokens(const dra_trainer *t, int stage)
@@ -55,8 +56,11 @@ dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
     t->batches = NULL;
     t->stage = -1;
     const dra_status st = dra_batches_create(&b, &t->batches, err);
-    if (st == DRA_OK) t->stage = stage;
-    return st;
+    if (st != DRA_OK) return st;
+    const int64_t rows = c->batch / c->accumulate;
+    t->stage = stage;
+    if (!t->c.examples) dra_batches_take_part(t->batches, t->own.first * rows, t->own.n * rows);
+    return DRA_OK;
 }
 
 static dra_status check_tokens(const dra_trainer *t, const dra_corpus *data, dra_error *err)
@@ -157,6 +161,7 @@ static dra_status find_reference(dra_trainer *t, const char *name, const dra_exa
     c.examples = e;
     if (st == DRA_OK && t->saved >= 0) return load_reference(path, n, out, err);
     if (st == DRA_OK) st = dra_reference_make(t->c.device, t->weights, &c, out, err);
+    if (!dra_trainer_writes(t)) return st;
     const dra_tensor_item item = {"reference", DRA_REAL, DRA_SHAPE(n, 2), *out};
     return st == DRA_OK ? dra_tensors_write_sealed(path, &item, 1, NULL, 0, err) : st;
 }

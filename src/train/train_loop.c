@@ -11,6 +11,7 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "train/gradients.h"
+#include "train/ranks.h"
 #include "train/train.h"
 
 static double read_clock(void)
@@ -41,33 +42,43 @@ static void add_result(dra_event *e, double share, const dra_microbatch_result *
     for (int k = 0; k < DRA_MEASURES_MOST; k++) e->measure[k] += share * r->measure[k];
 }
 
-/* Starts the microbatches of a step, which add up its gradients. */
-static dra_status start_microbatches(dra_trainer *t, int64_t step, dra_error *err)
+/* Starts microbatch k of a step, which is added to its gradients. */
+static dra_status start_microbatch(void *user, int64_t k, dra_error *err)
 {
+    dra_trainer            *t = user;
     const dra_train_config *c = &t->at.train;
-    const dra_batch        *b = &t->batch;
+    const int64_t           step = t->at.step + 1;
     const bool              early = step <= c->clamp_steps;
-    dra_status              st = dra_gradients_begin(t->gradients, false, err);
     dra_batch_part          room;
-    dra_microbatch          q = {.chunks = dra_trainer_chunks(t, b->T),
+    dra_microbatch          q = {.chunks = dra_trainer_chunks(t, t->batch.T),
                                  .chunk = t->chunk,
                                  .clamp = (c->carry || c->chunk) && (c->clamp_states || early),
-                                 .seed = (uint64_t)c->seed};
-    for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
-        const double counts = dra_batch_cut(b, k * t->rows, t->rows, &room, &q);
-        q.states = t->states[k];
-        q.share = t->share[k] = b->total > 0 ? counts / b->total : 0;
-        q.step = (uint64_t)(step * c->accumulate + k); /* each microbatch has its own dropout */
-        st = dra_gradients_add(t->gradients, &q, err);
-    }
-    return st;
+                                 .seed = (uint64_t)c->seed,
+                                 .states = t->states[k],
+                                 .share = t->share[k],
+                                 /* each microbatch has its own dropout */
+                                 .step = (uint64_t)(step * c->accumulate + k)};
+    dra_batch_cut(&t->batch, k * t->rows, t->rows, &room, &q);
+    return dra_gradients_add(t->gradients, &q, err);
 }
 
-/* Collects the mean loss over all targets of the step and the other results of its microbatches. */
+/* The share of each microbatch in what counts of a step. */
+static void share_targets(dra_trainer *t)
+{
+    const dra_batch *b = &t->batch;
+    for (int64_t k = 0; k < t->at.train.accumulate; k++) {
+        double counts = 0;
+        for (int64_t r = k * t->rows; r < (k + 1) * t->rows; r++) counts += b->counts[r];
+        t->share[k] = b->total > 0 ? counts / b->total : 0;
+    }
+}
+
+/* Collects the mean loss over all targets of the step and the other results of its microbatches;
+ * where there are several ranks these have told them already. */
 static dra_status collect_results(dra_trainer *t, bool any, dra_error *err)
 {
     const int        n = (int)t->at.train.accumulate;
-    const dra_status st = dra_gradients_collect(t->gradients, n, t->results,
+    const dra_status st = dra_gradients_collect(t->gradients, t->c.comm ? 0 : n, t->results,
                                                 any ? t->optimizer : NULL, &t->event.norm, err);
     t->event.loss = 0;
     t->event.clamped = 0;
@@ -91,14 +102,15 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     return dra_gradients_bind(t->gradients, t->weights, err);
 }
 
-/* Updates the weights by the gradients of a step and reads the results. If loss or gradients are
- * not finite, the weights stay as they are; only carried states start again, because they may not
- * be finite either. Nothing else waits for the device. */
+/* Adds up the gradients of a step, updates the weights by them, and reads the results. If loss or
+ * gradients are not finite, the weights stay as they are; only carried states start again, because
+ * they may not be finite either. Nothing else waits for the device. */
 static dra_status update_weights(dra_trainer *t, int64_t step, bool any, dra_error *err)
 {
     dra_event *e = &t->event;
-    dra_status st = DRA_OK;
-    if (any) /* else all tokens are pads */
+    dra_status st = dra_sums_run(t->sums, start_microbatch, t, err);
+    if (t->c.comm) st = dra_ranks_join(t, st, err);
+    if (st == DRA_OK && any) /* else all tokens are pads */
         st = dra_optimizer_start(t->optimizer, t->weights, t->gradients, e->rate,
                                  step - t->at.skipped, err);
     if (st == DRA_OK) st = collect_results(t, any, err);
@@ -133,12 +145,13 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     dra_event              *e = &t->event;
     dra_status              st = dra_trainer_open_stage(t, stage, err);
     if (st == DRA_OK) st = set_blend(t, step, err);
+    if (st == DRA_OK)
+        st = dra_batches_read(t->batches, step - 1 - c->stage[stage].from, step, &t->batch, err);
+    st = dra_ranks_count(t, st, err);
     if (st != DRA_OK) return st;
-    st = dra_batches_read(t->batches, step - 1 - c->stage[stage].from, step, &t->batch, err);
-    if (st != DRA_OK) return st;
+    share_targets(t);
     e->rate = dra_train_rate(c, step);
-    st = start_microbatches(t, step, err);
-    if (st == DRA_OK) st = update_weights(t, step, t->batch.total > 0, err);
+    st = update_weights(t, step, t->batch.total > 0, err);
     if (st != DRA_OK) return st;
     const int64_t tokens = t->batch.tokens;
     const double  took = count_time(t, began);
@@ -213,6 +226,7 @@ static dra_status log_eval(dra_trainer *t, dra_error *err)
 
 dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text, dra_error *err)
 {
+    if (!dra_trainer_writes(t)) return DRA_OK;
     log_line l = begin_line(t);
     dra_json_set(&l.json, l.object, key, dra_json_text(&l.json, text));
     return dra_runlog_write(&t->log, &l.json, l.object, err);
@@ -346,23 +360,31 @@ dra_status dra_trainer_publish(dra_trainer *t, dra_error *err)
     return st == DRA_OK ? dra_checkpoint_prune(t->c.folder, t->at.train.keep, err) : st;
 }
 
-/* The states of all microbatches as one. */
+/* The states of all microbatches as one, on the rank that writes. */
 static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
+    dra_status              st = DRA_OK;
     *out = NULL;
     if (!c->carry) return DRA_OK;
-    dra_status st = dra_states_create(t->c.device, dra_model_state(t->c.model), c->batch, out, err);
-    for (int64_t b = 0; b < c->batch && st == DRA_OK; b++)
-        st = dra_states_copy(*out, b, t->states[b / t->rows], b % t->rows, err);
-    return st;
+    if (dra_trainer_writes(t))
+        st = dra_states_create(t->c.device, dra_model_state(t->c.model), c->batch, out, err);
+    for (int64_t b = 0; *out && b < c->batch && st == DRA_OK; b++)
+        if (t->states[b / t->rows])
+            st = dra_states_copy(*out, b, t->states[b / t->rows], b % t->rows, err);
+    st = dra_comm_agree(t->c.comm, st, err);
+    return st == DRA_OK ? dra_ranks_gather_states(t, *out, err) : st;
 }
 
-dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
+static dra_status write_checkpoint(dra_trainer *t, dra_error *err)
 {
     dra_saved  s = {t->c.device, t->c.model, t->weights, t->optimizer, NULL, t};
     dra_status st = join_states(t, &s.states, err);
     t->at.carried = s.states != NULL;
+    if (!dra_trainer_writes(t)) {
+        t->saved = t->at.step;
+        return st;
+    }
     t->at.data = dra_batches_fingerprint(t->batches);
     snprintf(t->at.level, sizeof t->at.level, "%s", dra_device_level(t->c.device));
     if (st == DRA_OK) st = dra_runlog_sync(&t->log, err);
@@ -371,6 +393,13 @@ dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
     if (st != DRA_OK) return st;
     t->saved = t->at.step;
     return dra_trainer_publish(t, err);
+}
+
+dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
+{
+    dra_status st = dra_ranks_check_weights(t, DRA_OK, err);
+    if (st == DRA_OK) st = write_checkpoint(t, err);
+    return dra_comm_agree(t->c.comm, st, err);
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -408,13 +437,11 @@ static bool is_due(const dra_trainer *t, int64_t every)
     return every > 0 && t->at.step % every == 0;
 }
 
-/* After a step: logs, evaluates, samples and saves. */
-static dra_status finish_step(dra_trainer *t, listener *w, dra_error *err)
+/* What the rank that writes does after a step: it logs, evaluates and samples. */
+static dra_status tell_step(dra_trainer *t, listener *w, bool last, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const bool              last = t->at.step == c->steps;
     dra_status              st = DRA_OK;
-    tell_listener(t, w, DRA_EVENT_STEP);
     if (last || is_due(t, c->log_every) || t->at.in_a_row > 0) st = log_step(t, err);
     if (st == DRA_OK && t->eval && c->eval_every > 0 && (last || is_due(t, c->eval_every))) {
         st = evaluate_model(t, err);
@@ -422,6 +449,18 @@ static dra_status finish_step(dra_trainer *t, listener *w, dra_error *err)
         if (t->event.stopped_early) w->stop = true;
     }
     if (st == DRA_OK && is_due(t, c->sample_every)) write_sample(t, w);
+    return st;
+}
+
+/* After a step: logs, evaluates, samples and saves. */
+static dra_status finish_step(dra_trainer *t, listener *w, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const bool              last = t->at.step == c->steps;
+    dra_status              st = DRA_OK;
+    tell_listener(t, w, DRA_EVENT_STEP);
+    if (dra_trainer_writes(t)) st = tell_step(t, w, last, err);
+    st = dra_ranks_finish(t, &w->stop, st, err);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST) w->stop = true;
     if (st != DRA_OK || !(last || w->stop || is_due(t, c->save_every))) return st;
     return save_run(t, w, err);
@@ -451,6 +490,7 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
     t->event.best_loss = t->at.best_loss;
     if (t->at.step < t->at.train.steps && !dra_trainer_stopped_early(t)) {
         st = one_step(t, err);
+        if (st != DRA_OK) st = dra_comm_agree(t->c.comm, st, err); /* others may be well */
         if (st == DRA_OK) st = finish_step(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
         /* If the folder has gone away in between, that is the reason. */

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "train/batches.h"
 #include "train/gradients.h"
+#include "train/ranks.h"
 #include "sequence/module.h"
 #include "file/fail.h"
 #include "file/parent.h"
@@ -26,19 +27,24 @@ static dra_status first_settings(dra_trainer *t, dra_error *err)
     return st == DRA_OK ? dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err) : st;
 }
 
+static dra_status first_weights(dra_trainer *t, dra_error *err)
+{
+    const dra_weights_config from = {t->c.weights, t->c.skip_hash};
+    return t->c.weights
+               ? dra_weights_load_with(t->c.model, &from, &t->weights, err)
+               : dra_weights_draw(t->c.model, (uint64_t)t->at.train.seed, &t->weights, err);
+}
+
 static dra_status start_run(dra_trainer *t, dra_error *err)
 {
-    const dra_specs         *params = dra_model_params(t->c.model);
-    const dra_weights_config from = {t->c.weights, t->c.skip_hash};
+    const dra_specs *params = dra_model_params(t->c.model);
     t->at.best_loss = NAN;
     t->at.model = dra_model_fingerprint(t->c.model);
     dra_status st = t->c.weights ? dra_trainer_check_weights(t, err) : DRA_OK;
     if (st == DRA_OK) st = first_settings(t, err);
+    if (t->at.train.accumulate == 0) t->at.train.accumulate = dra_comm_size(t->c.comm);
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
-    if (st == DRA_OK)
-        st = t->c.weights
-                 ? dra_weights_load_with(t->c.model, &from, &t->weights, err)
-                 : dra_weights_draw(t->c.model, (uint64_t)t->at.train.seed, &t->weights, err);
+    if (st == DRA_OK) st = first_weights(t, err);
     const int blend = dra_specs_find(params, "blend");
     if (st == DRA_OK && blend >= 0) t->at.blend = (double)dra_weights_at(t->weights, blend)[0];
     return st;
@@ -164,6 +170,9 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
     name_measures(t);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_gradients_create(&gradients, &t->gradients, err);
+    const bool whole = c->chunk == 0 && t->gradients && t->gradients->module.segment == 0;
+    if (st == DRA_OK)
+        st = dra_sums_create(t->gradients, c->accumulate, whole, t->c.comm, &t->sums, err);
     return st == DRA_OK
                ? dra_optimizer_create(&optimizer, t->c.model, t->c.device, &t->optimizer, err)
                : st;
@@ -265,7 +274,7 @@ static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error 
     int64_t      *rows = calloc((size_t)t->rows, sizeof *rows);
     dra_status    st = rows ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     if (all && dra_states_batch(all) != n * t->rows) all = NULL; /* forced: another batch */
-    for (int64_t k = 0; k < n && st == DRA_OK; k++) {
+    for (int64_t k = t->own.first; k < t->own.first + t->own.n && st == DRA_OK; k++) {
         for (int64_t b = 0; b < t->rows; b++) rows[b] = k * t->rows + b;
         st = all ? dra_states_gather(all, t->rows, rows, &t->states[k], err)
                  : dra_states_create(t->c.device, dra_model_state(t->c.model), t->rows,
@@ -284,7 +293,8 @@ static dra_status load_run(dra_trainer *t, dra_error *err)
     dra_states_destroy(s.states);
     if (st == DRA_OK) st = dra_weights_train(t->weights, t->c.device, err);
     if (st == DRA_OK) st = dra_gradients_bind(t->gradients, t->weights, err);
-    return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
+    const bool publishes = t->saved >= 0 && dra_trainer_writes(t);
+    return st == DRA_OK && publishes ? dra_trainer_publish(t, err) : st;
 }
 
 /* Syncs the folders before anything is written to them: a config.json without `train` would belong
@@ -302,31 +312,74 @@ static dra_status keep_logs(const dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->log.events ? dra_folder_sync(t->c.folder, err) : st;
 }
 
-static dra_status create_trainer(dra_trainer *t, dra_error *err)
+/* Where the run stands, as its folder says. */
+static dra_status open_place(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
                              : dra_path(t->log_path, err, "%s/log.jsonl", t->c.folder);
     if (st == DRA_OK) st = dra_trainer_check_folder(t, err);
     if (st == DRA_OK && t->is_run) st = dra_trainer_claim(t, err);
     if (st == DRA_OK) st = find_start(t, err);
-    if (st == DRA_OK) st = dra_trainer_check_log(t, err);
+    return st == DRA_OK ? dra_trainer_check_log(t, err) : st;
+}
+
+/* Each rank has a part of the microbatches. */
+static dra_status share_microbatches(dra_trainer *t, dra_error *err)
+{
+    const int64_t n = t->at.train.accumulate;
+    const int     ranks = dra_comm_size(t->c.comm);
+    if (n < ranks)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: %d ranks, but accumulate is %lld: each needs a microbatch of its "
+                        "own",
+                        ranks, (long long)n);
+    t->own = dra_tree_share(n, dra_comm_rank(t->c.comm), ranks);
+    return DRA_OK;
+}
+
+/* All that a step needs, before anything is written. */
+static dra_status make_parts(dra_trainer *t, dra_error *err)
+{
+    const bool first = t->saved < 0 && !t->weights; /* of a rank that does not write */
+    dra_status st = first ? first_weights(t, err) : DRA_OK;
+    if (st == DRA_OK) st = share_microbatches(t, err);
     if (st == DRA_OK) st = dra_trainer_open_data(t, err);
     if (st == DRA_OK) st = allocate_buffers(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
     if (st == DRA_OK) st = dra_trainer_open_eval(t, err);
-    if (st == DRA_OK) st = check_memory(t, err);
-    if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
-    if (st == DRA_OK) st = keep_folders(t, err);
-    if (st == DRA_OK) st = load_run(t, err);
-    if (st == DRA_OK) st = dra_trainer_begin(t, err);
-    if (st == DRA_OK) st = dra_trainer_open_references(t, err);
-    if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
+    return st == DRA_OK ? check_memory(t, err) : st;
+}
+
+static dra_status open_folder(dra_trainer *t, dra_error *err)
+{
+    const dra_status st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
+    return st == DRA_OK ? keep_folders(t, err) : st;
+}
+
+/* Describes the run in its folder and opens its log. */
+static dra_status begin_folder(dra_trainer *t, dra_error *err)
+{
+    dra_status st = dra_trainer_describe(t, t->c.folder, err);
     if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     t->log.run = t;
     if (st == DRA_OK && t->c.tensorboard)
         st = dra_events_create(t->c.folder, t->at.step, &t->log.events, err);
     return st == DRA_OK ? keep_logs(t, err) : st;
+}
+
+/* Several ranks agree before each of these parts, because what one of them writes others read. */
+static dra_status create_trainer(dra_trainer *t, dra_error *err)
+{
+    const bool writes = dra_trainer_writes(t);
+    dra_comm  *comm = t->c.comm;
+    dra_status st = dra_ranks_settle(t, writes ? open_place(t, err) : DRA_OK, err);
+    if (st == DRA_OK) st = dra_ranks_compare(t, make_parts(t, err), err);
+    if (st == DRA_OK) st = dra_comm_agree(comm, writes ? open_folder(t, err) : DRA_OK, err);
+    if (st == DRA_OK) st = dra_ranks_check_weights(t, load_run(t, err), err);
+    if (st == DRA_OK) st = dra_comm_agree(comm, writes ? dra_trainer_begin(t, err) : DRA_OK, err);
+    if (st == DRA_OK) st = dra_comm_agree(comm, dra_trainer_open_references(t, err), err);
+    return st == DRA_OK ? dra_comm_agree(comm, writes ? begin_folder(t, err) : DRA_OK, err) : st;
 }
 
 dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dra_error *err)
@@ -343,7 +396,9 @@ dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dr
     t->event = (dra_event){.eval_loss = NAN};
     dra_status st = create_trainer(t, err);
     /* Another process that is creating these files is the real reason. */
-    if (st != DRA_OK && t->lock < 0 && dra_trainer_check_alone(t, err) != DRA_OK) st = DRA_ERR_FILE;
+    if (st != DRA_OK && dra_trainer_writes(t) && t->lock < 0 &&
+        dra_trainer_check_alone(t, err) != DRA_OK)
+        st = DRA_ERR_FILE;
     if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st == DRA_OK)
         *out = t;
@@ -367,6 +422,7 @@ void dra_trainer_destroy(dra_trainer *t)
     dra_batches_destroy(t->eval);
     dra_batches_destroy(t->batches);
     dra_optimizer_destroy(t->optimizer);
+    dra_sums_destroy(t->sums);
     dra_gradients_destroy(t->gradients);
     dra_weights_destroy(t->weights);
     dra_runlog_close(&t->log);
@@ -399,6 +455,7 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
         out->weights += bytes;
         if (!p->frozen) out->gradients += bytes;
     }
+    out->gradients += dra_sums_more(t->sums);
     dra_model_groups(t->c.model, out->group);
     for (int k = 0; k < DRA_PARAM_GROUPS; k++)
         out->rule[k] = dra_optimizer_group(&optimizer, t->c.model, (dra_param_group)k);

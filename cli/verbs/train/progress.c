@@ -33,6 +33,7 @@ void cli_progress_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGUSR1, &a, NULL); /* what mpirun passes on */
     /* A terminal that is closed; nohup has it ignored. */
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &a, NULL);
