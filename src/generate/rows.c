@@ -276,7 +276,7 @@ size_t dra_rows_later(const dra_engine *e, const dra_job *job)
  * than the limit says. */
 static size_t promised_bytes(const dra_engine *e)
 {
-    size_t bytes = 0;
+    size_t bytes = dra_filing_later(e);
     for (int64_t i = 0; i < e->n_active; i++) bytes += dra_rows_later(e, e->active[i]);
     return bytes;
 }
