@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static void start_choices(serve_completion *c);
+static void load_state(serve_completion *c);
 static void send_state(serve_completion *c);
 static void send_answer(serve_completion *c);
 
@@ -28,9 +29,9 @@ static void choice_free(serve_choice *x)
 
 static void record_tokens(const serve_completion *c)
 {
-    http_record      *r = http_record_of(c->call.conn);
+    http_record      *r = c->call.conn ? http_record_of(c->call.conn) : NULL;
     const serve_usage u = serve_usage_of(c);
-    if (!c->model) return;
+    if (!c->model || !r) return;
     snprintf(r->model, sizeof r->model, "%s", c->model->name);
     r->counted = true;
     r->prompt = u.prompt;
@@ -45,7 +46,6 @@ static void release_completion(serve_call *call)
     for (size_t i = 0; c->choices && i < c->n; i++) choice_free(&c->choices[i]);
     free(c->choices);
     serve_inputs_free(c->n_prompts, c->prompts);
-    json_decref(c->body);
     free(c->ask);
     serve_grammar_drop(c->grammar);
     serve_text_free(&c->state);
@@ -372,7 +372,6 @@ static void send_state(serve_completion *c)
 static void copy_settings(serve_completion *c)
 {
     const serve_ask *a = c->ask;
-    c->chat = a->chat;
     c->stream = a->stream;
     c->usage = a->usage;
     c->echo = a->echo;
@@ -386,16 +385,6 @@ static void copy_settings(serve_completion *c)
     if (a->save_state || a->return_state) serve_shelf_handle(c->model, c->save);
 }
 
-/* What is not needed any more: all but names, which may be texts of a few letters. */
-static bool strip_body(serve_completion *c, serve_error *e)
-{
-    static const char *const kept[] = {"model", "stop", "dra_state", "dra_save_state",
-                                       "dra_state_data"};
-    serve_json_keep(c->body, kept, COUNT(kept));
-    const size_t bytes = json_string_length(c->ask->state_data);
-    return serve_call_hold(&c->call, 3 * bytes, e);
-}
-
 static bool no_state(const char *name, serve_error *e)
 {
     serve_wrong(e, 404, "dra_state", "there is no state %s", name);
@@ -404,12 +393,12 @@ static bool no_state(const char *name, serve_error *e)
 }
 
 /* Names of states, before anything is done. */
-static bool check_states(const serve_completion *c, const serve_request *r, serve_error *e)
+static bool check_states(const serve_completion *c, serve_error *e)
 {
     const serve_ask *a = c->ask;
     if (a->state && !serve_shelf_find(c->model, c->owner, a->state)) return no_state(a->state, e);
     if (!a->save_state) return true;
-    if (http_record_of(r->conn)->reads) {
+    if (http_record_of(c->call.conn)->reads) {
         serve_wrong(e, 403, "dra_save_state", "the key is [read-only]: it changes no states");
         e->code = "read_only_key";
         return false;
@@ -417,19 +406,52 @@ static bool check_states(const serve_completion *c, const serve_request *r, serv
     return serve_shelf_has_room(c->model, c->owner, a->save_state, e);
 }
 
-static bool prepare_completion(serve_completion *c, const serve_request *r, bool chat,
-                               serve_error *e)
+/* What is asked, but for texts. */
+static bool read_ask(serve_completion *c, serve_error *e)
 {
-    c->owner = r->owner;
-    c->body = serve_body(r, e);
-    c->ask = malloc(sizeof *c->ask);
+    serve *s = c->call.server;
+    c->ask = c->call.body ? malloc(sizeof *c->ask) : NULL;
+    if (!c->call.body) return false;
     if (!c->ask) return serve_wrong(e, 503, NULL, "out of memory");
-    if (!c->body || !serve_ask_read(r->server, c->body, chat, c->ask, e)) return false;
-    c->model = serve_model_find(r->server, c->ask->model, e);
-    if (!c->model || !check_states(c, r, e)) return false;
+    if (!serve_ask_read(s, c->call.body, c->chat, c->ask, e)) return false;
+    c->model = serve_model_find(s, c->ask->model, e);
+    if (!c->model || !check_states(c, e)) return false;
     copy_settings(c);
-    return serve_grammar_open(c->ask, &c->grammar, e) && read_prompts(c, e) && make_choices(c, e) &&
-           strip_body(c, e);
+    return true;
+}
+
+/* Grammar and ids. Then all of the body goes but names, which may be texts of a few letters. */
+static void read_texts(serve_call *call)
+{
+    static const char *const kept[] = {"model", "stop", "dra_state", "dra_save_state",
+                                       "dra_state_data"};
+    serve_completion        *c = (serve_completion *)call;
+    if (serve_grammar_open(c->ask, &c->grammar, &call->error) && read_prompts(c, &call->error))
+        serve_json_keep(call->body, kept, COUNT(kept));
+}
+
+static void on_texts(serve_call *call)
+{
+    serve_completion *c = (serve_completion *)call;
+    serve_error      *e = &call->error;
+    const size_t      bytes = json_string_length(c->ask->state_data);
+    if (e->status == 0) serve_call_stripped(call);
+    if (e->status || !make_choices(c, e) || !serve_call_hold(call, 3 * bytes, e))
+        serve_call_fail(call, e);
+    else if (c->ask->state_data)
+        receive_state(c);
+    else if (c->ask->state)
+        load_state(c);
+    else
+        start_choices(c);
+}
+
+static void on_body(serve_call *call)
+{
+    if (read_ask((serve_completion *)call, &call->error))
+        serve_call_do(call, read_texts, on_texts);
+    else
+        serve_call_fail(call, &call->error);
 }
 
 static void on_state_ready(serve_job *job, const dra_job_result *r)
@@ -466,14 +488,9 @@ static void start_completion(const serve_request *r, bool chat)
         return;
     }
     serve_call_begin(r->server, &c->call, r->conn, release_completion);
-    if (!prepare_completion(c, r, chat, &e))
-        serve_call_fail(&c->call, &e);
-    else if (c->ask->state_data)
-        receive_state(c);
-    else if (c->ask->state)
-        load_state(c);
-    else
-        start_choices(c);
+    c->chat = chat;
+    c->owner = r->owner;
+    serve_call_read(&c->call, r, on_body);
 }
 
 void serve_completions(const serve_request *r) { start_completion(r, false); }

@@ -36,8 +36,7 @@ typedef struct serve_completion {
     size_t         bytes;               /* of the choices so far */
     size_t         n, per_prompt, done; /* choices, those of one prompt, those that have ended */
     serve_choice  *choices;
-    json_t        *body; /* what was asked points into it */
-    serve_ask     *ask;
+    serve_ask     *ask; /* points into the body */
     serve_grammar *grammar;
     size_t         n_prompts;
     dra_ids       *prompts;

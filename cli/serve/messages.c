@@ -313,28 +313,36 @@ static const serve_field fields[] = {
     {"continue_final_message", SERVE_F_BOOL, offsetof(asked, how.go_on)},
 };
 
-void serve_apply_template(const serve_request *r)
+typedef struct writing {
+    serve_made made;
+    asked      asked;
+} writing;
+
+static void write_text(serve_call *call)
 {
-    serve_error  e = {0};
-    asked        a = {.how.answer = true};
-    size_t       n = 0, bytes = 0;
-    dra_message *list = NULL;
-    char        *text = NULL;
-    serve_text   t = {0};
-    json_t      *body = serve_body(r, &e);
-    bool         well = body && serve_fields_read(fields, COUNT(fields), body, &a, &e);
-    serve_model *m = well ? serve_model_find(r->server, a.model, &e) : NULL;
-    well = m && read_messages(&a.how, &n, &list, &e) &&
-           write_down(m, &a.how, n, list, &text, &bytes, &e);
-    if (well) {
-        serve_puts(&t, "{\"prompt\": ");
-        serve_json_text(&t, text, bytes);
-        serve_puts(&t, "}");
-        serve_reply(r->conn, 200, &t);
-    } else {
-        serve_fail(r->conn, &e);
+    writing           *w = (writing *)call;
+    const serve_turns *how = &w->asked.how;
+    serve_text        *t = &w->made.answer;
+    size_t             n = 0, bytes = 0;
+    dra_message       *list = NULL;
+    char              *text = NULL;
+    if (read_messages(how, &n, &list, &call->error) &&
+        write_down(w->made.model, how, n, list, &text, &bytes, &call->error)) {
+        serve_puts(t, "{\"prompt\": ");
+        serve_json_text(t, text, bytes);
+        serve_puts(t, "}");
     }
     free(text);
     free_messages(list ? n : 0, list);
-    json_decref(body);
 }
+
+static void on_body(serve_call *call)
+{
+    writing *w = (writing *)call;
+    w->asked.how.answer = true;
+    if (call->body && serve_fields_read(fields, COUNT(fields), call->body, &w->asked, &call->error))
+        w->made.model = serve_model_find(call->server, w->asked.model, &call->error);
+    serve_made_do(&w->made, write_text);
+}
+
+void serve_apply_template(const serve_request *r) { serve_made_start(r, sizeof(writing), on_body); }

@@ -32,6 +32,7 @@ typedef struct serve_call    serve_call;
 typedef struct serve_job     serve_job;
 typedef struct serve_grammar serve_grammar;
 typedef struct serve_shelf   serve_shelf;
+typedef struct serve_request serve_request;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -73,6 +74,23 @@ struct serve_mail {
     serve_mail *next;
     void (*deliver)(serve_mail *mail); /* in the loop; frees it */
 };
+
+typedef struct serve_worker { /* worker.c */
+    pthread_t       thread;
+    bool            started, stop;
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t  wake;
+    serve_mail     *mail, **last;
+    int64_t         n, most; /* that wait */
+} serve_worker;
+
+/* most: errands that wait. */
+bool serve_worker_start(serve_worker *w, int64_t most);
+/* Lets it be delivered in the worker's thread. false: too many wait (`always`: that is no matter),
+ * or it has stopped. */
+bool serve_worker_post(serve_worker *w, serve_mail *mail, bool always);
+/* Ends when all is done that was posted. */
+void serve_worker_stop(serve_worker *w);
 
 struct serve_model {
     serve       *server;
@@ -157,7 +175,8 @@ struct serve_job {
     serve_grammar *grammar; /* that its text follows, held until the end; NULL: none */
 };
 
-/* What would keep the loop waiting is done by the model's thread; its end is that of a job. */
+/* What would keep the loop waiting is done by the worker, but what looks at memory by the model's
+ * thread; its end is that of a job. */
 bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
                       serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
                       serve_error *e);
@@ -190,6 +209,14 @@ struct serve_call { /* the first member of what a route keeps */
     size_t      held;               /* bytes of the memory of requests */
     bool        streams, looks;     /* looks: tokens tell what the memory holds */
     void (*free)(serve_call *call); /* what the route added; not the call itself */
+    json_t     *body;               /* what was asked may point into it */
+    serve_error error;              /* what the worker found; status 0: nothing */
+    /* An errand of the worker. */
+    serve_mail mail;
+    void (*work)(serve_call *call), (*back)(serve_call *call);
+    char  *text; /* a large body that is not read yet */
+    size_t bytes, cost;
+    bool   large, away, over; /* over: it has ended while it was away */
 };
 
 /* Makes the first member of `call`, `size` bytes that malloc gave, wait. */
@@ -197,12 +224,31 @@ void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*releas
 /* Takes bytes of the memory of requests until it ends. */
 bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e);
 void serve_call_loose(serve_call *call, size_t bytes);
+/* Reads the body of its request; a large one is read, and later done(), by the worker. Then `next`
+ * is called on the loop, where call->body is NULL if call->error says why; that may be at once. */
+void serve_call_read(serve_call *call, const serve_request *r, void (*next)(serve_call *));
+/* What its body takes is given back: what is left of it is small. */
+void serve_call_stripped(serve_call *call);
+/* `work` for a call, by the worker if its body is large: it sees nothing of the loop, and the call
+ * is not freed meanwhile. Then `back` is called on the loop, unless the call has ended. */
+void serve_call_do(serve_call *call, void (*work)(serve_call *), void (*back)(serve_call *));
 /* Its jobs are cancelled, and it is freed. */
 void serve_call_end(serve_call *call);
 /* Answers with an error, also inside a stream, and ends. */
 void serve_call_fail(serve_call *call, const serve_error *e);
 void serve_call_failed(serve_call *call, const dra_job_result *result); /* the same of a job */
 void serve_call_say(serve_call *call, const serve_text *event);         /* data of a stream */
+
+typedef struct serve_made { /* a call that is answered by a text of JSON, without jobs */
+    serve_call   call;
+    serve_model *model;
+    serve_text   answer;
+} serve_made;
+
+/* Makes one, the first member of `size` bytes of zeros, and reads its body. */
+void serve_made_start(const serve_request *r, size_t size, void (*next)(serve_call *));
+/* Lets `work` write the answer, and sends it; without a model, the error. */
+void serve_made_do(serve_made *m, void (*work)(serve_call *));
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
@@ -240,6 +286,7 @@ struct serve {
     size_t             n_models;
     serve_model       *models;
     serve_call        *calls;
+    serve_worker       worker;
     bool               draining, failed;
     double             drain_until;
     serve_keys         keys;
@@ -272,14 +319,14 @@ void serve_keys_free(serve_keys *keys);
 /* The key of a request; NULL: it has none of them. */
 const serve_key *serve_key_of(const serve *s, const http_head *h);
 
-typedef struct serve_request {
+struct serve_request {
     serve           *server;
     http_conn       *conn;
     const http_head *head;
     uint64_t         owner;       /* of states */
     const char      *body, *rest; /* rest: of the path, after that of the route */
     size_t           bytes;
-} serve_request;
+};
 
 typedef struct serve_route {
     const char *method, *path, *name; /* a path that ends in / takes what follows */

@@ -2,6 +2,7 @@
 #include "started.h"
 
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,76 @@ static double metric(const char *name)
     if (blank) x = strtod(blank, NULL);
     answer_free(&a);
     return x;
+}
+
+/* A body of about n bytes in a request for ids or text, to be freed. */
+static char *large_request(const char *route, size_t n, size_t *bytes)
+{
+    static const char head[] = "{\"prompt\": \"", tail[] = "\"}";
+    char             *text = malloc(n + 400);
+    assert_non_null(text);
+    const size_t body = sizeof head + n + sizeof tail - 2;
+    size_t       at = (size_t)sprintf(text,
+                                      "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                            "Content-Length: %zu\r\n\r\n%s",
+                                      route, body, head);
+    for (size_t i = 0; i < n; i++) text[at++] = (char)('a' + (i * i / 7 + i) % 26);
+    at += (size_t)sprintf(text + at, "%s", tail);
+    *bytes = at;
+    return text;
+}
+
+static bool has_come(int fd, int ms) { return poll(&(struct pollfd){fd, POLLIN, 0}, 1, ms) > 0; }
+
+/* While a large body is read and its text becomes tokens others are answered; a client that leaves
+ * meanwhile leaves nothing behind. */
+static void large_bodies_stop_nobody(void **state)
+{
+    static const char *const routes[] = {"/tokenize", "/v1/completions", "/states/large",
+                                         "/v1/embeddings", "/apply-template"};
+    size_t                   n;
+    const double             before = metric("dra_request_bytes");
+    for (size_t i = 0; i < COUNT(routes); i++) {
+        char *text = large_request(routes[i], 1 << 20, &n);
+        int   fd = client_open(it.port), others = 0;
+        assert_true(client_send(fd, text, n));
+        for (; !has_come(fd, 0); others++) {
+            answer a = get("/health");
+            assert_int_equal(a.status, 200);
+            answer_free(&a);
+        }
+        answer a = client_read(fd);
+        print_message("# %s: %d, %d others meanwhile\n", routes[i], a.status, others);
+        assert_int_equal(a.status, i == 0 ? 200 : 400);
+        assert_true(others >= 3);
+        answer_free(&a);
+        fd = client_open(it.port);
+        assert_true(client_send(fd, text, n));
+        nap(5);
+        close(fd);
+        free(text);
+    }
+    for (int i = 0; i < 200 && metric("dra_request_bytes") > before; i++) nap(20);
+    assert_true(metric("dra_request_bytes") <= before);
+}
+
+/* Of large bodies as many wait as of requests. */
+static void large_bodies_wait_in_a_queue(void **state)
+{
+    enum { CLIENTS = 30 };
+    int    fds[CLIENTS], full = 0;
+    size_t n;
+    char  *text = large_request("/tokenize", 1 << 18, &n);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_true(client_send(fds[i] = client_open(it.port), text, n));
+    for (int i = 0; i < CLIENTS; i++) {
+        answer a = client_read(fds[i]);
+        assert_true(a.status == 200 || a.status == 429 || a.status == 503);
+        full += a.status == 429;
+        answer_free(&a);
+    }
+    print_message("# %d of %d were refused\n", full, CLIENTS);
+    free(text);
 }
 
 /* A client that leaves ends its job soon, also while it waits for its turn. */
@@ -632,6 +703,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(notices_clients_that_leave, start),
+        cmocka_unit_test(large_bodies_stop_nobody),
+        cmocka_unit_test(large_bodies_wait_in_a_queue),
         cmocka_unit_test(answers_429_when_full),
         cmocka_unit_test(bounds_connections),
         cmocka_unit_test(holds_a_thousand_connections),
