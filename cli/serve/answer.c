@@ -143,6 +143,14 @@ void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token 
         add_lists(c->model, &x->logprobs, t, offset);
 }
 
+size_t serve_choice_content(const serve_completion *c, const serve_choice *x)
+{
+    const bool over = x->over || x->finish;
+    return c->tools
+               ? serve_calls_after(c->model->form, &c->ask->tools, x->text.data, x->text.n, over)
+               : x->text.n;
+}
+
 /* ---- objects --------------------------------------------------------------------------------- */
 
 static void put_logprobs(const serve_completion *c, const serve_logprobs *l, serve_text *out)
@@ -193,18 +201,40 @@ static void put_end(const serve_completion *c, const serve_choice *x, serve_text
     out->failed |= x->text.failed | x->ids.failed;
 }
 
+/* What a choice calls, from byte `at` of its text on, when it is over. */
+static void put_calls(const serve_completion *c, serve_choice *x, size_t at, serve_text *out)
+{
+    serve_text calls = {0};
+    if (!c->tools || at >= x->text.n || !(x->over || x->finish)) return;
+    if (serve_calls_put(c->model->form, &c->ask->tools, x->text.data + at, x->text.n - at,
+                        c->stream, &calls)) {
+        serve_puts(out, ", \"tool_calls\": [");
+        serve_put(out, calls.data, calls.n);
+        serve_puts(out, "]");
+        x->called = true;
+    }
+    out->failed |= calls.failed;
+    serve_text_free(&calls);
+}
+
 static void put_choice(const serve_completion *c, size_t i, serve_text *out)
 {
-    const serve_choice *x = &c->choices[i];
+    serve_choice *x = &c->choices[i];
+    const size_t  n = serve_choice_content(c, x);
     serve_printf(out, "%s{\"index\": %zu, %s", i && !c->stream ? ", " : "", i,
                  !c->chat    ? "\"text\": "
                  : c->stream ? "\"delta\": {"
                              : "\"message\": {\"role\": \"assistant\", \"content\": ");
     if (c->chat && c->stream && !x->began) serve_puts(out, "\"role\": \"assistant\", ");
     if (c->chat && c->stream) serve_puts(out, "\"content\": ");
-    serve_json_text(out, x->text.data, x->text.n);
+    if (n == 0 && x->text.n > 0)
+        serve_puts(out, "null");
+    else
+        serve_json_text(out, x->text.data, n);
+    put_calls(c, x, n, out);
     if (c->chat && !c->stream) serve_puts(out, ", \"refusal\": null");
     if (c->chat) serve_puts(out, "}");
+    if (!c->stream && x->called && strcmp(x->finish, "stop") == 0) x->finish = "tool_calls";
     put_end(c, x, out);
 }
 
@@ -274,7 +304,7 @@ static void put_unsaved(const serve_completion *c, serve_text *out)
     serve_text_free(&t);
 }
 
-void serve_answer_whole(const serve_completion *c, serve_text *out)
+void serve_answer_whole(serve_completion *c, serve_text *out)
 {
     put_head(c, out);
     for (size_t i = 0; i < c->n; i++) put_choice(c, i, out);
@@ -286,6 +316,12 @@ void serve_answer_whole(const serve_completion *c, serve_text *out)
     serve_puts(out, "}");
 }
 
+static void forget_text(serve_choice *x, size_t n)
+{
+    if (n < x->text.n) memmove(x->text.data, x->text.data + n, x->text.n - n);
+    x->text.n -= n;
+}
+
 void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out)
 {
     serve_choice *x = &c->choices[i];
@@ -295,7 +331,8 @@ void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_te
     if (look) serve_printf(out, ", \"dra_look\": %s", look);
     serve_puts(out, "}");
     x->began = true;
-    x->text.n = x->ids.n = 0;
+    x->ids.n = 0;
+    forget_text(x, x->over ? x->text.n : serve_choice_content(c, x));
     x->logprobs.n = 0;
     x->logprobs.tokens.n = x->logprobs.logprobs.n = 0;
     x->logprobs.top.n = x->logprobs.offsets.n = 0;

@@ -59,11 +59,11 @@ static const serve_field chat_fields[] = {
     {"continue_final_message", SERVE_F_BOOL, offsetof(serve_ask, how.go_on)},
     {"top_logprobs", SERVE_F_INT, offsetof(serve_ask, top_logprobs), 0, SERVE_TOP},
     BOTH,
-    {"tools", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
-    {"tool_choice", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
+    {"tools", SERVE_F_ANY, offsetof(serve_ask, tool_list)},
+    {"tool_choice", SERVE_F_ANY, offsetof(serve_ask, tool_choice)},
+    {"parallel_tool_calls", SERVE_F_BOOL, offsetof(serve_ask, parallel)},
     {"functions", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
     {"function_call", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
-    {"parallel_tool_calls", SERVE_F_REFUSED, .why = not_done, .idle = "[true, false]"},
     {"modalities", SERVE_F_REFUSED, .why = not_done, .idle = "[[\"text\"]]"},
 };
 
@@ -264,10 +264,18 @@ bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve
                      .top_logprobs = -1,
                      .n = 1,
                      .sampler = {DRA_SAMPLER_USUAL},
+                     .parallel = true,
                      .how.answer = true};
     if (!serve_fields_read(table, n, body, a, e)) return false;
     if (!chat && !a->prompt)
         return serve_wrong(e, 400, "prompt", "prompt: expected a text, ids, or lists of these");
+    if (!serve_tools_read(a->tool_list, a->tool_choice, &a->tools, e)) return false;
+    a->tools.single = !a->parallel;
+    a->how.tools = a->tools.list;
+    if (a->tools.list && (a->grammar || a->response_format))
+        return serve_wrong(e, 400, "tools", "expected one of tools, grammar and response_format");
+    if (a->tools.list && a->how.go_on)
+        return serve_wrong(e, 400, "tools", "tools: not with continue_final_message");
     /* 0 keeps nothing but the most likely token, which the sampler has as all of them. */
     if (a->sampler.top_p == 0) a->sampler.top_p = 1e-9;
     return read_stop(a, e) && read_stop_tokens(a, e) && read_bias(a, e) && read_logprobs(a, e) &&

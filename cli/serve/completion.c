@@ -153,8 +153,22 @@ static void on_token(serve_job *job, const serve_token *t)
         serve_call_fail(&c->call, &e);
         return;
     }
-    if (c->stream && (x->text.n || x->ids.n || x->logprobs.n || t->look))
+    if (c->stream && (serve_choice_content(c, x) || x->ids.n || x->logprobs.n || t->look))
         send_part(c, (size_t)job->index, t->look);
+}
+
+/* Calls of tools come before the event that says how a choice has ended. */
+static void send_end(serve_completion *c, size_t i)
+{
+    serve_choice *x = &c->choices[i];
+    x->over = true;
+    if (c->tools && x->text.n) {
+        const char *finish = x->finish;
+        x->finish = NULL;
+        send_part(c, i, NULL);
+        x->finish = x->called && strcmp(finish, "stop") == 0 ? "tool_calls" : finish;
+    }
+    send_part(c, i, NULL);
 }
 
 static void on_end(serve_job *job, const dra_job_result *r)
@@ -172,7 +186,7 @@ static void on_end(serve_job *job, const dra_job_result *r)
     x->written_tokens = r->written_tokens;
     x->drafted_tokens = r->drafted_tokens;
     x->accepted_tokens = r->accepted_tokens;
-    if (c->stream) send_part(c, (size_t)job->index, NULL);
+    if (c->stream) send_end(c, (size_t)job->index);
     if (++c->done == c->n) send_state(c);
 }
 
@@ -378,6 +392,7 @@ static void copy_settings(serve_completion *c)
     c->logprobs = a->logprobs >= 0;
     c->return_state = a->return_state;
     c->return_ids = a->return_ids;
+    c->tools = a->tools.list != NULL;
     c->call.looks = a->look;
     c->created = (int64_t)time(NULL);
     snprintf(c->id, sizeof c->id, "%s-%016llx", a->chat ? "chatcmpl" : "cmpl",
@@ -423,10 +438,11 @@ static bool read_ask(serve_completion *c, serve_error *e)
 /* Grammar and ids. Then all of the body goes but names, which may be texts of a few letters. */
 static void read_texts(serve_call *call)
 {
-    static const char *const kept[] = {"model", "stop", "dra_state", "dra_save_state",
-                                       "dra_state_data"};
+    static const char *const kept[] = {"model",          "stop",           "dra_state",
+                                       "dra_save_state", "dra_state_data", "tools"};
     serve_completion        *c = (serve_completion *)call;
-    if (serve_grammar_open(c->ask, &c->grammar, &call->error) && read_prompts(c, &call->error))
+    if (serve_grammar_open(c->model, c->ask, &c->grammar, &call->error) &&
+        read_prompts(c, &call->error))
         serve_json_keep(call->body, kept, COUNT(kept));
 }
 

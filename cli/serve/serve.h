@@ -31,6 +31,7 @@ typedef struct serve_model   serve_model;
 typedef struct serve_call    serve_call;
 typedef struct serve_job     serve_job;
 typedef struct serve_grammar serve_grammar;
+typedef struct serve_form    serve_form;
 typedef struct serve_shelf   serve_shelf;
 typedef struct serve_request serve_request;
 
@@ -101,6 +102,7 @@ struct serve_model {
     dra_engine  *engine;
     dra_template *template;
     char                 *template_text, *ending; /* ending: a stop string, or NULL */
+    serve_form           *form; /* of calls of tools; NULL: the template writes none */
     dra_generation_config habits;
     int64_t               created;
     serve_phase           phase; /* as the loop knows it */
