@@ -120,15 +120,46 @@ static int64_t letters_in(const char *text, size_t bytes)
     return n;
 }
 
+/* A token of the prompt: {"id": {"logprob": ..., "decoded_token": ...}, ...}, with its rank where it
+ * is among the most likely ones. The first of a text has none. */
+static void add_prompt(const serve_completion *c, serve_choice *x, const serve_token *t)
+{
+    const int64_t top = t->top < c->ask->prompt_logprobs ? t->top : c->ask->prompt_logprobs;
+    serve_text   *out = &x->prompt;
+    if (out->n) serve_puts(out, ", ");
+    if (isnan(t->logprob)) {
+        serve_puts(out, "null");
+        return;
+    }
+    bool listed = false;
+    serve_puts(out, "{");
+    for (int64_t i = 0; i <= top; i++) {
+        if (i == top && listed) break;
+        const int32_t id = i < top ? t->most[i].id : t->id;
+        serve_printf(out, "%s\"%d\": {\"logprob\": ", i ? ", " : "", id);
+        serve_json_real(out, i < top ? t->most[i].logprob : t->logprob);
+        if (i < top) serve_printf(out, ", \"rank\": %lld", (long long)i + 1);
+        serve_puts(out, ", \"decoded_token\": ");
+        put_token(c->model, id, out);
+        serve_puts(out, "}");
+        listed |= id == t->id;
+    }
+    serve_puts(out, "}");
+}
+
 /* The token that ends a text is none of it, but the older schema has its probability: as many
  * entries as tokens were drawn, which evaluation harnesses count on. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t)
 {
-    const int64_t offset = x->letters;
+    const int64_t offset = x->letters, most = c->ask->logprobs;
     const char   *text = "";
     size_t        bytes = 0;
     const bool    shown = x->decoder && !t->ends &&
                        (t->prompt || !dra_tokenizer_is_special(c->model->m.tokenizer, t->id));
+    serve_token asked = *t; /* with as many likely ones as were asked for */
+    if (asked.top > most) asked.top = most < 0 ? 0 : most;
+    if (t->prompt && c->ask->prompt_logprobs >= 0) add_prompt(c, x, t);
+    if (t->prompt && !c->echo) return;
     if (shown && dra_decoder_push(x->decoder, t->id, &text, &bytes, NULL) != DRA_OK)
         x->text.failed = true;
     x->letters += letters_in(text, bytes);
@@ -138,9 +169,9 @@ void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token 
         serve_printf(&x->ids, "%s%d", x->ids.n ? ", " : "", t->id);
     if (!c->logprobs || (c->chat && t->ends)) return;
     if (c->chat)
-        add_entry(c->model, &x->logprobs, t);
+        add_entry(c->model, &x->logprobs, &asked);
     else
-        add_lists(c->model, &x->logprobs, t, offset);
+        add_lists(c->model, &x->logprobs, &asked, offset);
 }
 
 size_t serve_choice_content(const serve_completion *c, const serve_choice *x)
@@ -197,8 +228,13 @@ static void put_end(const serve_completion *c, const serve_choice *x, serve_text
         serve_put(out, x->ids.data, x->ids.n);
         serve_puts(out, "]");
     }
+    if (c->ask->prompt_logprobs >= 0) {
+        serve_puts(out, ", \"prompt_logprobs\": [");
+        serve_put(out, x->prompt.data, x->prompt.n);
+        serve_puts(out, "]");
+    }
     serve_puts(out, "}");
-    out->failed |= x->text.failed | x->ids.failed;
+    out->failed |= x->text.failed | x->ids.failed | x->prompt.failed;
 }
 
 /* What a choice calls, from byte `at` of its text on, when it is over. */

@@ -31,6 +31,7 @@
         DRA_SAMPLER_OPTIONS(SAMPLER_FIELD, ) /* all of them */                                     \
         {"logit_bias", SERVE_F_ANY, offsetof(serve_ask, logit_bias)},                              \
         {"logprobs", SERVE_F_ANY, offsetof(serve_ask, logprobs_json)},                             \
+        {"prompt_logprobs", SERVE_F_INT, offsetof(serve_ask, prompt_logprobs), 0, SERVE_TOP},      \
         {"stream", SERVE_F_BOOL, offsetof(serve_ask, stream)},                                     \
         {"stream_options", SERVE_F_ANY, offsetof(serve_ask, stream_options)},                      \
         {"dra_state", SERVE_F_WORD, offsetof(serve_ask, state)},                                   \
@@ -195,6 +196,8 @@ static bool read_stream(serve_ask *a, serve_error *e)
     json_t *x = a->stream_options;
     if (a->look && !a->stream)
         return serve_wrong(e, 400, "dra_look", "dra_look: expected stream: true with it");
+    if (a->prompt_logprobs >= 0 && a->stream)
+        return serve_wrong(e, 400, "prompt_logprobs", "prompt_logprobs: not of a stream");
     if (!x) return true;
     if (!json_is_object(x) || !a->stream)
         return serve_wrong(e, 400, "stream_options",
@@ -227,7 +230,8 @@ static bool read_length(const serve *s, serve_ask *a, serve_error *e)
     if (a->max_tokens > most)
         return serve_wrong(e, 400, name, "%s: expected at most %lld, found %lld", name,
                            (long long)most, (long long)a->max_tokens);
-    if (a->max_tokens == 0 && !a->echo && !a->save_state && !a->return_state)
+    if (a->max_tokens == 0 && !a->echo && a->prompt_logprobs < 0 && !a->save_state &&
+        !a->return_state)
         return serve_wrong(e, 400, name, "%s: expected 1 or more, or echo", name);
     return true;
 }
@@ -252,6 +256,9 @@ static bool check_states(const serve_ask *a, serve_error *e)
         return serve_wrong(e, 400, "n", "n: expected 1, as one state is kept");
     if (a->echo && (a->state || a->state_data))
         return serve_wrong(e, 400, "echo", "echo: what a state has read is not known as text");
+    if (a->prompt_logprobs >= 0 && (a->state || a->state_data))
+        return serve_wrong(e, 400, "prompt_logprobs",
+                           "prompt_logprobs: what a state has read is not known");
     return check_name("dra_state", a->state, e) && check_name("dra_save_state", a->save_state, e);
 }
 
@@ -262,6 +269,7 @@ bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve
     *a = (serve_ask){.chat = chat,
                      .max_tokens = -1,
                      .top_logprobs = -1,
+                     .prompt_logprobs = -1,
                      .n = 1,
                      .sampler = {DRA_SAMPLER_USUAL},
                      .parallel = true,

@@ -18,8 +18,8 @@ typedef struct serve_ask {
     json_t            *prompt, *stop, *stop_token_ids, *logit_bias, *logprobs_json, *stream_options;
     json_t            *tool_list, *tool_choice;
     json_t            *response_format, *max_completion, *seed_json, *state_data;
-    int64_t            max_tokens, n, top_logprobs;
-    dra_sampler_config sampler; /* without biases and seed */
+    int64_t            max_tokens, n, top_logprobs, prompt_logprobs; /* the last -1: none */
+    dra_sampler_config sampler;                                      /* without biases and seed */
     bool               echo, stream, return_state, look, ignore_end, return_ids, parallel;
     const char        *state, *save_state, *grammar;
     /* What follows from these. */

@@ -20,6 +20,7 @@ static void choice_free(serve_choice *x)
 {
     serve_text_free(&x->text);
     serve_text_free(&x->ids);
+    serve_text_free(&x->prompt);
     serve_text_free(&x->logprobs.tokens);
     serve_text_free(&x->logprobs.logprobs);
     serve_text_free(&x->logprobs.top);
@@ -120,7 +121,8 @@ static void send_part(serve_completion *c, size_t i, const char *look)
 static size_t bytes_of(const serve_choice *x)
 {
     const serve_logprobs *l = &x->logprobs;
-    return x->text.n + x->ids.n + l->tokens.n + l->logprobs.n + l->top.n + l->offsets.n;
+    return x->text.n + x->ids.n + x->prompt.n + l->tokens.n + l->logprobs.n + l->top.n +
+           l->offsets.n;
 }
 
 /* Whether what the choice has become is within the limits: of an answer that is sent whole it is
@@ -205,8 +207,9 @@ static dra_job_config config_of(const serve_completion *c)
                             .ends = c->model->habits.end,
                             .n_stop_tokens = a->n_stop_tokens,
                             .stop_tokens = a->stop_tokens,
-                            .logprobs = a->logprobs,
-                            .echo = a->echo,
+                            .logprobs = a->logprobs > a->prompt_logprobs ? a->logprobs
+                                                                         : a->prompt_logprobs,
+                            .echo = a->echo || a->prompt_logprobs >= 0,
                             .ignore_end = a->ignore_end,
                             .grammar = serve_grammar_of(c->grammar),
                             .owner = c->owner,
@@ -421,6 +424,25 @@ static bool check_states(const serve_completion *c, serve_error *e)
     return serve_shelf_has_room(c->model, c->owner, a->save_state, e);
 }
 
+/* Ids are those of the model. */
+static bool check_ids(const serve_completion *c, serve_error *e)
+{
+    const serve_ask *a = c->ask;
+    const int64_t    V = dra_model_config_of(c->model->m.model)->vocab;
+    for (int64_t i = 0; i < a->n_bias; i++)
+        if (a->bias[i].id >= V)
+            return serve_wrong(e, 400, "logit_bias",
+                               "logit_bias: expected ids below %lld, found %d", (long long)V,
+                               a->bias[i].id);
+    for (int i = 0; i < a->n_stop_tokens; i++)
+        for (size_t k = 0; k < a->stop_tokens[i].n; k++)
+            if (a->stop_tokens[i].data[k] >= V)
+                return serve_wrong(e, 400, "stop_token_ids",
+                                   "stop_token_ids: expected ids below %lld, found %d",
+                                   (long long)V, a->stop_tokens[i].data[k]);
+    return true;
+}
+
 /* What is asked, but for texts. */
 static bool read_ask(serve_completion *c, serve_error *e)
 {
@@ -430,7 +452,7 @@ static bool read_ask(serve_completion *c, serve_error *e)
     if (!c->ask) return serve_wrong(e, 503, NULL, "out of memory");
     if (!serve_ask_read(s, c->call.body, c->chat, c->ask, e)) return false;
     c->model = serve_model_find(s, c->ask->model, e);
-    if (!c->model || !check_states(c, e)) return false;
+    if (!c->model || !check_states(c, e) || !check_ids(c, e)) return false;
     copy_settings(c);
     return true;
 }

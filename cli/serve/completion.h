@@ -17,6 +17,7 @@ typedef struct serve_choice {
     int64_t        letters;     /* of the text so far, for offsets */
     size_t         held;        /* bytes of these, as they are counted */
     serve_text     ids;         /* of its tokens, as a list without brackets */
+    serve_text     prompt;      /* log-probabilities of the prompt, the same */
     bool           began, over; /* over: no text follows */
     bool           called;      /* it calls tools */
     const char    *finish;      /* NULL: goes on */

@@ -138,12 +138,13 @@ static bool check_calls(const serve_model *m, const message *x, serve_error *e)
     if (!m->form && (tool || json_array_size(x->calls)))
         return serve_wrong(e, 400, "messages",
                            "messages: the model's chat template writes no calls of tools");
-    if ((x->call_id || x->name) && !tool)
-        return serve_wrong(e, 400, "messages", "messages: expected %s with the role tool only",
-                           x->call_id ? "tool_call_id" : "name");
-    if (x->calls && (!json_is_array(x->calls) || strcmp(x->role, "assistant") != 0))
-        return serve_wrong(e, 400, "messages",
-                           "messages: expected tool_calls as a list, of the assistant");
+    const char *own = x->call_id ? "tool_call_id" : x->name ? "name" : NULL;
+    if (own && !tool) return serve_wrong(e, 400, own, "%s: expected with the role tool only", own);
+    if (x->calls && !json_is_array(x->calls))
+        return serve_wrong(e, 400, "messages", "messages: expected tool_calls as a list, found %s",
+                           serve_kind_name(x->calls));
+    if (json_array_size(x->calls) && strcmp(x->role, "assistant") != 0)
+        return serve_wrong(e, 400, "messages", "messages: expected tool_calls of the assistant");
     json_array_foreach(x->calls, i, y)
     {
         const json_t *f = json_object_get(y, "function");

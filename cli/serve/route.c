@@ -181,18 +181,22 @@ static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
     return true;
 }
 
-static void fail_method(http_conn *c, const http_head *h, const serve_error *e)
+/* What the path takes instead, in the words and in a header. */
+static void fail_method(http_conn *c, const http_head *h)
 {
-    char   allow[80] = "Allow: ";
-    size_t n = strlen(allow);
+    serve_error  e;
+    char         allow[80] = "Allow: ";
+    size_t       n = strlen(allow);
+    const size_t begin = n;
     for (size_t i = 0; i < serve_n_routes; i++) {
         const serve_route *r = &serve_routes[i];
         if (!rest_of(r, h->path) || n + 20 > sizeof allow) continue;
-        n += (size_t)snprintf(allow + n, sizeof allow - n, "%s%s", n > 7 ? ", " : "",
+        n += (size_t)snprintf(allow + n, sizeof allow - n, "%s%s", n > begin ? ", " : "",
                               strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
     }
+    serve_wrong(&e, 405, NULL, "%s: %.100s takes %s", h->method, h->path, allow + begin);
     snprintf(allow + n, sizeof allow - n, "\r\n");
-    fail_with(c, e, allow);
+    fail_with(c, &e, allow);
 }
 
 /* States come to files, and may be larger than other bodies. */
@@ -231,14 +235,13 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
         return true;
     }
     if (i < 0) {
-        serve_wrong(&e, other ? 405 : 404, NULL, other ? "%s: not of %.100s" : "%s: no %.100s here",
-                    h->method, h->path);
+        serve_wrong(&e, 404, NULL, "%s: no %.100s here", h->method, h->path);
     } else {
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";
     }
-    if (e.status == 405)
-        fail_method(c, h, &e);
+    if (other && i < 0)
+        fail_method(c, h);
     else
         serve_fail(c, &e);
     return false;

@@ -393,16 +393,17 @@ static void wrong_tools_are_refused(void **state)
             fail_msg("%s: %s", body, a.text);
         answer_free(&a);
     }
-    static const char *const messages[] = {
-        "{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [{}]}",
-        "{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"a\"}}]}",
-        "{\"role\": \"user\", \"content\": \"a\", \"tool_call_id\": \"x\"}",
-        "{\"role\": \"tool\"}",
+    static const char *const messages[][2] = {
+        {"{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [{}]}", "messages"},
+        {"{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"a\"}}]}",
+         "messages"},
+        {"{\"role\": \"user\", \"content\": \"a\", \"tool_call_id\": \"x\"}", "tool_call_id"},
+        {"{\"role\": \"tool\"}", "messages"},
     };
     for (size_t i = 0; i < COUNT(messages); i++) {
-        answer a = chat(messages[i], "");
-        if (a.status != 400 || strcmp(answer_text(&a, "error.param"), "messages") != 0)
-            fail_msg("%s: %s", messages[i], a.text);
+        answer a = chat(messages[i][0], "");
+        if (a.status != 400 || strcmp(answer_text(&a, "error.param"), messages[i][1]) != 0)
+            fail_msg("%s: %s", messages[i][0], a.text);
         answer_free(&a);
     }
 }
