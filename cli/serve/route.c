@@ -1,6 +1,7 @@
 /* From a request to who answers it, and answers that are errors. */
 #include "serve.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,7 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
     serve_error e = {0};
     const char *rest;
     bool        other = false;
+    double      wait = 0;
     if (!serve_allowed(s, h, &e)) {
         serve_fail(c, &e);
         return false;
@@ -224,10 +226,17 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
     if (key) snprintf(http_record_of(c)->key, HTTP_ID + 1, "%s", key->name);
     http_record_of(c)->owner = key ? key->owner : 0;
     http_record_of(c)->reads = key && key->reads;
+    http_record_of(c)->rules = key && key->rules;
     if (i >= 0 && key && serve_routes[i].rules && !key->rules) {
         serve_wrong(&e, 403, NULL, "expected a key with [admin]");
         e.code = "not_an_admin_key";
         serve_fail(c, &e);
+        return false;
+    }
+    if (i >= 0 && key && strcmp(h->method, "POST") == 0 && !serve_rate_allows(s, key, &wait, &e)) {
+        char after[40];
+        snprintf(after, sizeof after, "Retry-After: %.0f\r\n", ceil(wait));
+        fail_with(c, &e, after);
         return false;
     }
     if (i >= 0 && (serve_routes[i].open || !s->keys.n || key)) {
@@ -247,6 +256,21 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
     return false;
 }
 
+/* ?owner=NAME: an admin asks for what is another's; * is of all. */
+static bool take_owner(serve_request *r, serve_error *e)
+{
+    char name[HTTP_ID + 1];
+    if (!http_query(r->head, "owner", name, sizeof name)) return true;
+    if (!http_record_of(r->conn)->rules) {
+        serve_wrong(e, 403, "owner", "owner: expected a key with [admin]");
+        e->code = "not_an_admin_key";
+        return false;
+    }
+    r->all = strcmp(name, "*") == 0;
+    r->owner = serve_owner_of(name);
+    return true;
+}
+
 void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
 {
     serve_request r = {.server = user,
@@ -256,5 +280,10 @@ void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *bo
                        .body = body,
                        .bytes = bytes};
     bool          other = false;
-    serve_routes[route_of(h, &r.rest, &other)].answer(&r);
+    serve_error   e = {0};
+    const int     i = route_of(h, &r.rest, &other);
+    if (take_owner(&r, &e))
+        serve_routes[i].answer(&r);
+    else
+        serve_fail(c, &e);
 }

@@ -258,7 +258,8 @@ typedef struct serve_key {
     const char *text, *name; /* name: "" where it has none */
     size_t      n;
     uint64_t    owner;        /* of states and kept prefixes: the same of keys with the same name */
-    bool        reads, rules; /* only reads; sees figures of all */
+    bool        reads, rules; /* only reads; sees figures and states of all */
+    int64_t     requests, tokens; /* a minute; 0: what the options say */
 } serve_key;
 
 typedef struct serve_keys {
@@ -275,6 +276,8 @@ typedef struct serve_tally { /* of an owner of keys */
     uint64_t owner;
     char     name[HTTP_ID + 1];
     int64_t  requests, read, cached, written;
+    double   since;                      /* seconds, from when on it has left: */
+    double   requests_left, tokens_left; /* of this minute's, which come back bit by bit */
 } serve_tally;
 
 struct serve {
@@ -318,6 +321,10 @@ bool serve_allowed(serve *s, const http_head *h, serve_error *e);
 /* A file that is wrong leaves the keys as they are. */
 bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err);
 void serve_keys_free(serve_keys *keys);
+/* The owner of this name, or "@" and the number of one; "": of this key. Never 0. */
+uint64_t serve_owner_of(const char *name);
+/* Its name, while a key has it; else the number. */
+void serve_owner_name(const serve *s, uint64_t owner, char *name, size_t size);
 /* The key of a request; NULL: it has none of them. */
 const serve_key *serve_key_of(const serve *s, const http_head *h);
 
@@ -326,6 +333,7 @@ struct serve_request {
     http_conn       *conn;
     const http_head *head;
     uint64_t         owner;       /* of states */
+    bool             all;         /* an admin asks for those of all */
     const char      *body, *rest; /* rest: of the path, after that of the route */
     size_t           bytes;
 };
@@ -366,6 +374,8 @@ void serve_log(void *user, const http_head *h, const http_record *r);
 /* tally.c: what is counted when a request or a job has ended. */
 void serve_seconds_add(serve_seconds *x, double seconds);
 void serve_ended(void *user, const http_head *h, const http_record *r);
+/* Whether a key may ask now; *wait: seconds until then, if not. */
+bool serve_rate_allows(serve *s, const serve_key *key, double *wait, serve_error *e);
 void serve_tally_job(serve *s, const dra_job_result *r);
 
 /* Tells the service manager, if there is one: "READY=1", "STOPPING=1". */

@@ -100,6 +100,13 @@ serve_state *serve_shelf_at(const serve_model *m, uint64_t owner, size_t i)
     return NULL;
 }
 
+serve_state *serve_shelf_any(const serve_model *m, size_t i, bool *more)
+{
+    const serve_shelf *s = m->shelf;
+    *more = i < s->n;
+    return *more && s->all[i]->body ? s->all[i] : NULL;
+}
+
 /* NULL: no memory. */
 static serve_state *add_state(serve_model *m, uint64_t owner, const char *name)
 {

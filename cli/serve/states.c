@@ -8,18 +8,37 @@
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-static void put_state(const serve_state *x, serve_text *out)
+static void put_state(const serve_state *x, bool owned, serve_text *out)
 {
     const serve_kept *b = x->body;
+    char              owner[HTTP_ID + 1];
     serve_printf(out, "{\"name\": \"%s\", \"model\": \"%s\", \"tokens\": ", x->name,
                  x->model->name);
     if (b->tokens < 0)
         serve_puts(out, "null");
     else
         serve_json_int(out, b->tokens);
-    serve_printf(out,
-                 ", \"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f, \"in_memory\": %s}",
+    serve_printf(out, ", \"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f, \"in_memory\": %s",
                  b->bytes, x->created, b->used, b->held ? "true" : "false");
+    serve_owner_name(x->model->server, x->owner, owner, sizeof owner);
+    if (owned) serve_puts(out, ", \"owner\": ");
+    if (owned) serve_json_word(out, owner);
+    serve_puts(out, "}");
+}
+
+static void put_states(const serve_model *m, const serve_request *r, const char **comma,
+                       serve_text *t)
+{
+    bool more = true;
+    for (size_t i = 0; more; i++) {
+        const serve_state *x = r->all ? serve_shelf_any(m, i, &more)
+                                      : serve_shelf_at(m, r->owner, i);
+        more = r->all ? more : x != NULL;
+        if (!x) continue;
+        serve_puts(t, *comma);
+        put_state(x, r->all, t);
+        *comma = ", ";
+    }
 }
 
 void serve_states_list(const serve_request *r)
@@ -28,15 +47,8 @@ void serve_states_list(const serve_request *r)
     serve_text  t = {0};
     const char *comma = "";
     serve_puts(&t, "{\"object\": \"list\", \"data\": [");
-    for (size_t i = 0; i < s->n_models; i++) {
-        const serve_model *m = &s->models[i];
-        const serve_state *x;
-        for (size_t k = 0; m->phase == SERVE_READY && (x = serve_shelf_at(m, r->owner, k)); k++) {
-            serve_puts(&t, comma);
-            put_state(x, &t);
-            comma = ", ";
-        }
-    }
+    for (size_t i = 0; i < s->n_models; i++)
+        if (s->models[i].phase == SERVE_READY) put_states(&s->models[i], r, &comma, &t);
     serve_puts(&t, "]}");
     serve_reply(r->conn, 200, &t);
 }
@@ -161,7 +173,7 @@ static void send_state(change *c)
     if (c->deleted)
         serve_printf(&t, "{\"name\": \"%s\", \"deleted\": true}", c->name);
     else if (x)
-        put_state(x, &t);
+        put_state(x, false, &t);
     else
         serve_puts(&t, "{}");
     serve_call_end(&c->call);

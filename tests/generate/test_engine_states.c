@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generate/engine.h"
+#include "sequence/states.h"
 #include "serving.h"
 
 enum { NAMES = 1000 };
@@ -359,6 +361,31 @@ static void large_states_in_slices(void **state)
     copies_in_slices("rwkv4-tiny", page);
 }
 
+/* States that fill the memory make no pool grow, which would stop all who write. */
+static void pools_have_their_memory(void **state)
+{
+    static int32_t ids[TOKENS];
+    enum { LIMIT = 4 << 20 };
+    answer  a = {0};
+    subject s;
+    open_subject(&s, "gpt2-tiny");
+    dra_engine   *e = open_engine(&s, &(dra_engine_config){.memory_limit = LIMIT});
+    const int64_t size = dra_pool_size(e->lane[0].pool);
+    for (int i = 0; i < 14; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "s%d", i);
+        make_prompt(ids, TOKENS, 37 * i + 1);
+        ids[0] = i;
+        dra_job_config c = job_of(TOKENS, ids, 0);
+        c.save = name;
+        run_one(e, c, &a);
+    }
+    assert_true(dra_engine_stats_of(e).state_bytes > LIMIT * 3 / 4);
+    if (!check_apart() && !check_cuda()) assert_int_equal(dra_pool_size(e->lane[0].pool), size);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
 /* An engine that ends while a state is copied ends the job, too. */
 static void ends_between_slices(void **state)
 {
@@ -396,6 +423,7 @@ int main(void)
         cmocka_unit_test(files_beside_steps),
         cmocka_unit_test(large_states_in_slices),
         cmocka_unit_test(ends_between_slices),
+        cmocka_unit_test(pools_have_their_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
