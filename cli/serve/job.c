@@ -130,6 +130,18 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
+/* A name that came or went is so after a crash, too. */
+static void sync_folder_of(const char *path)
+{
+    char         folder[4096];
+    const char  *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n == 0 || n >= sizeof folder) return;
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    cli_folder_sync(folder);
+}
+
 /* Whole or not at all, as files that are written are. */
 static dra_status link_file(const char *from, const char *to, dra_error *err)
 {
@@ -139,6 +151,7 @@ static dra_status link_file(const char *from, const char *to, dra_error *err)
     unlink(temp);
     if (link(from, temp) == 0 && rename(temp, to) == 0) {
         unlink(temp); /* where both were one file, rename() leaves both */
+        sync_folder_of(to);
         return DRA_OK;
     }
     return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
@@ -165,6 +178,7 @@ static void do_work(serve_mail *mail)
     case SERVE_LINK: st = link_file(job->data.data, job->name, err); break;
     case SERVE_UNLINK:
         if (unlink(job->name) != 0) st = cli_error(err, DRA_ERR_FILE, "%s", cli_reason(errno));
+        sync_folder_of(job->name);
         break;
     }
     job->result.end = st == DRA_OK ? DRA_JOB_DONE : DRA_JOB_FAILED;

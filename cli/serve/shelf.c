@@ -164,7 +164,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
          k++) {
         const serve_state *x = shelf->all[k];
         if (!x->body || strcmp(x->name, name) == 0) continue;
-        bytes += x->body->bytes;
+        bytes += x->body->bytes / (size_t)x->body->names; /* forks count once, a part for each */
         names++;
     }
     if (names >= s->args->states)
