@@ -66,16 +66,21 @@ bool cli_path(const char *dir, const char *name, char *path, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-void cli_folder_keep(const char *folder)
+void cli_folder_sync(const char *folder)
 {
-    char path[PATH + 3];
-    snprintf(path, sizeof path, "%s/..", folder);
     int fd;
-    do fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    do fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return;
     while (fsync(fd) != 0 && errno == EINTR) {}
     close(fd);
+}
+
+void cli_folder_keep(const char *folder)
+{
+    char path[PATH + 3];
+    snprintf(path, sizeof path, "%s/..", folder);
+    cli_folder_sync(path);
 }
 
 dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)

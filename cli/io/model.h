@@ -209,6 +209,7 @@ int cli_mkdir(const char *path, unsigned mode);
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */
 void cli_folder_keep(const char *folder);
+void cli_folder_sync(const char *folder); /* the names that it has */
 /* Makes the folders above a file, those that are missing. */
 dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err);
 

@@ -120,15 +120,46 @@ static int64_t letters_in(const char *text, size_t bytes)
     return n;
 }
 
+/* A token of the prompt: {"id": {"logprob": ..., "decoded_token": ...}, ...}, with its rank where it
+ * is among the most likely ones. The first of a text has none. */
+static void add_prompt(const serve_completion *c, serve_choice *x, const serve_token *t)
+{
+    const int64_t top = t->top < c->ask->prompt_logprobs ? t->top : c->ask->prompt_logprobs;
+    serve_text   *out = &x->prompt;
+    if (out->n) serve_puts(out, ", ");
+    if (isnan(t->logprob)) {
+        serve_puts(out, "null");
+        return;
+    }
+    bool listed = false;
+    serve_puts(out, "{");
+    for (int64_t i = 0; i <= top; i++) {
+        if (i == top && listed) break;
+        const int32_t id = i < top ? t->most[i].id : t->id;
+        serve_printf(out, "%s\"%d\": {\"logprob\": ", i ? ", " : "", id);
+        serve_json_real(out, i < top ? t->most[i].logprob : t->logprob);
+        if (i < top) serve_printf(out, ", \"rank\": %lld", (long long)i + 1);
+        serve_puts(out, ", \"decoded_token\": ");
+        put_token(c->model, id, out);
+        serve_puts(out, "}");
+        listed |= id == t->id;
+    }
+    serve_puts(out, "}");
+}
+
 /* The token that ends a text is none of it, but the older schema has its probability: as many
  * entries as tokens were drawn, which evaluation harnesses count on. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t)
 {
-    const int64_t offset = x->letters;
+    const int64_t offset = x->letters, most = c->ask->logprobs;
     const char   *text = "";
     size_t        bytes = 0;
     const bool    shown = x->decoder && !t->ends &&
                        (t->prompt || !dra_tokenizer_is_special(c->model->m.tokenizer, t->id));
+    serve_token asked = *t; /* with as many likely ones as were asked for */
+    if (asked.top > most) asked.top = most < 0 ? 0 : most;
+    if (t->prompt && c->ask->prompt_logprobs >= 0) add_prompt(c, x, t);
+    if (t->prompt && !c->echo) return;
     if (shown && dra_decoder_push(x->decoder, t->id, &text, &bytes, NULL) != DRA_OK)
         x->text.failed = true;
     x->letters += letters_in(text, bytes);
@@ -138,9 +169,17 @@ void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token 
         serve_printf(&x->ids, "%s%d", x->ids.n ? ", " : "", t->id);
     if (!c->logprobs || (c->chat && t->ends)) return;
     if (c->chat)
-        add_entry(c->model, &x->logprobs, t);
+        add_entry(c->model, &x->logprobs, &asked);
     else
-        add_lists(c->model, &x->logprobs, t, offset);
+        add_lists(c->model, &x->logprobs, &asked, offset);
+}
+
+size_t serve_choice_content(const serve_completion *c, const serve_choice *x)
+{
+    const bool over = x->over || x->finish;
+    return c->tools
+               ? serve_calls_after(c->model->form, &c->ask->tools, x->text.data, x->text.n, over)
+               : x->text.n;
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -189,22 +228,49 @@ static void put_end(const serve_completion *c, const serve_choice *x, serve_text
         serve_put(out, x->ids.data, x->ids.n);
         serve_puts(out, "]");
     }
+    if (c->ask->prompt_logprobs >= 0) {
+        serve_puts(out, ", \"prompt_logprobs\": [");
+        serve_put(out, x->prompt.data, x->prompt.n);
+        serve_puts(out, "]");
+    }
     serve_puts(out, "}");
-    out->failed |= x->text.failed | x->ids.failed;
+    out->failed |= x->text.failed | x->ids.failed | x->prompt.failed;
+}
+
+/* What a choice calls, from byte `at` of its text on, when it is over. */
+static void put_calls(const serve_completion *c, serve_choice *x, size_t at, serve_text *out)
+{
+    serve_text calls = {0};
+    if (!c->tools || at >= x->text.n || !(x->over || x->finish)) return;
+    if (serve_calls_put(c->model->form, &c->ask->tools, x->text.data + at, x->text.n - at,
+                        c->stream, &calls)) {
+        serve_puts(out, ", \"tool_calls\": [");
+        serve_put(out, calls.data, calls.n);
+        serve_puts(out, "]");
+        x->called = true;
+    }
+    out->failed |= calls.failed;
+    serve_text_free(&calls);
 }
 
 static void put_choice(const serve_completion *c, size_t i, serve_text *out)
 {
-    const serve_choice *x = &c->choices[i];
+    serve_choice *x = &c->choices[i];
+    const size_t  n = serve_choice_content(c, x);
     serve_printf(out, "%s{\"index\": %zu, %s", i && !c->stream ? ", " : "", i,
                  !c->chat    ? "\"text\": "
                  : c->stream ? "\"delta\": {"
                              : "\"message\": {\"role\": \"assistant\", \"content\": ");
     if (c->chat && c->stream && !x->began) serve_puts(out, "\"role\": \"assistant\", ");
     if (c->chat && c->stream) serve_puts(out, "\"content\": ");
-    serve_json_text(out, x->text.data, x->text.n);
+    if (n == 0 && x->text.n > 0)
+        serve_puts(out, "null");
+    else
+        serve_json_text(out, x->text.data, n);
+    put_calls(c, x, n, out);
     if (c->chat && !c->stream) serve_puts(out, ", \"refusal\": null");
     if (c->chat) serve_puts(out, "}");
+    if (!c->stream && x->called && strcmp(x->finish, "stop") == 0) x->finish = "tool_calls";
     put_end(c, x, out);
 }
 
@@ -274,7 +340,7 @@ static void put_unsaved(const serve_completion *c, serve_text *out)
     serve_text_free(&t);
 }
 
-void serve_answer_whole(const serve_completion *c, serve_text *out)
+void serve_answer_whole(serve_completion *c, serve_text *out)
 {
     put_head(c, out);
     for (size_t i = 0; i < c->n; i++) put_choice(c, i, out);
@@ -286,6 +352,12 @@ void serve_answer_whole(const serve_completion *c, serve_text *out)
     serve_puts(out, "}");
 }
 
+static void forget_text(serve_choice *x, size_t n)
+{
+    if (n < x->text.n) memmove(x->text.data, x->text.data + n, x->text.n - n);
+    x->text.n -= n;
+}
+
 void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out)
 {
     serve_choice *x = &c->choices[i];
@@ -295,7 +367,8 @@ void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_te
     if (look) serve_printf(out, ", \"dra_look\": %s", look);
     serve_puts(out, "}");
     x->began = true;
-    x->text.n = x->ids.n = 0;
+    x->ids.n = 0;
+    forget_text(x, x->over ? x->text.n : serve_choice_content(c, x));
     x->logprobs.n = 0;
     x->logprobs.tokens.n = x->logprobs.logprobs.n = 0;
     x->logprobs.top.n = x->logprobs.offsets.n = 0;

@@ -11,8 +11,9 @@ typedef struct serve_args {
     cli_list       models;
     const char    *host, *unix_path, *state_dir, *key_file, *cors, *template, *log;
     const char *memory_limit, *request_memory, *max_answer, *max_state, *state_quota, *state_disk;
-    int64_t     port, slots, queue, chunk, body, head, connections, tokens, prompt, states;
-    double      request_seconds, client_seconds, drain_seconds, state_days;
+    int64_t     port, slots, queue, chunk, body, head, connections, tokens, prompt, states,
+        key_requests, key_tokens; /* a minute; 0: any number */
+    double request_seconds, client_seconds, drain_seconds, state_days;
 } serve_args;
 
 int serve_run(const serve_args *a); /* returns the exit status */

@@ -31,6 +31,7 @@
         DRA_SAMPLER_OPTIONS(SAMPLER_FIELD, ) /* all of them */                                     \
         {"logit_bias", SERVE_F_ANY, offsetof(serve_ask, logit_bias)},                              \
         {"logprobs", SERVE_F_ANY, offsetof(serve_ask, logprobs_json)},                             \
+        {"prompt_logprobs", SERVE_F_INT, offsetof(serve_ask, prompt_logprobs), 0, SERVE_TOP},      \
         {"stream", SERVE_F_BOOL, offsetof(serve_ask, stream)},                                     \
         {"stream_options", SERVE_F_ANY, offsetof(serve_ask, stream_options)},                      \
         {"dra_state", SERVE_F_WORD, offsetof(serve_ask, state)},                                   \
@@ -59,11 +60,11 @@ static const serve_field chat_fields[] = {
     {"continue_final_message", SERVE_F_BOOL, offsetof(serve_ask, how.go_on)},
     {"top_logprobs", SERVE_F_INT, offsetof(serve_ask, top_logprobs), 0, SERVE_TOP},
     BOTH,
-    {"tools", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
-    {"tool_choice", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
+    {"tools", SERVE_F_ANY, offsetof(serve_ask, tool_list)},
+    {"tool_choice", SERVE_F_ANY, offsetof(serve_ask, tool_choice)},
+    {"parallel_tool_calls", SERVE_F_BOOL, offsetof(serve_ask, parallel)},
     {"functions", SERVE_F_REFUSED, .why = not_done, .idle = "[[]]"},
     {"function_call", SERVE_F_REFUSED, .why = not_done, .idle = "[\"none\", \"auto\"]"},
-    {"parallel_tool_calls", SERVE_F_REFUSED, .why = not_done, .idle = "[true, false]"},
     {"modalities", SERVE_F_REFUSED, .why = not_done, .idle = "[[\"text\"]]"},
 };
 
@@ -195,6 +196,8 @@ static bool read_stream(serve_ask *a, serve_error *e)
     json_t *x = a->stream_options;
     if (a->look && !a->stream)
         return serve_wrong(e, 400, "dra_look", "dra_look: expected stream: true with it");
+    if (a->prompt_logprobs >= 0 && a->stream)
+        return serve_wrong(e, 400, "prompt_logprobs", "prompt_logprobs: not of a stream");
     if (!x) return true;
     if (!json_is_object(x) || !a->stream)
         return serve_wrong(e, 400, "stream_options",
@@ -227,7 +230,8 @@ static bool read_length(const serve *s, serve_ask *a, serve_error *e)
     if (a->max_tokens > most)
         return serve_wrong(e, 400, name, "%s: expected at most %lld, found %lld", name,
                            (long long)most, (long long)a->max_tokens);
-    if (a->max_tokens == 0 && !a->echo && !a->save_state && !a->return_state)
+    if (a->max_tokens == 0 && !a->echo && a->prompt_logprobs < 0 && !a->save_state &&
+        !a->return_state)
         return serve_wrong(e, 400, name, "%s: expected 1 or more, or echo", name);
     return true;
 }
@@ -252,6 +256,9 @@ static bool check_states(const serve_ask *a, serve_error *e)
         return serve_wrong(e, 400, "n", "n: expected 1, as one state is kept");
     if (a->echo && (a->state || a->state_data))
         return serve_wrong(e, 400, "echo", "echo: what a state has read is not known as text");
+    if (a->prompt_logprobs >= 0 && (a->state || a->state_data))
+        return serve_wrong(e, 400, "prompt_logprobs",
+                           "prompt_logprobs: what a state has read is not known");
     return check_name("dra_state", a->state, e) && check_name("dra_save_state", a->save_state, e);
 }
 
@@ -262,12 +269,21 @@ bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve
     *a = (serve_ask){.chat = chat,
                      .max_tokens = -1,
                      .top_logprobs = -1,
+                     .prompt_logprobs = -1,
                      .n = 1,
                      .sampler = {DRA_SAMPLER_USUAL},
+                     .parallel = true,
                      .how.answer = true};
     if (!serve_fields_read(table, n, body, a, e)) return false;
     if (!chat && !a->prompt)
         return serve_wrong(e, 400, "prompt", "prompt: expected a text, ids, or lists of these");
+    if (!serve_tools_read(a->tool_list, a->tool_choice, &a->tools, e)) return false;
+    a->tools.single = !a->parallel;
+    a->how.tools = a->tools.list;
+    if (a->tools.list && (a->grammar || a->response_format))
+        return serve_wrong(e, 400, "tools", "expected one of tools, grammar and response_format");
+    if (a->tools.list && a->how.go_on)
+        return serve_wrong(e, 400, "tools", "tools: not with continue_final_message");
     /* 0 keeps nothing but the most likely token, which the sampler has as all of them. */
     if (a->sampler.top_p == 0) a->sampler.top_p = 1e-9;
     return read_stop(a, e) && read_stop_tokens(a, e) && read_bias(a, e) && read_logprobs(a, e) &&

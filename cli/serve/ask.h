@@ -2,10 +2,11 @@
 #ifndef DRA_CLI_SERVE_ASK_H
 #define DRA_CLI_SERVE_ASK_H
 
-#include "fields.h"
+#include "tools.h"
 
 typedef struct serve_turns {      /* a conversation, and how it is written down */
     json_t *messages, *variables; /* variables of the template, or NULL */
+    json_t *tools;                /* which the template shows, or NULL */
     bool    answer;               /* it ends where an answer begins */
     bool    go_on;                /* the last message is the beginning of the answer */
 } serve_turns;
@@ -15,12 +16,14 @@ typedef struct serve_ask {
     const char        *model;
     serve_turns        how;
     json_t            *prompt, *stop, *stop_token_ids, *logit_bias, *logprobs_json, *stream_options;
+    json_t            *tool_list, *tool_choice;
     json_t            *response_format, *max_completion, *seed_json, *state_data;
-    int64_t            max_tokens, n, top_logprobs;
-    dra_sampler_config sampler; /* without biases and seed */
-    bool               echo, stream, return_state, look, ignore_end, return_ids;
+    int64_t            max_tokens, n, top_logprobs, prompt_logprobs; /* the last -1: none */
+    dra_sampler_config sampler;                                      /* without biases and seed */
+    bool               echo, stream, return_state, look, ignore_end, return_ids, parallel;
     const char        *state, *save_state, *grammar;
     /* What follows from these. */
+    serve_tools    tools;
     bool           usage;    /* of a stream */
     int64_t        logprobs; /* most likely tokens; -1: none */
     uint64_t       seed;
@@ -37,7 +40,8 @@ typedef struct serve_ask {
 bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve_error *e);
 /* The grammar of texts that are asked for; *out is NULL where any will do. Dropped by its caller,
  * on failure, too. */
-bool           serve_grammar_open(const serve_ask *a, serve_grammar **out, serve_error *e);
+bool           serve_grammar_open(const serve_model *m, const serve_ask *a, serve_grammar **out,
+                                  serve_error *e);
 serve_grammar *serve_grammar_hold(serve_grammar *g); /* returns it; NULL is allowed, here, too: */
 void           serve_grammar_drop(serve_grammar *g);
 const dra_grammar *serve_grammar_of(const serve_grammar *g);

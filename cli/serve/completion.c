@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static void start_choices(serve_completion *c);
+static void load_state(serve_completion *c);
 static void send_state(serve_completion *c);
 static void send_answer(serve_completion *c);
 
@@ -19,6 +20,7 @@ static void choice_free(serve_choice *x)
 {
     serve_text_free(&x->text);
     serve_text_free(&x->ids);
+    serve_text_free(&x->prompt);
     serve_text_free(&x->logprobs.tokens);
     serve_text_free(&x->logprobs.logprobs);
     serve_text_free(&x->logprobs.top);
@@ -28,9 +30,9 @@ static void choice_free(serve_choice *x)
 
 static void record_tokens(const serve_completion *c)
 {
-    http_record      *r = http_record_of(c->call.conn);
+    http_record      *r = c->call.conn ? http_record_of(c->call.conn) : NULL;
     const serve_usage u = serve_usage_of(c);
-    if (!c->model) return;
+    if (!c->model || !r) return;
     snprintf(r->model, sizeof r->model, "%s", c->model->name);
     r->counted = true;
     r->prompt = u.prompt;
@@ -45,7 +47,6 @@ static void release_completion(serve_call *call)
     for (size_t i = 0; c->choices && i < c->n; i++) choice_free(&c->choices[i]);
     free(c->choices);
     serve_inputs_free(c->n_prompts, c->prompts);
-    json_decref(c->body);
     free(c->ask);
     serve_grammar_drop(c->grammar);
     serve_text_free(&c->state);
@@ -120,7 +121,8 @@ static void send_part(serve_completion *c, size_t i, const char *look)
 static size_t bytes_of(const serve_choice *x)
 {
     const serve_logprobs *l = &x->logprobs;
-    return x->text.n + x->ids.n + l->tokens.n + l->logprobs.n + l->top.n + l->offsets.n;
+    return x->text.n + x->ids.n + x->prompt.n + l->tokens.n + l->logprobs.n + l->top.n +
+           l->offsets.n;
 }
 
 /* Whether what the choice has become is within the limits: of an answer that is sent whole it is
@@ -153,8 +155,22 @@ static void on_token(serve_job *job, const serve_token *t)
         serve_call_fail(&c->call, &e);
         return;
     }
-    if (c->stream && (x->text.n || x->ids.n || x->logprobs.n || t->look))
+    if (c->stream && (serve_choice_content(c, x) || x->ids.n || x->logprobs.n || t->look))
         send_part(c, (size_t)job->index, t->look);
+}
+
+/* Calls of tools come before the event that says how a choice has ended. */
+static void send_end(serve_completion *c, size_t i)
+{
+    serve_choice *x = &c->choices[i];
+    x->over = true;
+    if (c->tools && x->text.n) {
+        const char *finish = x->finish;
+        x->finish = NULL;
+        send_part(c, i, NULL);
+        x->finish = x->called && strcmp(finish, "stop") == 0 ? "tool_calls" : finish;
+    }
+    send_part(c, i, NULL);
 }
 
 static void on_end(serve_job *job, const dra_job_result *r)
@@ -172,7 +188,7 @@ static void on_end(serve_job *job, const dra_job_result *r)
     x->written_tokens = r->written_tokens;
     x->drafted_tokens = r->drafted_tokens;
     x->accepted_tokens = r->accepted_tokens;
-    if (c->stream) send_part(c, (size_t)job->index, NULL);
+    if (c->stream) send_end(c, (size_t)job->index);
     if (++c->done == c->n) send_state(c);
 }
 
@@ -191,8 +207,9 @@ static dra_job_config config_of(const serve_completion *c)
                             .ends = c->model->habits.end,
                             .n_stop_tokens = a->n_stop_tokens,
                             .stop_tokens = a->stop_tokens,
-                            .logprobs = a->logprobs,
-                            .echo = a->echo,
+                            .logprobs = a->logprobs > a->prompt_logprobs ? a->logprobs
+                                                                         : a->prompt_logprobs,
+                            .echo = a->echo || a->prompt_logprobs >= 0,
                             .ignore_end = a->ignore_end,
                             .grammar = serve_grammar_of(c->grammar),
                             .owner = c->owner,
@@ -372,28 +389,18 @@ static void send_state(serve_completion *c)
 static void copy_settings(serve_completion *c)
 {
     const serve_ask *a = c->ask;
-    c->chat = a->chat;
     c->stream = a->stream;
     c->usage = a->usage;
     c->echo = a->echo;
     c->logprobs = a->logprobs >= 0;
     c->return_state = a->return_state;
     c->return_ids = a->return_ids;
+    c->tools = a->tools.list != NULL;
     c->call.looks = a->look;
     c->created = (int64_t)time(NULL);
     snprintf(c->id, sizeof c->id, "%s-%016llx", a->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)serve_random());
     if (a->save_state || a->return_state) serve_shelf_handle(c->model, c->save);
-}
-
-/* What is not needed any more: all but names, which may be texts of a few letters. */
-static bool strip_body(serve_completion *c, serve_error *e)
-{
-    static const char *const kept[] = {"model", "stop", "dra_state", "dra_save_state",
-                                       "dra_state_data"};
-    serve_json_keep(c->body, kept, COUNT(kept));
-    const size_t bytes = json_string_length(c->ask->state_data);
-    return serve_call_hold(&c->call, 3 * bytes, e);
 }
 
 static bool no_state(const char *name, serve_error *e)
@@ -404,12 +411,12 @@ static bool no_state(const char *name, serve_error *e)
 }
 
 /* Names of states, before anything is done. */
-static bool check_states(const serve_completion *c, const serve_request *r, serve_error *e)
+static bool check_states(const serve_completion *c, serve_error *e)
 {
     const serve_ask *a = c->ask;
     if (a->state && !serve_shelf_find(c->model, c->owner, a->state)) return no_state(a->state, e);
     if (!a->save_state) return true;
-    if (http_record_of(r->conn)->reads) {
+    if (http_record_of(c->call.conn)->reads) {
         serve_wrong(e, 403, "dra_save_state", "the key is [read-only]: it changes no states");
         e->code = "read_only_key";
         return false;
@@ -417,19 +424,72 @@ static bool check_states(const serve_completion *c, const serve_request *r, serv
     return serve_shelf_has_room(c->model, c->owner, a->save_state, e);
 }
 
-static bool prepare_completion(serve_completion *c, const serve_request *r, bool chat,
-                               serve_error *e)
+/* Ids are those of the model. */
+static bool check_ids(const serve_completion *c, serve_error *e)
 {
-    c->owner = r->owner;
-    c->body = serve_body(r, e);
-    c->ask = malloc(sizeof *c->ask);
+    const serve_ask *a = c->ask;
+    const int64_t    V = dra_model_config_of(c->model->m.model)->vocab;
+    for (int64_t i = 0; i < a->n_bias; i++)
+        if (a->bias[i].id >= V)
+            return serve_wrong(e, 400, "logit_bias",
+                               "logit_bias: expected ids below %lld, found %d", (long long)V,
+                               a->bias[i].id);
+    for (int i = 0; i < a->n_stop_tokens; i++)
+        for (size_t k = 0; k < a->stop_tokens[i].n; k++)
+            if (a->stop_tokens[i].data[k] >= V)
+                return serve_wrong(e, 400, "stop_token_ids",
+                                   "stop_token_ids: expected ids below %lld, found %d",
+                                   (long long)V, a->stop_tokens[i].data[k]);
+    return true;
+}
+
+/* What is asked, but for texts. */
+static bool read_ask(serve_completion *c, serve_error *e)
+{
+    serve *s = c->call.server;
+    c->ask = c->call.body ? malloc(sizeof *c->ask) : NULL;
+    if (!c->call.body) return false;
     if (!c->ask) return serve_wrong(e, 503, NULL, "out of memory");
-    if (!c->body || !serve_ask_read(r->server, c->body, chat, c->ask, e)) return false;
-    c->model = serve_model_find(r->server, c->ask->model, e);
-    if (!c->model || !check_states(c, r, e)) return false;
+    if (!serve_ask_read(s, c->call.body, c->chat, c->ask, e)) return false;
+    c->model = serve_model_find(s, c->ask->model, e);
+    if (!c->model || !check_states(c, e) || !check_ids(c, e)) return false;
     copy_settings(c);
-    return serve_grammar_open(c->ask, &c->grammar, e) && read_prompts(c, e) && make_choices(c, e) &&
-           strip_body(c, e);
+    return true;
+}
+
+/* Grammar and ids. Then all of the body goes but names, which may be texts of a few letters. */
+static void read_texts(serve_call *call)
+{
+    static const char *const kept[] = {"model",          "stop",           "dra_state",
+                                       "dra_save_state", "dra_state_data", "tools"};
+    serve_completion        *c = (serve_completion *)call;
+    if (serve_grammar_open(c->model, c->ask, &c->grammar, &call->error) &&
+        read_prompts(c, &call->error))
+        serve_json_keep(call->body, kept, COUNT(kept));
+}
+
+static void on_texts(serve_call *call)
+{
+    serve_completion *c = (serve_completion *)call;
+    serve_error      *e = &call->error;
+    const size_t      bytes = json_string_length(c->ask->state_data);
+    if (e->status == 0) serve_call_stripped(call);
+    if (e->status || !make_choices(c, e) || !serve_call_hold(call, 3 * bytes, e))
+        serve_call_fail(call, e);
+    else if (c->ask->state_data)
+        receive_state(c);
+    else if (c->ask->state)
+        load_state(c);
+    else
+        start_choices(c);
+}
+
+static void on_body(serve_call *call)
+{
+    if (read_ask((serve_completion *)call, &call->error))
+        serve_call_do(call, read_texts, on_texts);
+    else
+        serve_call_fail(call, &call->error);
 }
 
 static void on_state_ready(serve_job *job, const dra_job_result *r)
@@ -466,14 +526,9 @@ static void start_completion(const serve_request *r, bool chat)
         return;
     }
     serve_call_begin(r->server, &c->call, r->conn, release_completion);
-    if (!prepare_completion(c, r, chat, &e))
-        serve_call_fail(&c->call, &e);
-    else if (c->ask->state_data)
-        receive_state(c);
-    else if (c->ask->state)
-        load_state(c);
-    else
-        start_choices(c);
+    c->chat = chat;
+    c->owner = r->owner;
+    serve_call_read(&c->call, r, on_body);
 }
 
 void serve_completions(const serve_request *r) { start_completion(r, false); }

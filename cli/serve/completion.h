@@ -13,12 +13,14 @@ typedef struct serve_logprobs { /* lists of JSON without their brackets */
 typedef struct serve_choice {
     serve_text     text;
     serve_logprobs logprobs;
-    dra_decoder   *decoder; /* of what is echoed, and for offsets; NULL: not needed */
-    int64_t        letters; /* of the text so far, for offsets */
-    size_t         held;    /* bytes of these, as they are counted */
-    serve_text     ids;     /* of its tokens, as a list without brackets */
-    bool           began, done;
-    const char    *finish; /* NULL: goes on */
+    dra_decoder   *decoder;     /* of what is echoed, and for offsets; NULL: not needed */
+    int64_t        letters;     /* of the text so far, for offsets */
+    size_t         held;        /* bytes of these, as they are counted */
+    serve_text     ids;         /* of its tokens, as a list without brackets */
+    serve_text     prompt;      /* log-probabilities of the prompt, the same */
+    bool           began, over; /* over: no text follows */
+    bool           called;      /* it calls tools */
+    const char    *finish;      /* NULL: goes on */
     int64_t        prompt_tokens, cached_tokens, written_tokens, drafted_tokens, accepted_tokens;
 } serve_choice;
 
@@ -31,13 +33,13 @@ typedef struct serve_completion {
     serve_model   *model;
     bool           chat, stream, usage, echo, return_state, return_ids;
     bool           logprobs;
+    bool           tools; /* answers are read for calls */
     char           id[40];
     int64_t        created;
     size_t         bytes;               /* of the choices so far */
     size_t         n, per_prompt, done; /* choices, those of one prompt, those that have ended */
     serve_choice  *choices;
-    json_t        *body; /* what was asked points into it */
-    serve_ask     *ask;
+    serve_ask     *ask; /* points into the body */
     serve_grammar *grammar;
     size_t         n_prompts;
     dra_ids       *prompts;
@@ -54,10 +56,13 @@ typedef struct serve_completion {
 /* A token of a choice: adds to its text and log-probabilities. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t);
 
+/* How much of its text is content, and no call of a tool. */
+size_t serve_choice_content(const serve_completion *c, const serve_choice *x);
+
 serve_usage serve_usage_of(const serve_completion *c);
 
 /* The whole answer. */
-void serve_answer_whole(const serve_completion *c, serve_text *out);
+void serve_answer_whole(serve_completion *c, serve_text *out);
 /* An event of a stream: what choice i has added, which is then forgotten; look: JSON or NULL. */
 void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out);
 /* The last event, with usage and state; false: there is nothing to say. */

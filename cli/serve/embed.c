@@ -23,6 +23,8 @@ typedef struct embedding {
     bool         base64;
     dra_pooling  pooling;
     size_t       n, done, bytes; /* bytes: of vectors so far */
+    uint64_t     owner;
+    json_t      *input;
     dra_ids     *inputs;
     serve_text  *vectors; /* (n), as JSON */
     int64_t      tokens, cached;
@@ -127,21 +129,23 @@ static int word_of(const char *word, const char *const *words, int n)
     return -1;
 }
 
-static bool read_asked(embedding *x, const serve_request *r, json_t *body, serve_error *e)
+static bool read_asked(embedding *x, serve_error *e)
 {
     static const char *const formats[] = {"float", "base64"}, *const pools[] = {"mean", "last",
                                                                                 "state"};
     asked a = {.format = "float", .pool = "mean"};
-    if (!serve_fields_read(fields, COUNT(fields), body, &a, e)) return false;
+    if (!x->call.body || !serve_fields_read(fields, COUNT(fields), x->call.body, &a, e))
+        return false;
     const int format = word_of(a.format, formats, 2), pool = word_of(a.pool, pools, 3);
     if (format < 0)
         return serve_wrong(e, 400, "encoding_format", "encoding_format: expected float or base64");
     if (pool < 0) return serve_wrong(e, 400, "dra_pool", "dra_pool: expected mean, last or state");
     if (!a.input) return serve_wrong(e, 400, "input", "input: expected a text, ids, or lists");
-    x->model = serve_model_find(r->server, a.model, e);
+    x->model = serve_model_find(x->call.server, a.model, e);
     x->base64 = format == 1;
     x->pooling = (dra_pooling)pool;
-    return x->model && serve_inputs_read(x->model, a.input, "input", true, &x->n, &x->inputs, e);
+    x->input = a.input;
+    return x->model != NULL;
 }
 
 static bool hold_inputs(embedding *x, serve_error *e)
@@ -173,11 +177,34 @@ static bool start_jobs(embedding *x, serve_error *e)
                                  .n = x->inputs[i].n,
                                  .ids = x->inputs[i].data,
                                  .logprobs = -1,
+                                 .owner = x->owner,
                                  .pooling = x->pooling};
         if (!serve_job_start(&x->call, x->model, &config, (int64_t)i, NULL, on_end, e))
             return false;
     }
     return true;
+}
+
+static void read_texts(serve_call *call)
+{
+    embedding *x = (embedding *)call;
+    if (serve_inputs_read(x->model, x->input, "input", true, &x->n, &x->inputs, &call->error))
+        json_object_clear(call->body);
+}
+
+static void on_texts(serve_call *call)
+{
+    if (call->error.status == 0) serve_call_stripped(call);
+    if (call->error.status || !start_jobs((embedding *)call, &call->error))
+        serve_call_fail(call, &call->error);
+}
+
+static void on_body(serve_call *call)
+{
+    if (read_asked((embedding *)call, &call->error))
+        serve_call_do(call, read_texts, on_texts);
+    else
+        serve_call_fail(call, &call->error);
 }
 
 void serve_embeddings(const serve_request *r)
@@ -190,7 +217,6 @@ void serve_embeddings(const serve_request *r)
         return;
     }
     serve_call_begin(r->server, &x->call, r->conn, release_embedding);
-    json_t *body = serve_body(r, &e);
-    if (!body || !read_asked(x, r, body, &e) || !start_jobs(x, &e)) serve_call_fail(&x->call, &e);
-    json_decref(body);
+    x->owner = r->owner;
+    serve_call_read(&x->call, r, on_body);
 }

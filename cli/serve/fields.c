@@ -82,25 +82,21 @@ bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void 
     return true;
 }
 
-/* What reading it may take: ids of a text, and values, which commas part. */
-static size_t cost_of(const char *body, size_t bytes)
+/* Ids of a text, and values, which commas part. */
+size_t serve_body_cost(const char *body, size_t bytes)
 {
     enum { TEXT = 8, VALUE = 64 };
     size_t values = 1;
-    for (const char *at = body; (at = memchr(at, ',', bytes - (size_t)(at - body))); at++) values++;
-    if (values > SERVE_JSON_VALUES) values = SERVE_JSON_VALUES;
+    for (const char *at = body;
+         values < SERVE_JSON_VALUES && (at = memchr(at, ',', bytes - (size_t)(at - body))); at++)
+        values++;
     return bytes * TEXT + values * VALUE;
 }
 
-json_t *serve_body(const serve_request *r, serve_error *e)
+json_t *serve_body_read(const char *body, size_t bytes, serve_error *e)
 {
-    char why[160];
-    if (!http_take(r->conn, cost_of(r->body, r->bytes))) {
-        serve_limited(e, SERVE_REQUEST_MEMORY, NULL,
-                      "requests have all the memory that they may have");
-        return NULL;
-    }
-    json_t *x = serve_json_read(r->body, r->bytes, why);
+    char    why[160];
+    json_t *x = serve_json_read(body, bytes, why);
     if (!x && !why[0])
         serve_wrong(e, 503, NULL, "out of memory");
     else if (!x)

@@ -27,8 +27,10 @@ typedef struct serve_field {
  * messages back as they came, with "refusal": null in them. */
 bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void *out,
                        serve_error *e);
-/* The body as an object, for json_decref(); NULL: e says why. */
-json_t *serve_body(const serve_request *r, serve_error *e);
+/* A body as an object, for json_decref(); NULL: e says why. */
+json_t *serve_body_read(const char *body, size_t bytes, serve_error *e);
+/* What reading it may take. */
+size_t serve_body_cost(const char *body, size_t bytes);
 
 bool serve_is_word(const json_t *x); /* a text without a zero in it */
 

@@ -27,6 +27,19 @@ void serve_grammar_drop(serve_grammar *g)
 
 const dra_grammar *serve_grammar_of(const serve_grammar *g) { return g ? g->grammar : NULL; }
 
+static bool make_grammar(serve_grammar **out, serve_error *e)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out) return serve_wrong(e, 503, NULL, "out of memory");
+    (*out)->uses = 1;
+    return true;
+}
+
+static bool refuse_grammar(const char *param, const dra_error *err, serve_error *e)
+{
+    return serve_wrong(e, err->code == DRA_ERR_MEMORY ? 503 : 400, param, "%s", err->text);
+}
+
 static bool open_grammar(const char *param, const char *text, size_t bytes, bool schema,
                          serve_grammar **out, serve_error *e)
 {
@@ -34,15 +47,75 @@ static bool open_grammar(const char *param, const char *text, size_t bytes, bool
     if (bytes > GRAMMAR_MOST)
         return serve_wrong(e, 400, param, "%s: expected at most %d bytes, found %zu", param,
                            GRAMMAR_MOST, bytes);
-    serve_grammar *g = calloc(1, sizeof *g);
-    if (!g) return serve_wrong(e, 503, NULL, "out of memory");
-    g->uses = 1;
-    *out = g;
-    if ((schema ? dra_grammar_schema : dra_grammar_parse)(param, text, bytes, &g->grammar, &err) ==
-        DRA_OK)
-        return true;
-    return serve_wrong(e, err.code == DRA_ERR_MEMORY ? 503 : 400, param, "%s", err.text);
+    return make_grammar(out, e) && ((schema ? dra_grammar_schema : dra_grammar_parse)(
+                                        param, text, bytes, &(*out)->grammar, &err) == DRA_OK ||
+                                    refuse_grammar(param, &err, e));
 }
+
+/* ---- calls of tools -------------------------------------------------------------------------- */
+
+static bool is_schema(const char *text)
+{
+    dra_grammar *g = NULL;
+    const bool   well = dra_grammar_schema("tools", text, strlen(text), &g, NULL) == DRA_OK;
+    dra_grammar_destroy(g);
+    return well;
+}
+
+/* The schema of a tool's arguments, which are an object, to be freed; NULL: e says why. Unless it
+ * is strict, one with keywords beyond ours stands for any object. */
+static char *arguments_of(const serve_tools *t, size_t i, serve_error *e)
+{
+    static const char any[] = "{\"type\": \"object\"}";
+    json_t           *x = t->parameters[i] ? json_copy(t->parameters[i]) : json_object();
+    const char       *type = json_string_value(json_object_get(x, "type"));
+    char             *text = NULL;
+    if (type && strcmp(type, "object") != 0) {
+        serve_wrong(e, 400, "tools", "tools: %s: expected parameters of the type object",
+                    t->name[i]);
+    } else {
+        json_object_set_new(x, "type", json_string("object"));
+        text = serve_json_words(x);
+        if (text && !t->strict[i] && !is_schema(text)) {
+            free(text);
+            text = strdup(any);
+        }
+        if (!text) serve_wrong(e, 503, NULL, "out of memory");
+    }
+    json_decref(x);
+    return text;
+}
+
+static bool open_calls(const serve_form *form, const serve_tools *t, serve_grammar **out,
+                       serve_error *e)
+{
+    static const char param[] = "tools";
+    dra_schema_text   schema[SERVE_TOOLS] = {{0}};
+    dra_error         err = {0};
+    size_t            bytes = 0, n = 0;
+    bool              well = true;
+    if (!form)
+        return serve_wrong(e, 400, param, "%s: the model's chat template writes no calls of tools",
+                           param);
+    for (; n < t->n && well; n += well) {
+        schema[n].json = arguments_of(t, n, e);
+        well = schema[n].json != NULL;
+        if (well) bytes += schema[n].bytes = strlen(schema[n].json);
+    }
+    if (well && bytes > GRAMMAR_MOST)
+        well = serve_wrong(e, 400, param, "%s: expected at most %d bytes of parameters, found %zu",
+                           param, GRAMMAR_MOST, bytes);
+    char *rules = well ? serve_tools_rules(form, t) : NULL;
+    if (well && !rules) well = serve_wrong(e, 503, NULL, "out of memory");
+    if (well && make_grammar(out, e) &&
+        dra_grammar_schemas(param, rules, n, schema, &(*out)->grammar, &err) != DRA_OK)
+        well = refuse_grammar(param, &err, e);
+    free(rules);
+    for (size_t i = 0; i < n; i++) free((char *)(uintptr_t)schema[i].json);
+    return well && *out;
+}
+
+/* ---- response_format ------------------------------------------------------------------------- */
 
 typedef struct format {
     const char *type;
@@ -105,11 +178,13 @@ static bool open_format(json_t *x, serve_grammar **out, serve_error *e)
                        f.type ? f.type : "none");
 }
 
-bool serve_grammar_open(const serve_ask *a, serve_grammar **out, serve_error *e)
+bool serve_grammar_open(const serve_model *m, const serve_ask *a, serve_grammar **out,
+                        serve_error *e)
 {
     *out = NULL;
     if (a->grammar && a->response_format)
         return serve_wrong(e, 400, "grammar", "expected one of grammar and response_format");
+    if (a->tools.list) return open_calls(m->form, &a->tools, out, e);
     if (a->grammar) return open_grammar("grammar", a->grammar, strlen(a->grammar), false, out, e);
     return !a->response_format || open_format(a->response_format, out, e);
 }

@@ -29,6 +29,7 @@ typedef struct http_record {
     char     key[HTTP_ID + 1], model[HTTP_ID + 1];
     uint64_t owner;   /* the key's */
     bool     reads;   /* the key may change nothing */
+    bool     rules;   /* it sees what is others' */
     bool     counted; /* there are tokens to tell: */
     int64_t  prompt, cached, written;
 } http_record;

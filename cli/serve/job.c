@@ -85,6 +85,13 @@ static void job_free(serve_job *job)
     free(job);
 }
 
+static void leave_call(serve_job *job)
+{
+    if (job->link) *job->link = job->next;
+    if (job->link && job->next) job->next->link = job->link;
+    job->link = NULL;
+}
+
 static void fail_crowded(serve_job *job)
 {
     serve_error e;
@@ -97,9 +104,7 @@ static void fail_crowded(serve_job *job)
 static void deliver_end(serve_mail *mail)
 {
     serve_job *job = (serve_job *)mail;
-    if (job->link) *job->link = job->next;
-    if (job->link && job->next) job->next->link = job->link;
-    job->link = NULL;
+    leave_call(job);
     if (job->result.end == DRA_JOB_CANCELLED) job->model->server->cancelled++;
     if (job->id) serve_tally_job(job->model->server, &job->result);
     if (job->crowded && job->call)
@@ -125,6 +130,18 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
+/* A name that came or went is so after a crash, too. */
+static void sync_folder_of(const char *path)
+{
+    char         folder[4096];
+    const char  *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n == 0 || n >= sizeof folder) return;
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    cli_folder_sync(folder);
+}
+
 /* Whole or not at all, as files that are written are. */
 static dra_status link_file(const char *from, const char *to, dra_error *err)
 {
@@ -134,12 +151,13 @@ static dra_status link_file(const char *from, const char *to, dra_error *err)
     unlink(temp);
     if (link(from, temp) == 0 && rename(temp, to) == 0) {
         unlink(temp); /* where both were one file, rename() leaves both */
+        sync_folder_of(to);
         return DRA_OK;
     }
     return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
 }
 
-/* Work that is no job of the engine, between two of its steps. */
+/* Work that is no job of the engine: of its thread, between two steps, or of the worker. */
 static void do_work(serve_mail *mail)
 {
     serve_job *job = (serve_job *)mail;
@@ -160,6 +178,7 @@ static void do_work(serve_mail *mail)
     case SERVE_LINK: st = link_file(job->data.data, job->name, err); break;
     case SERVE_UNLINK:
         if (unlink(job->name) != 0) st = cli_error(err, DRA_ERR_FILE, "%s", cli_reason(errno));
+        sync_folder_of(job->name);
         break;
     }
     job->result.end = st == DRA_OK ? DRA_JOB_DONE : DRA_JOB_FAILED;
@@ -253,14 +272,23 @@ static serve_job *begin_work(serve_call *call, serve_model *m, serve_work work, 
     return job;
 }
 
+static bool post_work(serve_job *job)
+{
+    const bool looks = job->work == SERVE_LOOK;
+    if (looks) serve_model_post(job->model, &job->mail);
+    return looks || serve_worker_post(&job->model->server->worker, &job->mail, true);
+}
+
 bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
                       serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
                       serve_error *e)
 {
     serve_job *job = begin_work(call, m, work, name, data, end);
     if (!job) return serve_wrong(e, 503, NULL, "out of memory");
-    serve_model_post(m, &job->mail);
-    return true;
+    if (post_work(job)) return true;
+    leave_call(job);
+    job_free(job);
+    return serve_wrong(e, 503, NULL, "the server is about to end");
 }
 
 bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,
@@ -270,8 +298,9 @@ bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_t
     if (!job) return false;
     job->alone = true;
     job->subject = subject;
-    serve_model_post(m, &job->mail);
-    return true;
+    if (post_work(job)) return true;
+    job_free(job);
+    return false;
 }
 
 serve_job *serve_job_wait(serve_call *call, serve_model *m,

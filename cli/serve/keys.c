@@ -28,12 +28,23 @@ static bool add_key(serve_keys *keys, size_t *room, serve_key key)
     return true;
 }
 
-/* The hash of FNV-1a, never 0: a key that is changed keeps its owner by its name. */
-static uint64_t owner_of(const char *text)
+/* The hash of FNV-1a: a key that is changed keeps its owner by its name. */
+uint64_t serve_owner_of(const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    char    *end;
+    uint64_t h = name[0] == '@' ? strtoull(name + 1, &end, 16) : 0;
+    if (h && !*end) return h;
+    h = 0xcbf29ce484222325u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
     return h ? h : 1;
+}
+
+void serve_owner_name(const serve *s, uint64_t owner, char *name, size_t size)
+{
+    snprintf(name, size, "@%016llx", (unsigned long long)owner);
+    for (size_t i = 0; i < s->keys.n; i++)
+        if (s->keys.all[i].owner == owner && s->keys.all[i].name[0])
+            snprintf(name, size, "%s", s->keys.all[i].name);
 }
 
 /* Whether a name ends with this word, which is then cut off. */
@@ -45,6 +56,29 @@ static bool take_scope(char *name, const char *word)
     while (end > name && strchr(blanks, end[-1])) end--;
     *end = '\0';
     return true;
+}
+
+/* "[requests=60]" at the end of a name, the same; 0: it is not there. */
+static int64_t take_number(char *name, const char *word)
+{
+    char *at = strrchr(name, '['), *end;
+    if (!at || strncmp(at + 1, word, strlen(word)) != 0 || at[1 + strlen(word)] != '=') return 0;
+    const long long x = strtoll(at + 2 + strlen(word), &end, 10);
+    if (x <= 0 || strcmp(end, "]") != 0) return 0;
+    take_scope(name, at);
+    return x;
+}
+
+/* Scopes come in any order. false: there are no more. */
+static bool take_scopes(char *name, serve_key *x)
+{
+    const bool    reads = take_scope(name, "[read-only]"), rules = take_scope(name, "[admin]");
+    const int64_t requests = take_number(name, "requests"), tokens = take_number(name, "tokens");
+    x->reads |= reads;
+    x->rules |= rules;
+    if (requests) x->requests = requests;
+    if (tokens) x->tokens = tokens;
+    return reads || rules || requests || tokens;
 }
 
 /* "KEY NAME [SCOPE] # comment": the key is the first word, its name the rest. */
@@ -60,9 +94,8 @@ static serve_key split_line(char *line)
     char        *name = key + n + strspn(key + n, blanks);
     key[n] = '\0';
     serve_key x = {.text = key, .n = n, .name = name};
-    x.reads = take_scope(name, "[read-only]");
-    x.rules = take_scope(name, "[admin]");
-    x.owner = owner_of(name[0] ? name : key);
+    while (take_scopes(name, &x)) continue;
+    x.owner = serve_owner_of(name[0] ? name : key);
     return x;
 }
 

@@ -29,6 +29,8 @@ static const struct {
     [SERVE_STATE_QUOTA] = {"state-quota", "state_quota", 507},
     [SERVE_STATE_DISK] = {"state-disk", "state_disk", 507},
     [SERVE_STATE_DAYS] = {"state-days", NULL, 404},
+    [SERVE_KEY_REQUESTS] = {"key-requests", "rate_limit_exceeded", 429},
+    [SERVE_KEY_TOKENS] = {"key-tokens", "rate_limit_exceeded", 429},
 };
 
 const char *serve_limit_name(serve_limit which) { return limits[which].name; }

@@ -25,6 +25,8 @@ typedef enum serve_limit {
     SERVE_STATE_QUOTA,
     SERVE_STATE_DISK,
     SERVE_STATE_DAYS,
+    SERVE_KEY_REQUESTS,
+    SERVE_KEY_TOKENS,
     SERVE_LIMITS
 } serve_limit;
 

@@ -1,6 +1,7 @@
 /* A model that is served, and the thread that loads it and steps its engine. */
 #include "ask.h"
 #include "shelf.h"
+#include "tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,7 @@ void serve_model_close(serve_model *m)
     dra_engine_destroy(m->engine); /* jobs that are left end as cancelled */
     m->engine = NULL;
     dra_template_destroy(m->template);
+    serve_form_free(m->form);
     free(m->template_text);
     free(m->ending);
     cli_draft_close(&m->drafting);

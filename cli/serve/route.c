@@ -1,6 +1,7 @@
 /* From a request to who answers it, and answers that are errors. */
 #include "serve.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,18 +182,22 @@ static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
     return true;
 }
 
-static void fail_method(http_conn *c, const http_head *h, const serve_error *e)
+/* What the path takes instead, in the words and in a header. */
+static void fail_method(http_conn *c, const http_head *h)
 {
-    char   allow[80] = "Allow: ";
-    size_t n = strlen(allow);
+    serve_error  e;
+    char         allow[80] = "Allow: ";
+    size_t       n = strlen(allow);
+    const size_t begin = n;
     for (size_t i = 0; i < serve_n_routes; i++) {
         const serve_route *r = &serve_routes[i];
         if (!rest_of(r, h->path) || n + 20 > sizeof allow) continue;
-        n += (size_t)snprintf(allow + n, sizeof allow - n, "%s%s", n > 7 ? ", " : "",
+        n += (size_t)snprintf(allow + n, sizeof allow - n, "%s%s", n > begin ? ", " : "",
                               strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
     }
+    serve_wrong(&e, 405, NULL, "%s: %.100s takes %s", h->method, h->path, allow + begin);
     snprintf(allow + n, sizeof allow - n, "\r\n");
-    fail_with(c, e, allow);
+    fail_with(c, &e, allow);
 }
 
 /* States come to files, and may be larger than other bodies. */
@@ -210,6 +215,7 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
     serve_error e = {0};
     const char *rest;
     bool        other = false;
+    double      wait = 0;
     if (!serve_allowed(s, h, &e)) {
         serve_fail(c, &e);
         return false;
@@ -220,10 +226,17 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
     if (key) snprintf(http_record_of(c)->key, HTTP_ID + 1, "%s", key->name);
     http_record_of(c)->owner = key ? key->owner : 0;
     http_record_of(c)->reads = key && key->reads;
+    http_record_of(c)->rules = key && key->rules;
     if (i >= 0 && key && serve_routes[i].rules && !key->rules) {
         serve_wrong(&e, 403, NULL, "expected a key with [admin]");
         e.code = "not_an_admin_key";
         serve_fail(c, &e);
+        return false;
+    }
+    if (i >= 0 && key && strcmp(h->method, "POST") == 0 && !serve_rate_allows(s, key, &wait, &e)) {
+        char after[40];
+        snprintf(after, sizeof after, "Retry-After: %.0f\r\n", ceil(wait));
+        fail_with(c, &e, after);
         return false;
     }
     if (i >= 0 && (serve_routes[i].open || !s->keys.n || key)) {
@@ -231,17 +244,31 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
         return true;
     }
     if (i < 0) {
-        serve_wrong(&e, other ? 405 : 404, NULL, other ? "%s: not of %.100s" : "%s: no %.100s here",
-                    h->method, h->path);
+        serve_wrong(&e, 404, NULL, "%s: no %.100s here", h->method, h->path);
     } else {
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";
     }
-    if (e.status == 405)
-        fail_method(c, h, &e);
+    if (other && i < 0)
+        fail_method(c, h);
     else
         serve_fail(c, &e);
     return false;
+}
+
+/* ?owner=NAME: an admin asks for what is another's; * is of all. */
+static bool take_owner(serve_request *r, serve_error *e)
+{
+    char name[HTTP_ID + 1];
+    if (!http_query(r->head, "owner", name, sizeof name)) return true;
+    if (!http_record_of(r->conn)->rules) {
+        serve_wrong(e, 403, "owner", "owner: expected a key with [admin]");
+        e->code = "not_an_admin_key";
+        return false;
+    }
+    r->all = strcmp(name, "*") == 0;
+    r->owner = serve_owner_of(name);
+    return true;
 }
 
 void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *body, size_t bytes)
@@ -253,5 +280,10 @@ void serve_dispatch(void *user, http_conn *c, const http_head *h, const char *bo
                        .body = body,
                        .bytes = bytes};
     bool          other = false;
-    serve_routes[route_of(h, &r.rest, &other)].answer(&r);
+    serve_error   e = {0};
+    const int     i = route_of(h, &r.rest, &other);
+    if (take_owner(&r, &e))
+        serve_routes[i].answer(&r);
+    else
+        serve_fail(c, &e);
 }

@@ -31,7 +31,9 @@ typedef struct serve_model   serve_model;
 typedef struct serve_call    serve_call;
 typedef struct serve_job     serve_job;
 typedef struct serve_grammar serve_grammar;
+typedef struct serve_form    serve_form;
 typedef struct serve_shelf   serve_shelf;
+typedef struct serve_request serve_request;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -74,6 +76,23 @@ struct serve_mail {
     void (*deliver)(serve_mail *mail); /* in the loop; frees it */
 };
 
+typedef struct serve_worker { /* worker.c */
+    pthread_t       thread;
+    bool            started, stop;
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t  wake;
+    serve_mail     *mail, **last;
+    int64_t         n, most; /* that wait */
+} serve_worker;
+
+/* most: errands that wait. */
+bool serve_worker_start(serve_worker *w, int64_t most);
+/* Lets it be delivered in the worker's thread. false: too many wait (`always`: that is no matter),
+ * or it has stopped. */
+bool serve_worker_post(serve_worker *w, serve_mail *mail, bool always);
+/* Ends when all is done that was posted. */
+void serve_worker_stop(serve_worker *w);
+
 struct serve_model {
     serve       *server;
     char         name[SERVE_NAME + 1];
@@ -83,6 +102,7 @@ struct serve_model {
     dra_engine  *engine;
     dra_template *template;
     char                 *template_text, *ending; /* ending: a stop string, or NULL */
+    serve_form           *form; /* of calls of tools; NULL: the template writes none */
     dra_generation_config habits;
     int64_t               created;
     serve_phase           phase; /* as the loop knows it */
@@ -157,7 +177,8 @@ struct serve_job {
     serve_grammar *grammar; /* that its text follows, held until the end; NULL: none */
 };
 
-/* What would keep the loop waiting is done by the model's thread; its end is that of a job. */
+/* What would keep the loop waiting is done by the worker, but what looks at memory by the model's
+ * thread; its end is that of a job. */
 bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
                       serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
                       serve_error *e);
@@ -190,6 +211,14 @@ struct serve_call { /* the first member of what a route keeps */
     size_t      held;               /* bytes of the memory of requests */
     bool        streams, looks;     /* looks: tokens tell what the memory holds */
     void (*free)(serve_call *call); /* what the route added; not the call itself */
+    json_t     *body;               /* what was asked may point into it */
+    serve_error error;              /* what the worker found; status 0: nothing */
+    /* An errand of the worker. */
+    serve_mail mail;
+    void (*work)(serve_call *call), (*back)(serve_call *call);
+    char  *text; /* a large body that is not read yet */
+    size_t bytes, cost;
+    bool   large, away, over; /* over: it has ended while it was away */
 };
 
 /* Makes the first member of `call`, `size` bytes that malloc gave, wait. */
@@ -197,6 +226,14 @@ void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*releas
 /* Takes bytes of the memory of requests until it ends. */
 bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e);
 void serve_call_loose(serve_call *call, size_t bytes);
+/* Reads the body of its request; a large one is read, and later done(), by the worker. Then `next`
+ * is called on the loop, where call->body is NULL if call->error says why; that may be at once. */
+void serve_call_read(serve_call *call, const serve_request *r, void (*next)(serve_call *));
+/* What its body takes is given back: what is left of it is small. */
+void serve_call_stripped(serve_call *call);
+/* `work` for a call, by the worker if its body is large: it sees nothing of the loop, and the call
+ * is not freed meanwhile. Then `back` is called on the loop, unless the call has ended. */
+void serve_call_do(serve_call *call, void (*work)(serve_call *), void (*back)(serve_call *));
 /* Its jobs are cancelled, and it is freed. */
 void serve_call_end(serve_call *call);
 /* Answers with an error, also inside a stream, and ends. */
@@ -204,13 +241,25 @@ void serve_call_fail(serve_call *call, const serve_error *e);
 void serve_call_failed(serve_call *call, const dra_job_result *result); /* the same of a job */
 void serve_call_say(serve_call *call, const serve_text *event);         /* data of a stream */
 
+typedef struct serve_made { /* a call that is answered by a text of JSON, without jobs */
+    serve_call   call;
+    serve_model *model;
+    serve_text   answer;
+} serve_made;
+
+/* Makes one, the first member of `size` bytes of zeros, and reads its body. */
+void serve_made_start(const serve_request *r, size_t size, void (*next)(serve_call *));
+/* Lets `work` write the answer, and sends it; without a model, the error. */
+void serve_made_do(serve_made *m, void (*work)(serve_call *));
+
 /* ---- the server ------------------------------------------------------------------------------ */
 
 typedef struct serve_key {
     const char *text, *name; /* name: "" where it has none */
     size_t      n;
     uint64_t    owner;        /* of states and kept prefixes: the same of keys with the same name */
-    bool        reads, rules; /* only reads; sees figures of all */
+    bool        reads, rules; /* only reads; sees figures and states of all */
+    int64_t     requests, tokens; /* a minute; 0: what the options say */
 } serve_key;
 
 typedef struct serve_keys {
@@ -227,6 +276,8 @@ typedef struct serve_tally { /* of an owner of keys */
     uint64_t owner;
     char     name[HTTP_ID + 1];
     int64_t  requests, read, cached, written;
+    double   since;                      /* seconds, from when on it has left: */
+    double   requests_left, tokens_left; /* of this minute's, which come back bit by bit */
 } serve_tally;
 
 struct serve {
@@ -240,6 +291,7 @@ struct serve {
     size_t             n_models;
     serve_model       *models;
     serve_call        *calls;
+    serve_worker       worker;
     bool               draining, failed;
     double             drain_until;
     serve_keys         keys;
@@ -269,17 +321,22 @@ bool serve_allowed(serve *s, const http_head *h, serve_error *e);
 /* A file that is wrong leaves the keys as they are. */
 bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err);
 void serve_keys_free(serve_keys *keys);
+/* The owner of this name, or "@" and the number of one; "": of this key. Never 0. */
+uint64_t serve_owner_of(const char *name);
+/* Its name, while a key has it; else the number. */
+void serve_owner_name(const serve *s, uint64_t owner, char *name, size_t size);
 /* The key of a request; NULL: it has none of them. */
 const serve_key *serve_key_of(const serve *s, const http_head *h);
 
-typedef struct serve_request {
+struct serve_request {
     serve           *server;
     http_conn       *conn;
     const http_head *head;
     uint64_t         owner;       /* of states */
+    bool             all;         /* an admin asks for those of all */
     const char      *body, *rest; /* rest: of the path, after that of the route */
     size_t           bytes;
-} serve_request;
+};
 
 typedef struct serve_route {
     const char *method, *path, *name; /* a path that ends in / takes what follows */
@@ -317,6 +374,8 @@ void serve_log(void *user, const http_head *h, const http_record *r);
 /* tally.c: what is counted when a request or a job has ended. */
 void serve_seconds_add(serve_seconds *x, double seconds);
 void serve_ended(void *user, const http_head *h, const http_record *r);
+/* Whether a key may ask now; *wait: seconds until then, if not. */
+bool serve_rate_allows(serve *s, const serve_key *key, double *wait, serve_error *e);
 void serve_tally_job(serve *s, const dra_job_result *r);
 
 /* Tells the service manager, if there is one: "READY=1", "STOPPING=1". */

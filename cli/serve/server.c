@@ -240,6 +240,7 @@ static void close_all(serve *s)
 {
     if (s->http && s->args->unix_path) unlink(s->args->unix_path);
     while (s->calls) serve_call_end(s->calls);
+    serve_worker_stop(&s->worker);
     for (size_t i = 0; i < s->n_models; i++) serve_model_close(&s->models[i]);
     if (s->last_mail) deliver_all(s); /* ends of jobs free what they belong to */
     for (size_t i = 0; i < s->n_models; i++) serve_shelf_close(&s->models[i]);
@@ -271,6 +272,8 @@ static bool start_server(serve *s, dra_error *err)
     else
         cli_line(stderr, "dra serve: listens on http://%s%s%s:%d", v6 ? "[" : "", s->args->host,
                  v6 ? "]" : "", s->port);
+    if (!serve_worker_start(&s->worker, s->args->queue))
+        return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
     for (size_t i = 0; i < s->n_models; i++)
         if (!serve_model_start(&s->models[i]))
             return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;

@@ -100,6 +100,13 @@ serve_state *serve_shelf_at(const serve_model *m, uint64_t owner, size_t i)
     return NULL;
 }
 
+serve_state *serve_shelf_any(const serve_model *m, size_t i, bool *more)
+{
+    const serve_shelf *s = m->shelf;
+    *more = i < s->n;
+    return *more && s->all[i]->body ? s->all[i] : NULL;
+}
+
 /* NULL: no memory. */
 static serve_state *add_state(serve_model *m, uint64_t owner, const char *name)
 {
@@ -157,7 +164,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
          k++) {
         const serve_state *x = shelf->all[k];
         if (!x->body || strcmp(x->name, name) == 0) continue;
-        bytes += x->body->bytes;
+        bytes += x->body->bytes / (size_t)x->body->names; /* forks count once, a part for each */
         names++;
     }
     if (names >= s->args->states)

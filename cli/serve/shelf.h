@@ -55,6 +55,8 @@ void serve_shelf_close(serve_model *m);
 serve_state *serve_shelf_find(const serve_model *m, uint64_t owner, const char *name);
 /* The i-th of an owner, in the order of names; NULL: there are no more. */
 serve_state *serve_shelf_at(const serve_model *m, uint64_t owner, size_t i);
+/* The i-th of all owners; NULL: it was deleted, or (*more is false) there are no more. */
+serve_state *serve_shelf_any(const serve_model *m, size_t i, bool *more);
 /* Whether an owner may have a state of this name. */
 bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name, serve_error *e);
 /* A name in the engine that nothing has. */

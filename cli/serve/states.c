@@ -8,18 +8,37 @@
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-static void put_state(const serve_state *x, serve_text *out)
+static void put_state(const serve_state *x, bool owned, serve_text *out)
 {
     const serve_kept *b = x->body;
+    char              owner[HTTP_ID + 1];
     serve_printf(out, "{\"name\": \"%s\", \"model\": \"%s\", \"tokens\": ", x->name,
                  x->model->name);
     if (b->tokens < 0)
         serve_puts(out, "null");
     else
         serve_json_int(out, b->tokens);
-    serve_printf(out,
-                 ", \"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f, \"in_memory\": %s}",
+    serve_printf(out, ", \"bytes\": %zu, \"created\": %.3f, \"last_used\": %.3f, \"in_memory\": %s",
                  b->bytes, x->created, b->used, b->held ? "true" : "false");
+    serve_owner_name(x->model->server, x->owner, owner, sizeof owner);
+    if (owned) serve_puts(out, ", \"owner\": ");
+    if (owned) serve_json_word(out, owner);
+    serve_puts(out, "}");
+}
+
+static void put_states(const serve_model *m, const serve_request *r, const char **comma,
+                       serve_text *t)
+{
+    bool more = true;
+    for (size_t i = 0; more; i++) {
+        const serve_state *x = r->all ? serve_shelf_any(m, i, &more)
+                                      : serve_shelf_at(m, r->owner, i);
+        more = r->all ? more : x != NULL;
+        if (!x) continue;
+        serve_puts(t, *comma);
+        put_state(x, r->all, t);
+        *comma = ", ";
+    }
 }
 
 void serve_states_list(const serve_request *r)
@@ -28,15 +47,8 @@ void serve_states_list(const serve_request *r)
     serve_text  t = {0};
     const char *comma = "";
     serve_puts(&t, "{\"object\": \"list\", \"data\": [");
-    for (size_t i = 0; i < s->n_models; i++) {
-        const serve_model *m = &s->models[i];
-        const serve_state *x;
-        for (size_t k = 0; m->phase == SERVE_READY && (x = serve_shelf_at(m, r->owner, k)); k++) {
-            serve_puts(&t, comma);
-            put_state(x, &t);
-            comma = ", ";
-        }
-    }
+    for (size_t i = 0; i < s->n_models; i++)
+        if (s->models[i].phase == SERVE_READY) put_states(&s->models[i], r, &comma, &t);
     serve_puts(&t, "]}");
     serve_reply(r->conn, 200, &t);
 }
@@ -45,18 +57,18 @@ void serve_states_list(const serve_request *r)
 
 typedef struct place {
     serve_model *model;
-    serve_state *state; /* NULL: there is none of this name */
-    char         name[SERVE_NAME + 1];
-    const char  *verb; /* what follows the name: "fork", "look", "" */
+    serve_state *state;                                       /* NULL: there is none of this name */
+    char         name[SERVE_NAME + 1], query[SERVE_NAME + 1]; /* query: of the model; "": none */
+    char         verb[8]; /* what follows the name: "fork", "look", "" */
 } place;
 
 /* The model of a state that only one has. */
-static bool guess_model(const serve_request *r, place *p, serve_error *e)
+static bool guess_model(serve *s, uint64_t owner, place *p, serve_error *e)
 {
     size_t found = 0;
-    for (size_t i = 0; i < r->server->n_models; i++) {
-        serve_model *m = &r->server->models[i];
-        serve_state *x = m->phase == SERVE_READY ? serve_shelf_find(m, r->owner, p->name) : NULL;
+    for (size_t i = 0; i < s->n_models; i++) {
+        serve_model *m = &s->models[i];
+        serve_state *x = m->phase == SERVE_READY ? serve_shelf_find(m, owner, p->name) : NULL;
         if (!x) continue;
         p->model = m;
         found++;
@@ -65,36 +77,57 @@ static bool guess_model(const serve_request *r, place *p, serve_error *e)
            serve_wrong(e, 400, "model", "several models have %s; expected ?model=", p->name);
 }
 
-/* `model`: the name that the body has, or NULL. */
-static bool read_place(const serve_request *r, const char *model, place *p, serve_error *e)
+/* Name, verb and query; `verb`: the one that may follow, or NULL. */
+static bool read_path(const serve_request *r, const char *verb, place *p, serve_error *e)
 {
-    char         name[SERVE_NAME + 1];
     const char  *slash = strchr(r->rest, '/');
     const size_t n = slash ? (size_t)(slash - r->rest) : strlen(r->rest);
     if (n <= SERVE_NAME) snprintf(p->name, sizeof p->name, "%.*s", (int)n, r->rest);
-    p->verb = slash ? slash + 1 : "";
     if (!serve_state_name_ok(p->name))
         return serve_wrong(e, 400, "name",
                            "expected a name of a state, 1 to %d of letters, digits and ._-",
                            SERVE_NAME);
-    if (http_query(r->head, "model", name, sizeof name)) model = name;
-    p->model = serve_model_find(r->server, model, e);
-    if (!p->model || (!model && !guess_model(r, p, e))) return false;
-    p->state = serve_shelf_find(p->model, r->owner, p->name);
+    if (slash && slash[1] && (!verb || strcmp(slash + 1, verb) != 0))
+        return serve_wrong(e, 404, NULL, "no %.40s here", slash + 1);
+    if (slash) snprintf(p->verb, sizeof p->verb, "%s", slash + 1);
+    http_query(r->head, "model", p->query, sizeof p->query);
     return true;
+}
+
+/* `model`: the name that the body has, or NULL. */
+static bool find_place(serve *s, uint64_t owner, const char *model, place *p, serve_error *e)
+{
+    if (p->query[0]) model = p->query;
+    p->model = serve_model_find(s, model, e);
+    if (!p->model || (!model && !guess_model(s, owner, p, e))) return false;
+    p->state = serve_shelf_find(p->model, owner, p->name);
+    return true;
+}
+
+static bool read_place(const serve_request *r, const char *verb, place *p, serve_error *e)
+{
+    return read_path(r, verb, p, e) && find_place(r->server, r->owner, NULL, p, e);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+typedef struct asked {
+    const char *model, *to, *state;
+    json_t     *prompt;
+} asked;
+
 typedef struct change { /* one request about a state */
     serve_call   call;
+    place        place;
+    asked        asked;
     serve_model *model;
     uint64_t     owner;
     char         name[SERVE_NAME + 1];   /* the state that the answer is about */
     char         from[SERVE_NAME + 1];   /* the one it begins from; "": none */
     char         handle[SERVE_NAME + 1]; /* of the engine, to be forgotten; "": none */
     char         path[640];              /* to be removed; "": none */
-    dra_ids     *prompt;
+    size_t       n;
+    dra_ids     *prompt; /* (n) */
     int          status;
     bool         deleted, looks;
 } change;
@@ -104,7 +137,7 @@ static void release_change(serve_call *call)
     change *c = (change *)call;
     if (c->path[0]) unlink(c->path);
     if (c->handle[0]) serve_state_forget(c->model, c->handle);
-    serve_inputs_free(c->prompt != NULL, c->prompt);
+    serve_inputs_free(c->n, c->prompt);
 }
 
 static change *begin_change(const serve_request *r, const place *p, serve_error *e)
@@ -115,6 +148,7 @@ static change *begin_change(const serve_request *r, const place *p, serve_error 
         return NULL;
     }
     serve_call_begin(r->server, &c->call, r->conn, release_change);
+    c->place = *p;
     c->model = p->model;
     c->owner = r->owner;
     memcpy(c->name, p->name, sizeof c->name);
@@ -139,7 +173,7 @@ static void send_state(change *c)
     if (c->deleted)
         serve_printf(&t, "{\"name\": \"%s\", \"deleted\": true}", c->name);
     else if (x)
-        put_state(x, &t);
+        put_state(x, false, &t);
     else
         serve_puts(&t, "{}");
     serve_call_end(&c->call);
@@ -185,11 +219,6 @@ static void submit_change(change *c, dra_job_config *config)
 
 /* ---- POST: reading a text into a state, forking ---------------------------------------------- */
 
-typedef struct asked {
-    const char *model, *to, *state;
-    json_t     *prompt;
-} asked;
-
 static const serve_field post_fields[] = {
     {"prompt", SERVE_F_ANY, offsetof(asked, prompt)},
     {"model", SERVE_F_WORD, offsetof(asked, model)},
@@ -226,56 +255,60 @@ static void on_begin(serve_job *job, const dra_job_result *r)
         serve_call_failed(&c->call, r);
 }
 
-static bool check_prompt(const serve_request *r, size_t n, const dra_ids *ids, serve_error *e)
+static bool check_prompt(const change *c, serve_error *e)
 {
-    const int64_t most = r->server->args->prompt;
-    if (n != 1) return serve_wrong(e, 400, "prompt", "prompt: expected one");
-    return (int64_t)ids->n <= most ||
+    const int64_t most = c->call.server->args->prompt;
+    if (c->n != 1) return serve_wrong(e, 400, "prompt", "prompt: expected one");
+    return (int64_t)c->prompt->n <= most ||
            serve_limited(e, SERVE_MAX_PROMPT, "prompt",
-                         "the prompt has %zu tokens, expected at most %lld", ids->n,
+                         "the prompt has %zu tokens, expected at most %lld", c->prompt->n,
                          (long long)most);
 }
 
-static bool create_state(const serve_request *r, const place *p, const asked *a, serve_error *e)
+static void encode_prompt(serve_call *call)
 {
-    dra_ids     *ids = NULL;
-    size_t       n = 0;
-    serve_state *from = a->state ? serve_shelf_find(p->model, r->owner, a->state) : NULL;
-    if (!a->prompt) return serve_wrong(e, 400, "prompt", "prompt: expected a text or ids");
-    if (a->state && !from) return not_found(a->state, e);
-    bool well = serve_shelf_has_room(p->model, r->owner, p->name, e) &&
-                serve_inputs_read(p->model, a->prompt, "prompt", !a->state, &n, &ids, e) &&
-                check_prompt(r, n, ids, e);
-    change *c = well ? begin_change(r, p, e) : NULL;
-    if (!c) {
-        serve_inputs_free(n, ids);
-        return false;
+    change *c = (change *)call;
+    serve_inputs_read(c->model, c->asked.prompt, "prompt", !c->asked.state, &c->n, &c->prompt,
+                      &call->error);
+}
+
+static void on_prompt(serve_call *call)
+{
+    change      *c = (change *)call;
+    serve_error *e = &call->error;
+    if (e->status || !check_prompt(c, e) ||
+        !serve_call_hold(call, 2 * c->prompt->n * sizeof(int32_t), e)) {
+        serve_call_fail(call, e);
+        return;
     }
-    c->status = 201;
-    c->prompt = ids;
-    if (from) memcpy(c->from, from->name, sizeof c->from);
-    serve_error why = {0};
-    if (!serve_call_hold(&c->call, 2 * ids->n * sizeof(int32_t), &why) ||
-        (from && !serve_shelf_load(&c->call, from, on_begin, &why)))
-        serve_call_fail(&c->call, &why);
-    else if (!from)
+    serve_state *from = c->from[0] ? serve_shelf_find(c->model, c->owner, c->from) : NULL;
+    if (!from) /* or it has gone meanwhile, which is said there */
         read_text(c);
+    else if (!serve_shelf_load(call, from, on_begin, e))
+        serve_call_fail(call, e);
+}
+
+static bool create_state(change *c, serve_error *e)
+{
+    const asked *a = &c->asked;
+    if (!a->prompt) return serve_wrong(e, 400, "prompt", "prompt: expected a text or ids");
+    if (a->state && !serve_shelf_find(c->model, c->owner, a->state)) return not_found(a->state, e);
+    if (!serve_shelf_has_room(c->model, c->owner, c->name, e)) return false;
+    if (a->state) snprintf(c->from, sizeof c->from, "%s", a->state);
+    c->status = 201;
+    serve_call_do(&c->call, encode_prompt, on_prompt);
     return true;
 }
 
-static bool fork_state(const serve_request *r, const place *p, const asked *a, serve_error *e)
+static bool fork_state(change *c, serve_error *e)
 {
-    serve_error why = {0};
-    if (!a->to || !serve_state_name_ok(a->to))
+    const char *to = c->asked.to;
+    if (!to || !serve_state_name_ok(to))
         return serve_wrong(e, 400, "to", "to: expected a name of a state");
-    if (!p->state) return not_found(p->name, e);
-    change *c = begin_change(r, p, e);
-    if (!c) return false;
-    snprintf(c->name, sizeof c->name, "%s", a->to);
+    if (!c->place.state) return not_found(c->name, e);
+    snprintf(c->name, sizeof c->name, "%s", to);
     c->status = 201;
-    if (!serve_shelf_fork(&c->call, p->state, a->to, on_kept, &why))
-        serve_call_fail(&c->call, &why);
-    return true;
+    return serve_shelf_fork(&c->call, c->place.state, to, on_kept, e);
 }
 
 /* Keys that only read leave the states as they are. */
@@ -287,33 +320,37 @@ static bool may_change(const serve_request *r, serve_error *e)
     return false;
 }
 
+static void on_body(serve_call *call)
+{
+    change      *c = (change *)call;
+    serve_error *e = &call->error;
+    const char  *model = json_string_value(json_object_get(call->body, "model"));
+    const bool   fork = c->place.verb[0] != '\0';
+    bool         well = call->body && find_place(call->server, c->owner, model, &c->place, e);
+    c->model = c->place.model;
+    if (well)
+        well = fork ? serve_fields_read(fork_fields, COUNT(fork_fields), call->body, &c->asked, e)
+                    : serve_fields_read(post_fields, COUNT(post_fields), call->body, &c->asked, e);
+    if (!well || !(fork ? fork_state : create_state)(c, e)) serve_call_fail(call, e);
+}
+
 void serve_states_post(const serve_request *r)
 {
     serve_error e = {0};
     place       p = {0};
-    asked       a = {0};
-    json_t     *body = serve_body(r, &e);
-    const char *model = json_string_value(json_object_get(body, "model"));
-    bool        well = body && may_change(r, &e) && read_place(r, model, &p, &e);
-    const bool  fork = well && strcmp(p.verb, "fork") == 0;
-    if (well && p.verb[0] && !fork) well = serve_wrong(&e, 404, NULL, "no %.40s here", p.verb);
-    if (well)
-        well = fork ? serve_fields_read(fork_fields, COUNT(fork_fields), body, &a, &e)
-                    : serve_fields_read(post_fields, COUNT(post_fields), body, &a, &e);
-    if (well) well = (fork ? fork_state : create_state)(r, &p, &a, &e);
-    if (!well) serve_fail(r->conn, &e);
-    json_decref(body);
+    change *c = may_change(r, &e) && read_path(r, "fork", &p, &e) ? begin_change(r, &p, &e) : NULL;
+    if (c)
+        serve_call_read(&c->call, r, on_body);
+    else
+        serve_fail(r->conn, &e);
 }
 
 /* ---- DELETE, PUT, GET ------------------------------------------------------------------------ */
 
-/* The state must be there, and nothing may follow its name. */
+/* The state must be there, and nothing but `verb` may follow its name. */
 static bool find_state(const serve_request *r, place *p, const char *verb, serve_error *e)
 {
-    if (!read_place(r, NULL, p, e)) return false;
-    if (p->verb[0] && (!verb || strcmp(p->verb, verb) != 0))
-        return serve_wrong(e, 404, NULL, "no %.40s here", p->verb);
-    return p->state || not_found(p->name, e);
+    return read_place(r, verb, p, e) && (p->state || not_found(p->name, e));
 }
 
 void serve_states_delete(const serve_request *r)
@@ -335,7 +372,6 @@ void serve_states_put(const serve_request *r)
     serve_error e = {0};
     place       p = {0};
     bool        well = may_change(r, &e) && read_place(r, NULL, &p, &e);
-    if (well && p.verb[0]) well = serve_wrong(&e, 404, NULL, "no %.40s here", p.verb);
     if (well) well = serve_shelf_has_room(p.model, r->owner, p.name, &e);
     change *c = well ? begin_change(r, &p, &e) : NULL;
     if (!c) {

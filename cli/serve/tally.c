@@ -34,6 +34,44 @@ static serve_tally *tally_of(serve *s, uint64_t owner, const char *name)
     return &more[s->n_tallies++];
 }
 
+/* ---- rates ----------------------------------------------------------------------------------- */
+
+static int64_t limit_of(int64_t own, int64_t all) { return own ? own : all; }
+
+static double refill(double left, double seconds, int64_t most)
+{
+    const double now = left + seconds / 60 * (double)most;
+    return now < (double)most ? now : (double)most;
+}
+
+/* A request takes one at once; tokens are known at its end, so that what is left may be below 0. */
+bool serve_rate_allows(serve *s, const serve_key *key, double *wait, serve_error *e)
+{
+    const int64_t requests = limit_of(key->requests, s->args->key_requests);
+    const int64_t tokens = limit_of(key->tokens, s->args->key_tokens);
+    serve_tally  *t = requests || tokens ? tally_of(s, key->owner, key->name) : NULL;
+    const double  now = serve_now();
+    if (!t) return true;
+    const double seconds = t->since > 0 ? now - t->since : 60;
+    t->since = now;
+    t->requests_left = refill(t->requests_left, seconds, requests);
+    t->tokens_left = refill(t->tokens_left, seconds, tokens);
+    if (requests && t->requests_left < 1) {
+        *wait = 60 * (1 - t->requests_left) / (double)requests;
+        return serve_limited(e, SERVE_KEY_REQUESTS, NULL, "the key has had %lld requests a minute",
+                             (long long)requests);
+    }
+    if (tokens && t->tokens_left <= 0) {
+        *wait = 60 * (1 - t->tokens_left) / (double)tokens;
+        return serve_limited(e, SERVE_KEY_TOKENS, NULL, "the key has had %lld tokens a minute",
+                             (long long)tokens);
+    }
+    t->requests_left -= requests > 0;
+    return true;
+}
+
+/* ---- what is counted ------------------------------------------------------------------------- */
+
 void serve_ended(void *user, const http_head *h, const http_record *r)
 {
     serve *s = user;
@@ -47,6 +85,7 @@ void serve_ended(void *user, const http_head *h, const http_record *r)
         t->read += r->prompt;
         t->cached += r->cached;
         t->written += r->written;
+        t->tokens_left -= (double)(r->prompt + r->written);
     }
     serve_log(user, h, r);
 }

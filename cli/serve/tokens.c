@@ -24,10 +24,15 @@ static const serve_field detokenize_fields[] = {
     {"tokens", SERVE_F_ANY, offsetof(asked, tokens)},
 };
 
+typedef struct conversion { /* a request for one of both */
+    serve_made made;
+    asked      asked;
+} conversion;
+
 /* The model, which has a tokenizer. */
-static serve_model *model_of(const serve_request *r, const char *name, serve_error *e)
+static serve_model *model_of(serve *s, const char *name, serve_error *e)
 {
-    serve_model *m = serve_model_find(r->server, name, e);
+    serve_model *m = serve_model_find(s, name, e);
     if (m && !m->m.tokenizer) {
         serve_wrong(e, 400, "model", "model: %s has no tokenizer", m->name);
         return NULL;
@@ -71,29 +76,21 @@ static void put_pieces(const serve_model *m, const dra_ids *ids, serve_text *t)
     serve_puts(t, "]");
 }
 
-void serve_tokenize(const serve_request *r)
+static void tokenize(serve_call *call)
 {
-    serve_error  e = {0};
-    asked        a = {.special = true};
-    dra_ids      ids = {0};
-    serve_text   t = {0};
-    json_t      *body = serve_body(r, &e);
-    serve_model *m = NULL;
-    if (body && serve_fields_read(tokenize_fields, COUNT(tokenize_fields), body, &a, &e))
-        m = model_of(r, a.model, &e);
-    if (m && encode_content(m, &a, &ids, &e)) {
-        serve_puts(&t, "{\"tokens\": ");
-        put_ids(&ids, &t);
-        serve_printf(&t, ", \"count\": %zu, \"max_model_len\": %lld", ids.n,
+    conversion        *c = (conversion *)call;
+    serve_text        *t = &c->made.answer;
+    const serve_model *m = c->made.model;
+    dra_ids            ids = {0};
+    if (encode_content(m, &c->asked, &ids, &call->error)) {
+        serve_puts(t, "{\"tokens\": ");
+        put_ids(&ids, t);
+        serve_printf(t, ", \"count\": %zu, \"max_model_len\": %lld", ids.n,
                      (long long)dra_model_config_of(m->m.model)->context);
-        if (a.pieces) put_pieces(m, &ids, &t);
-        serve_puts(&t, "}");
-        serve_reply(r->conn, 200, &t);
-    } else {
-        serve_fail(r->conn, &e);
+        if (c->asked.pieces) put_pieces(m, &ids, t);
+        serve_puts(t, "}");
     }
     dra_ids_free(&ids);
-    json_decref(body);
 }
 
 /* ---- ids to text ----------------------------------------------------------------------------- */
@@ -118,33 +115,56 @@ static bool decode_ids(const serve_model *m, const dra_ids *ids, serve_text *out
     return st == DRA_OK || serve_wrong_status(e, &err);
 }
 
-void serve_detokenize(const serve_request *r)
+static void detokenize(serve_call *call)
 {
-    serve_error  e = {0};
-    asked        a = {0};
-    dra_ids      ids = {0};
-    serve_text   t = {0}, text = {0};
-    json_t      *body = serve_body(r, &e);
-    serve_model *m = NULL;
-    if (body && serve_fields_read(detokenize_fields, COUNT(detokenize_fields), body, &a, &e))
-        m = model_of(r, a.model, &e);
-    bool well = m != NULL;
-    if (well && !json_is_array(a.tokens))
-        well = serve_wrong(&e, 400, "tokens", "tokens: expected a list of ids");
-    if (well && serve_ids_read(a.tokens, "tokens", &ids, &e) && decode_ids(m, &ids, &text, &e)) {
-        serve_puts(&t, "{\"prompt\": ");
-        serve_json_text(&t, text.data, text.n);
-        serve_puts(&t, ", \"content\": ");
-        serve_json_text(&t, text.data, text.n);
-        serve_puts(&t, "}");
-        t.failed |= text.failed;
-        serve_reply(r->conn, 200, &t);
-    } else {
-        serve_fail(r->conn, &e);
+    conversion *c = (conversion *)call;
+    serve_text *t = &c->made.answer, text = {0};
+    dra_ids     ids = {0};
+    if (!json_is_array(c->asked.tokens)) {
+        serve_wrong(&call->error, 400, "tokens", "tokens: expected a list of ids");
+    } else if (serve_ids_read(c->asked.tokens, "tokens", &ids, &call->error) &&
+               decode_ids(c->made.model, &ids, &text, &call->error)) {
+        serve_puts(t, "{\"prompt\": ");
+        serve_json_text(t, text.data, text.n);
+        serve_puts(t, ", \"content\": ");
+        serve_json_text(t, text.data, text.n);
+        serve_puts(t, "}");
+        t->failed |= text.failed;
     }
     serve_text_free(&text);
     dra_ids_free(&ids);
-    json_decref(body);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void convert(serve_call *call, const serve_field *fields, size_t n,
+                    void (*work)(serve_call *))
+{
+    conversion *c = (conversion *)call;
+    c->asked.special = true;
+    if (call->body && serve_fields_read(fields, n, call->body, &c->asked, &call->error))
+        c->made.model = model_of(call->server, c->asked.model, &call->error);
+    serve_made_do(&c->made, work);
+}
+
+static void on_tokenize(serve_call *call)
+{
+    convert(call, tokenize_fields, COUNT(tokenize_fields), tokenize);
+}
+
+static void on_detokenize(serve_call *call)
+{
+    convert(call, detokenize_fields, COUNT(detokenize_fields), detokenize);
+}
+
+void serve_tokenize(const serve_request *r)
+{
+    serve_made_start(r, sizeof(conversion), on_tokenize);
+}
+
+void serve_detokenize(const serve_request *r)
+{
+    serve_made_start(r, sizeof(conversion), on_detokenize);
 }
 
 /* ---- about it -------------------------------------------------------------------------------- */
@@ -155,7 +175,7 @@ void serve_tokenizer_info(const serve_request *r)
     serve_error  e = {0};
     serve_text   t = {0};
     const bool   named = http_query(r->head, "model", name, sizeof name);
-    serve_model *m = model_of(r, named ? name : NULL, &e);
+    serve_model *m = model_of(r->server, named ? name : NULL, &e);
     if (!m) {
         serve_fail(r->conn, &e);
         return;

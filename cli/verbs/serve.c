@@ -67,6 +67,10 @@ static const cli_option options[] = {
     {"max-headers", CLI_INT, offsetof(serve_args, head), 1024, 1 << 20, "bytes of its headers"},
     {"max-state", CLI_TEXT, offsetof(serve_args, max_state), 0, 0,
      "bytes of a state that is uploaded", "SIZE"},
+    {"key-requests", CLI_INT, offsetof(serve_args, key_requests), 1, INT32_MAX,
+     "requests a minute that a key may have", .unset = "any number"},
+    {"key-tokens", CLI_INT, offsetof(serve_args, key_tokens), 1, INT32_MAX,
+     "tokens a minute that a key may have read and written", .unset = "any number"},
     {"max-states", CLI_INT, offsetof(serve_args, states), 1, 1 << 20,
      "names of states that a key may have"},
     {"state-quota", CLI_TEXT, offsetof(serve_args, state_quota), 0, 0,
@@ -105,6 +109,8 @@ static int run_serve(const void *args)
     if (a->chunk % 64)
         return cli_misused("serve", "--chunk: expected a multiple of 64, found %lld",
                            (long long)a->chunk);
+    if ((a->key_requests || a->key_tokens) && !a->key_file)
+        return cli_misused("serve", "--key-requests, --key-tokens: expected --api-key-file");
     const int status = cli_draft_check("serve", &a->draft);
     return status == CLI_OK ? serve_run(a) : status;
 }

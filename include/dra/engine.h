@@ -37,6 +37,8 @@ typedef struct dra_engine_config {
     size_t               memory_limit; /* bytes of all states; 0: 4 GiB. Kept ones go first,
                                           then jobs wait, then they are refused                */
     double               state_limit;  /* of the clamp; 0: DRA_STATE_LIMIT; below 0: off        */
+    size_t               slice;        /* bytes of a state that a step copies for its file, while
+                                          others write; 0: 4 MiB                               */
     bool                 forget;       /* keeps no states to begin other prompts with           */
     /* Models of the same vocabulary that read every token, too, and by which the logits are
      * contrasted, see dra_contrast(), one after another: each sees as expert what those before it
@@ -198,6 +200,7 @@ DRA_API void dra_engine_states(dra_engine *e, void (*each)(void *user, const dra
 typedef struct dra_engine_stats {
     int64_t waiting, active, states, kept;
     size_t  state_bytes;
+    size_t  copied; /* bytes of states, for files, between steps */
     int64_t tokens_read, tokens_reused, tokens_written;
     int64_t tokens_drafted, tokens_accepted; /* guessed, and right; see dra_draft */
     int64_t done, cancelled, failed;

@@ -106,6 +106,15 @@ DRA_API dra_status dra_grammar_parse(const char *name, const char *text, size_t 
  * and const; notes such as title are passed over, any other keyword is refused by its name. */
 DRA_API dra_status dra_grammar_schema(const char *name, const char *json, size_t bytes,
                                       dra_grammar **out, dra_error *err);
+typedef struct dra_schema_text {
+    const char *json;
+    size_t      bytes;
+} dra_schema_text;
+/* A grammar in GBNF whose rules schema0, schema1, ... are the texts of these schemas. Its own rules
+ * have names with a dash, but for `root`. */
+DRA_API dra_status dra_grammar_schemas(const char *name, const char *text, size_t n,
+                                       const dra_schema_text *schema, dra_grammar **out,
+                                       dra_error *err);
 DRA_API void       dra_grammar_destroy(dra_grammar *g); /* NULL is allowed */
 
 typedef enum dra_grammar_fit {

@@ -549,13 +549,20 @@ dra_status dra_saved_import(dra_engine *e, const dra_context *c, int64_t from, d
                             dra_error *err);
 /* Fork, delete, export, import. */
 dra_status dra_saved_run(dra_engine *e, dra_job *job, dra_error *err);
-/* What a file has said becomes a state under the name that the job says. */
-dra_status dra_saved_adopt(dra_engine *e, const dra_job *job, const dra_context *c, dra_error *err);
+/* Whether what a file has said can become a state. */
+dra_status dra_saved_check(dra_engine *e, const dra_job *job, const dra_context *c, dra_error *err);
+/* All of an import but what rows hold: a row is taken. */
+dra_status dra_saved_begin(dra_engine *e, const dra_context *c, int64_t from, dra_saved **out,
+                           dra_error *err);
+/* The name that the job says stands for s from now on; s is no longer the caller's. */
+dra_status dra_saved_adopt(dra_engine *e, const dra_job *job, dra_saved *s, dra_error *err);
 /* A job that reads or writes a file is begun beside the steps; false: it has to be done at once. */
-bool dra_filing_begin(dra_engine *e, dra_job *job);
-void dra_filing_step(dra_engine *e);   /* ends the job whose file is done */
-void dra_filing_finish(dra_engine *e); /* the same, waiting for it */
-void dra_saved_free(dra_engine *e);
+bool   dra_filing_begin(dra_engine *e, dra_job *job);
+void   dra_filing_step(dra_engine *e);   /* copies a slice, or ends the job whose file is done */
+void   dra_filing_finish(dra_engine *e); /* all of it, waiting */
+bool   dra_filing_copies(const dra_engine *e); /* the next step has something to copy */
+size_t dra_filing_later(const dra_engine *e);  /* bytes that the pool has to have for it yet */
+void   dra_saved_free(dra_engine *e);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 #include "generate/engine.h"
 #include "sequence/states.h"
 
-enum { ROWS = 256, PART = 16, LONG = 4096 /* tokens of a sequence */ };
+enum { ROWS = 256, PART = 16, AHEAD = 4, LONG = 4096 /* tokens of a sequence */ };
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 
@@ -69,17 +69,18 @@ static size_t lane_need(const dra_lane *l, int64_t tokens)
     return bytes;
 }
 
-/* Room for the items of `each` pages of every sequence, up to half of the memory where it costs
- * nothing until it is used, and less where there is not as much. */
+/* Room for the items of `each` pages of every sequence up to a part of the memory; where it costs
+ * nothing until it is used, for more and up to all of it, as a pool that grows stops who writes. */
 static dra_status open_pages(dra_engine *e, dra_lane *l, dra_error *err)
 {
     const bool    lazy = e->config.device->table->borrows;
-    const size_t  part = e->config.memory_limit / (lazy ? 2 : PART);
+    const size_t  part = e->config.memory_limit / (lazy ? 1 : PART);
     const size_t  page = lane_need(l, DRA_ITEMS_STEP) - lane_need(l, 0);
     const int64_t tokens = lazy ? dra_imin(e->positions, LONG) : DRA_ENGINE_KEPT;
     const int64_t each = dra_div_up(tokens, DRA_ITEMS_STEP);
-    int64_t    pages = page ? (int64_t)dra_imin(e->config.slots * each, (int64_t)(part / page)) : 0;
-    dra_status st = pages ? dra_pool_room(l->pool, pages, each, err) : DRA_OK;
+    const int64_t usual = (lazy ? AHEAD : 1) * e->config.slots * each;
+    int64_t       pages = page ? dra_imin(usual, (int64_t)(part / page) + lazy) : 0;
+    dra_status    st = pages ? dra_pool_room(l->pool, pages, each, err) : DRA_OK;
     for (; st == DRA_ERR_MEMORY && pages > 1; pages /= 2)
         st = dra_pool_room(l->pool, pages / 2, each, err);
     return st;
@@ -276,7 +277,7 @@ size_t dra_rows_later(const dra_engine *e, const dra_job *job)
  * than the limit says. */
 static size_t promised_bytes(const dra_engine *e)
 {
-    size_t bytes = 0;
+    size_t bytes = dra_filing_later(e);
     for (int64_t i = 0; i < e->n_active; i++) bytes += dra_rows_later(e, e->active[i]);
     return bytes;
 }

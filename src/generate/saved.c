@@ -243,25 +243,42 @@ dra_status dra_saved_export(dra_engine *e, int64_t n, dra_saved *const *of, dra_
     return st;
 }
 
-static dra_status import_lane(dra_engine *e, dra_saved *s, int lane, const dra_context *c,
-                              int64_t from, dra_error *err)
+static void import_logits(dra_engine *e, dra_saved *s, int lane, const dra_context *c, int64_t from)
 {
     const size_t V = (size_t)e->V, at = (size_t)from * V;
     memcpy(s->logits + (size_t)lane * V, c->logits + at, V * sizeof *s->logits);
     if (lane == 0) memcpy(s->seen, c->seen + at, V * sizeof *s->seen);
-    return dra_states_copy(e->lane[lane].pool, s->row, c->states, from, err);
+}
+
+static const dra_context *lane_of(const dra_context *c, int lane)
+{
+    return lane ? &c->amateur[lane - 1] : c;
+}
+
+dra_status dra_saved_begin(dra_engine *e, const dra_context *c, int64_t from, dra_saved **out,
+                           dra_error *err)
+{
+    dra_saved *s = NULL;
+    dra_status st = make_saved(e, &s, err);
+    *out = NULL;
+    if (st == DRA_OK) st = dra_rows_take(e, -1, &s->row, err);
+    if (st != DRA_OK) {
+        free_saved(e, s);
+        return st;
+    }
+    for (int i = 0; i < e->lanes; i++) import_logits(e, s, i, lane_of(c, i), from);
+    *out = s;
+    return DRA_OK;
 }
 
 dra_status dra_saved_import(dra_engine *e, const dra_context *c, int64_t from, dra_saved **out,
                             dra_error *err)
 {
     dra_saved *s = NULL;
-    dra_status st = make_saved(e, &s, err);
+    dra_status st = dra_saved_begin(e, c, from, &s, err);
     *out = NULL;
-    if (st == DRA_OK) st = dra_rows_take(e, -1, &s->row, err);
-    if (st == DRA_OK) st = import_lane(e, s, 0, c, from, err);
-    for (int i = 1; i < e->lanes && st == DRA_OK; i++)
-        st = import_lane(e, s, i, &c->amateur[i - 1], from, err);
+    for (int i = 0; i < e->lanes && st == DRA_OK; i++)
+        st = dra_states_copy(e->lane[i].pool, s->row, lane_of(c, i)->states, from, err);
     if (st != DRA_OK) {
         free_saved(e, s);
         return st;
@@ -281,26 +298,26 @@ static dra_status export_state(dra_engine *e, dra_job *job, dra_error *err)
     return st;
 }
 
-static dra_status check_import(dra_engine *e, const dra_job *job, const dra_context *c,
-                               dra_error *err)
+dra_status dra_saved_check(dra_engine *e, const dra_job *job, const dra_context *c, dra_error *err)
 {
     const int64_t B = dra_states_batch(c->states);
     if (B != 1)
         return dra_fail(err, DRA_ERR_VALUE, "%.200s: %lld sequences, expected 1", job->config.path,
                         (long long)B);
+    if (e->lanes > 1 + c->amateurs)
+        return dra_fail(err, DRA_ERR_VALUE, "%.200s: no states of amateurs, expected %d",
+                        job->config.path, e->lanes - 1);
     if (!dra_rows_fit(e, dra_rows_need(e, dra_states_tokens(c->states, 0)), NULL))
         return dra_fail(err, DRA_ERR_MEMORY, "%.200s: the limit of memory for states is reached",
                         job->config.path);
     return DRA_OK;
 }
 
-dra_status dra_saved_adopt(dra_engine *e, const dra_job *job, const dra_context *c, dra_error *err)
+dra_status dra_saved_adopt(dra_engine *e, const dra_job *job, dra_saved *s, dra_error *err)
 {
-    dra_saved *s = NULL;
-    dra_status st = reserve_name(e, err);
-    if (st == DRA_OK) st = check_import(e, job, c, err);
-    if (st == DRA_OK) st = dra_saved_import(e, c, 0, &s, err);
-    if (st == DRA_OK) dra_saved_drop(e, put_name(e, job->config.save, s));
+    const dra_status st = reserve_name(e, err);
+    measure_saved(e, s);
+    dra_saved_drop(e, st == DRA_OK ? put_name(e, job->config.save, s) : s);
     return st;
 }
 
@@ -309,7 +326,10 @@ static dra_status import_state(dra_engine *e, dra_job *job, dra_error *err)
     dra_context c = {0};
     dra_status  st = dra_context_load(e->config.device, e->config.model, e->config.weights,
                                       job->config.path, &c, err);
-    if (st == DRA_OK) st = dra_saved_adopt(e, job, &c, err);
+    dra_saved  *s = NULL;
+    if (st == DRA_OK) st = dra_saved_check(e, job, &c, err);
+    if (st == DRA_OK) st = dra_saved_import(e, &c, 0, &s, err);
+    if (st == DRA_OK) st = dra_saved_adopt(e, job, s, err);
     dra_context_free(&c);
     return st;
 }

@@ -440,7 +440,7 @@ static void update_stats(dra_engine *e, double began, bool *idle)
     const size_t bytes = dra_rows_bytes(e);
     pthread_mutex_lock(&e->lock);
     dra_engine_stats *s = &e->stats;
-    *idle = e->n_active == 0 && (!e->first || e->filing);
+    *idle = e->n_active == 0 && (!e->first || e->filing) && !dra_filing_copies(e);
     s->active = e->n_active;
     s->states = (int64_t)e->n_names;
     s->kept = e->prefixes.n;

@@ -265,17 +265,25 @@ void dra_pool_cut(dra_states *s, int64_t row, int64_t tokens)
     }
 }
 
-dra_status dra_pool_number(dra_states *s, int64_t row, dra_error *err)
+static size_t page_bytes(const dra_states *s, const dra_pages *p)
 {
-    dra_status st = DRA_OK;
-    for (int k = 0; k < s->n_pages && st == DRA_OK; k++) {
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(s->specs); i++)
+        if (has_pages(s, i, p)) bytes += (size_t)(PAGE * s->at[i].size) * sizeof(dra_real);
+    return bytes;
+}
+
+dra_status dra_pool_extend(dra_states *s, int64_t row, size_t *bytes, dra_error *err)
+{
+    *bytes = 0;
+    for (int k = 0; k < s->n_pages; k++) {
         dra_pages    *p = &s->pages[k];
-        const int64_t base = dra_states_lowest_base(s, one_of(s, p), row);
-        set_base(s, p, row, base);
-        st = extend_row(s, p, row, dra_div_up(s->end[row] - base, PAGE), err);
+        const int64_t n = dra_div_up(s->end[row] - base_of(s, p, row), PAGE);
+        if (p->of[row].n >= n) continue;
+        *bytes = page_bytes(s, p);
+        return extend_row(s, p, row, p->of[row].n + 1, err);
     }
-    if (st != DRA_OK) dra_states_reset(s, row, NULL);
-    return st;
+    return DRA_OK;
 }
 
 dra_status dra_pool_share(dra_states *s, int64_t to, int64_t from, dra_error *err)

@@ -366,7 +366,8 @@ dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
     return st;
 }
 
-dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err)
+/* Without the pages of a pool. */
+static dra_status number_row(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err)
 {
     dra_status st = at.context >= 0 ? dra_states_reserve_context(s, at.context, err) : DRA_OK;
     for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
@@ -384,27 +385,78 @@ dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra
     s->begin[row] = at.begin;
     s->end[row] = at.end;
     s->context[row] = at.context;
-    if (s->pool) return dra_pool_number(s, row, err);
     for (int i = 0; i < tensor_count(s); i++)
         if (spec_at(s, i)->items) s->at[i].base[row] = dra_states_lowest_base(s, i, row);
     return DRA_OK;
 }
 
-static dra_row_numbers numbers_of(const dra_states *s, int64_t row)
+dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err)
+{
+    size_t     bytes = 1;
+    dra_status st = number_row(s, row, at, err);
+    if (st != DRA_OK || !s->pool) return st;
+    while (bytes && st == DRA_OK) st = dra_pool_extend(s, row, &bytes, err);
+    if (st != DRA_OK) dra_states_reset(s, row, NULL);
+    return st;
+}
+
+dra_row_numbers dra_states_numbers(const dra_states *s, int64_t row)
 {
     return (dra_row_numbers){s->tokens[row], s->begin[row], s->end[row], s->context[row]};
 }
 
-static dra_status copy_live(dra_states *s, int64_t to, const dra_states *other, int64_t from, int i,
-                            dra_error *err)
+/* A stretch of the tensor whose turn it is, of at most `most` bytes or one item; or the step to the
+ * next tensor. */
+static dra_status copy_part(dra_row_copy *c, size_t most, dra_error *err)
 {
-    walk       x = walk_of(s, i, to), y = walk_of(other, i, from);
-    dra_status st = DRA_OK;
-    while (x.item < x.end && st == DRA_OK) {
-        const int64_t  n = dra_imin(walk_next(&x), walk_next(&y));
-        const dra_span into = walk_on(&x, n);
-        st = dra_array_copy(into, walk_on(&y, n), err);
+    const size_t item = (size_t)c->to->at[c->tensor].size * sizeof(dra_real);
+    walk         x = walk_of(c->to, c->tensor, c->row), y = walk_of(c->from, c->tensor, c->of);
+    x.item += c->item;
+    y.item += c->item;
+    if (x.item >= x.end) {
+        c->tensor++;
+        c->item = 0;
+        return DRA_OK;
     }
+    const size_t   fit = item && most / item < INT32_MAX ? most / item : INT32_MAX;
+    const int64_t  n = dra_imin(dra_imin(walk_next(&x), walk_next(&y)), fit ? (int64_t)fit : 1);
+    const dra_span into = walk_on(&x, n);
+    c->item += n;
+    c->bytes += (size_t)n * item;
+    return dra_array_copy(into, walk_on(&y, n), err);
+}
+
+dra_status dra_row_copy_begin(dra_row_copy *c, dra_row_numbers at, dra_error *err)
+{
+    c->tensor = 0;
+    c->item = 0;
+    c->bytes = 0;
+    return number_row(c->to, c->row, at, err);
+}
+
+dra_status dra_row_copy_until(dra_row_copy *c, size_t bytes, bool *done, dra_error *err)
+{
+    size_t     page = c->to->pool;
+    dra_status st = DRA_OK;
+    while (st == DRA_OK && page && c->bytes < bytes) {
+        st = dra_pool_extend(c->to, c->row, &page, err);
+        c->bytes += page;
+    }
+    while (st == DRA_OK && c->bytes < bytes && c->tensor < tensor_count(c->to))
+        st = copy_part(c, bytes - c->bytes, err);
+    *done = c->tensor == tensor_count(c->to);
+    return st;
+}
+
+/* Rows of one pool share their items. */
+static dra_status copy_in_pool(dra_row_copy *c, dra_error *err)
+{
+    dra_status st = dra_pool_share(c->to, c->row, c->of, err);
+    while (st == DRA_OK && c->tensor < tensor_count(c->to))
+        if (spec_at(c->to, c->tensor)->items)
+            c->tensor++;
+        else
+            st = copy_part(c, SIZE_MAX, err);
     return st;
 }
 
@@ -412,18 +464,17 @@ static dra_status copy_live(dra_states *s, int64_t to, const dra_states *other, 
 dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
                            dra_error *err)
 {
-    dra_status st = check_row(s, to, err);
+    dra_row_copy c = {.to = s, .row = to, .from = other, .of = from};
+    dra_status   st = check_row(s, to, err);
     if (st == DRA_OK) st = check_row(other, from, err);
     if (st != DRA_OK) return st;
     if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(other->specs))
         return dra_fail(err, DRA_ERR_VALUE, "states: copy between states of different kinds");
     if (s == other && to == from) return DRA_OK;
-    st = s == other && s->pool ? dra_pool_share(s, to, from, err)
-                               : dra_states_number(s, to, numbers_of(other, from), err);
-    for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++)
-        if (s != other || !s->pool || !spec_at(s, i)->items)
-            st = copy_live(s, to, other, from, i, err);
-    return st;
+    if (s == other && s->pool) return copy_in_pool(&c, err);
+    bool done;
+    st = dra_row_copy_begin(&c, dra_states_numbers(other, from), err);
+    return st == DRA_OK ? dra_row_copy_until(&c, SIZE_MAX, &done, err) : st;
 }
 
 dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,

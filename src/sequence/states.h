@@ -72,6 +72,24 @@ typedef struct dra_row_numbers {
 } dra_row_numbers;
 dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err);
 
+dra_row_numbers dra_states_numbers(const dra_states *s, int64_t row);
+
+/* Row `row` of `to` becomes like row `of` of `from`, in parts: neither may change meanwhile, but
+ * other rows may, and pools may grow. Not for two rows of one pool. */
+typedef struct dra_row_copy {
+    dra_states       *to;
+    const dra_states *from;
+    int64_t           row, of;
+    int               tensor; /* whose turn it is */
+    int64_t           item;   /* its next one, from its first live one on */
+    size_t            bytes;  /* so far, with those of pages that were made ready */
+} dra_row_copy;
+/* The numbers of `of`, and memory for what they say but pages of a pool; `from` may be unset. */
+dra_status dra_row_copy_begin(dra_row_copy *c, dra_row_numbers at, dra_error *err);
+/* Copies until c->bytes, which counts them, are this many or more: to the end of an item or a
+ * page. *done: that was the rest. */
+dra_status dra_row_copy_until(dra_row_copy *c, size_t bytes, bool *done, dra_error *err);
+
 /* Copies with the same rows and bases, unlike dra_states_fork(), which may move items. */
 dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
                             dra_error *err);
@@ -100,8 +118,9 @@ int64_t dra_pool_size(const dra_states *s);
 bool dra_pool_shares_last(const dra_states *s, int64_t limit, int64_t row);
 /* Releases the pages of a row. */
 void dra_pool_release(dra_states *s, int64_t row);
-/* Pages for the items that a row has by its numbers, all of its own, and its bases. */
-dra_status dra_pool_number(dra_states *s, int64_t row, dra_error *err);
+/* A page of its own for items that a row has by its numbers; *bytes: what it takes, 0 where none
+ * is missing. */
+dra_status dra_pool_extend(dra_states *s, int64_t row, size_t *bytes, dra_error *err);
 /* Row `to` becomes like row `from` of the same pool, whose pages it shares. */
 dra_status dra_pool_share(dra_states *s, int64_t to, int64_t from, dra_error *err);
 /* Makes room for T more items of a row, in pages of its own from its last item on. */

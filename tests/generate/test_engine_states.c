@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generate/engine.h"
+#include "sequence/states.h"
 #include "serving.h"
 
 enum { NAMES = 1000 };
@@ -259,6 +261,159 @@ static void files_beside_steps(void **state)
     close_subject(&s);
 }
 
+/* ---- large states ---------------------------------------------------------------------------- */
+
+enum { TOKENS = 640, SLICE = 32 << 10 };
+
+typedef struct slices { /* what steps have copied, and what was written beside them */
+    size_t  n, most, bytes;
+    int64_t mute; /* steps that copied, of those that wrote nothing */
+} slices;
+
+/* Steps until a job has ended, while another one writes. */
+static slices count_slices(dra_engine *e, const answer *job, const answer *stream)
+{
+    slices x = {0};
+    for (int i = 0; i < FILES_MS && !job->ends; i++) {
+        const size_t before = dra_engine_stats_of(e).copied, n = stream->n;
+        step_beside_files(e);
+        const size_t bytes = dra_engine_stats_of(e).copied - before;
+        x.n += bytes > 0;
+        x.bytes += bytes;
+        x.most = bytes > x.most ? bytes : x.most;
+        x.mute += bytes > 0 && stream->n == n && !stream->ends;
+    }
+    assert_int_equal(job->ends, 1);
+    if (job->result.end != DRA_JOB_DONE) fail_msg("%s", job->result.error.text);
+    return x;
+}
+
+static void finish_job(dra_engine *e, const answer *a)
+{
+    while (!a->ends) step(e);
+    if (a->result.end != DRA_JOB_DONE) fail_msg("%s", a->result.error.text);
+}
+
+/* A state is copied for its file a slice in each step, in which others write a token, and what
+ * becomes of its name, of rows that share its pages and of the pool changes nothing. `whole`: of
+ * what a slice ends with. */
+static void copies_in_slices(const char *preset, size_t whole)
+{
+    static int32_t ids[TOKENS];
+    answer         a = {0}, b = {0}, stream = {0}, other = {0}, file = {0};
+    atomic_bool    woken = false;
+    subject        s;
+    open_subject(&s, preset);
+    dra_engine *e = open_engine(&s, &(dra_engine_config){.slice = SLICE, .forget = true});
+    dra_engine_on_wake(e, note_wake, &woken);
+    make_prompt(ids, TOKENS, 1);
+    dra_job_config c = job_of(TOKENS, ids, 0);
+    c.save = "large";
+    submit(e, c, &a);
+    finish_job(e, &a);
+    c = job_of(0, NULL, 10);
+    c.state = "large";
+    submit(e, c, &a);
+    finish_job(e, &a);
+    c = job_of(20, ids + 7, ANSWER);
+    c.ignore_end = true;
+    submit(e, c, &stream);
+    step(e);
+    submit(e, (dra_job_config){.kind = DRA_JOB_EXPORT, .state = "large", .path = path}, &file);
+    step(e);
+    c = job_of(30, ids, 30); /* writes into the page that both have */
+    c.state = "large";
+    submit(e, c, &other);
+    submit(e, (dra_job_config){.kind = DRA_JOB_DELETE, .state = "large"}, &b);
+    slices x = count_slices(e, &file, &stream);
+    x.bytes = x.n ? dra_engine_stats_of(e).copied : 0;
+    print_message("%s: saved %zu bytes in %zu steps, %zu at most\n", preset, x.bytes, x.n, x.most);
+    assert_true(x.bytes > 0 && x.most <= SLICE + whole && x.mute == 0);
+    assert_true((x.n + 1) * (SLICE + whole) >= x.bytes);
+    finish_job(e, &stream);
+    finish_job(e, &other);
+    expect_names(e, "");
+    c = job_of(20, ids + 7, ANSWER);
+    c.ignore_end = true;
+    submit(e, c, &stream);
+    submit(e, (dra_job_config){.kind = DRA_JOB_IMPORT, .save = "back", .path = path}, &file);
+    x = count_slices(e, &file, &stream);
+    print_message("%s: loaded %zu bytes in %zu steps, %zu at most\n", preset, x.bytes, x.n, x.most);
+    assert_true(x.bytes > 0 && x.most <= SLICE + whole && x.mute == 0);
+    assert_true(x.n * (SLICE + whole) >= x.bytes);
+    finish_job(e, &stream);
+    c = job_of(0, NULL, 10);
+    c.state = "back";
+    submit(e, c, &b);
+    finish_job(e, &b);
+    expect_answer(preset, &b, &a);
+    unlink(path);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+static void large_states_in_slices(void **state)
+{
+    /* Pages of 64 tokens, of keys and values in two layers; tensors of a fixed size. */
+    const size_t page = DRA_ENGINE_CUT * 2 * 2 * 24 * sizeof(dra_real);
+    copies_in_slices("gpt2-tiny", page);
+    copies_in_slices("hybrid-tiny", page);
+    copies_in_slices("rwkv4-tiny", page);
+}
+
+/* States that fill the memory make no pool grow, which would stop all who write. */
+static void pools_have_their_memory(void **state)
+{
+    static int32_t ids[TOKENS];
+    enum { LIMIT = 4 << 20 };
+    answer  a = {0};
+    subject s;
+    open_subject(&s, "gpt2-tiny");
+    dra_engine   *e = open_engine(&s, &(dra_engine_config){.memory_limit = LIMIT});
+    const int64_t size = dra_pool_size(e->lane[0].pool);
+    for (int i = 0; i < 14; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "s%d", i);
+        make_prompt(ids, TOKENS, 37 * i + 1);
+        ids[0] = i;
+        dra_job_config c = job_of(TOKENS, ids, 0);
+        c.save = name;
+        run_one(e, c, &a);
+    }
+    assert_true(dra_engine_stats_of(e).state_bytes > LIMIT * 3 / 4);
+    if (!check_apart() && !check_cuda()) assert_int_equal(dra_pool_size(e->lane[0].pool), size);
+    dra_engine_destroy(e);
+    close_subject(&s);
+}
+
+/* An engine that ends while a state is copied ends the job, too. */
+static void ends_between_slices(void **state)
+{
+    int32_t     ids[90];
+    answer      a = {0}, file = {0}, back = {0};
+    atomic_bool woken = false;
+    subject     s;
+    open_subject(&s, "gpt2-tiny");
+    dra_engine *e = open_engine(&s, &(dra_engine_config){.slice = 1});
+    dra_engine_on_wake(e, note_wake, &woken);
+    make_prompt(ids, 90, 1);
+    dra_job_config c = job_of(90, ids, 0);
+    c.save = "s";
+    submit(e, c, &a);
+    finish_job(e, &a);
+    submit(e, (dra_job_config){.kind = DRA_JOB_EXPORT, .state = "s", .path = path}, &file);
+    submit(e, (dra_job_config){.kind = DRA_JOB_IMPORT, .save = "t", .path = path}, &back);
+    for (int i = 0; i < FILES_MS && !file.ends; i++) step_beside_files(e);
+    const size_t saved = dra_engine_stats_of(e).copied;
+    for (int i = 0; i < FILES_MS && dra_engine_stats_of(e).copied <= saved; i++)
+        step_beside_files(e);
+    assert_int_equal(back.ends, 0);
+    dra_engine_destroy(e);
+    assert_int_equal(back.ends, 1);
+    unlink(path);
+    close_subject(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +421,9 @@ int main(void)
         cmocka_unit_test(only_what_is_done_is_saved),
         cmocka_unit_test(looks),
         cmocka_unit_test(files_beside_steps),
+        cmocka_unit_test(large_states_in_slices),
+        cmocka_unit_test(ends_between_slices),
+        cmocka_unit_test(pools_have_their_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,63 @@ static void cleans_up_after_the_killed(void **state)
     free(text);
 }
 
+/* A tokenizer that puts <s> before a text and </s> after it. */
+static const char around[] =
+    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true, \"normalized\": "
+    "false}, {\"id\": 1, \"content\": \"</s>\", \"special\": true, \"normalized\": false}], "
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+    "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+    "\"content\": \"\u2581\"}]}, \"pre_tokenizer\": null, \"post_processor\": {\"type\": "
+    "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+    "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"SpecialToken\": {\"id\": \"</s>\", "
+    "\"type_id\": 0}}], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [0], "
+    "\"tokens\": [\"<s>\"]}, \"</s>\": {\"id\": \"</s>\", \"ids\": [1], \"tokens\": [\"</s>\"]}}}, "
+    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+    "{\"String\": \"\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": "
+    "\"Fuse\"}]}, \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": "
+    "{\"<s>\": 0, \"</s>\": 1, \"\u2581\": 2, \"a\": 3, \"\u2581a\": 4}, "
+    "\"merges\": [\"\u2581 a\"]}}";
+
+/* /tokenize adds what belongs around a text unless it is asked not to; a prompt gets what belongs
+ * in front of it, and a text of a template nothing. */
+static void tokens_around_texts(void **state)
+{
+    static const struct {
+        const char *path, *body, *at;
+        int         n, first, last;
+    } all[] = {
+        {"/tokenize", "{\"prompt\": \"a\"}", "tokens", 3, 0, 1},
+        {"/tokenize", "{\"prompt\": \"a\", \"add_special_tokens\": true}", "tokens", 3, 0, 1},
+        {"/tokenize", "{\"prompt\": \"a\", \"add_special_tokens\": false}", "tokens", 1, 4, 4},
+        {"/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1, \"return_token_ids\": true}",
+         "prompt_token_ids.0", 2, 0, 4},
+        {"/v1/chat/completions",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"max_tokens\": 1, "
+         "\"chat_template_kwargs\": {\"mood\": \"\"}, \"return_token_ids\": true}",
+         "prompt_token_ids.0", 1, 4, 4},
+    };
+    char        path[160], from[160];
+    const char *folder = server_model("dra-ema-tiny");
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    assert_int_equal(dra_file_write(path, around, sizeof around - 1, NULL), DRA_OK);
+    snprintf(from, sizeof from, "%s/chat.jinja", folder);
+    assert_int_equal(dra_file_write(from, "a", 1, NULL), DRA_OK);
+    server own = server_start(
+        (const char *const[]){"--model", folder, "--port", "0", "--chat-template", from, NULL});
+    assert_true(own.port > 0);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        answer        a = client_ask(own.port, "POST", all[i].path, all[i].body);
+        const json_t *ids = answer_at(&a, all[i].at);
+        const size_t  n = json_array_size(ids);
+        if (a.status != 200 || n != (size_t)all[i].n ||
+            json_integer_value(json_array_get(ids, 0)) != all[i].first ||
+            json_integer_value(json_array_get(ids, n - 1)) != all[i].last)
+            fail_msg("%s %s: %s", all[i].path, all[i].body, a.text);
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +274,7 @@ int main(void)
         cmocka_unit_test(ends_well),
         cmocka_unit_test(listens_on_a_socket),
         cmocka_unit_test(cleans_up_after_the_killed),
+        cmocka_unit_test(tokens_around_texts),
     };
     return check_main("clients", NULL, 0, tests, COUNT(tests));
 }

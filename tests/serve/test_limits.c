@@ -2,6 +2,7 @@
 #include "started.h"
 
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,76 @@ static double metric(const char *name)
     if (blank) x = strtod(blank, NULL);
     answer_free(&a);
     return x;
+}
+
+/* A body of about n bytes in a request for ids or text, to be freed. */
+static char *large_request(const char *route, size_t n, size_t *bytes)
+{
+    static const char head[] = "{\"prompt\": \"", tail[] = "\"}";
+    char             *text = malloc(n + 400);
+    assert_non_null(text);
+    const size_t body = sizeof head + n + sizeof tail - 2;
+    size_t       at = (size_t)sprintf(text,
+                                      "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                            "Content-Length: %zu\r\n\r\n%s",
+                                      route, body, head);
+    for (size_t i = 0; i < n; i++) text[at++] = (char)('a' + (i * i / 7 + i) % 26);
+    at += (size_t)sprintf(text + at, "%s", tail);
+    *bytes = at;
+    return text;
+}
+
+static bool has_come(int fd, int ms) { return poll(&(struct pollfd){fd, POLLIN, 0}, 1, ms) > 0; }
+
+/* While a large body is read and its text becomes tokens others are answered; a client that leaves
+ * meanwhile leaves nothing behind. */
+static void large_bodies_stop_nobody(void **state)
+{
+    static const char *const routes[] = {"/tokenize", "/v1/completions", "/states/large",
+                                         "/v1/embeddings", "/apply-template"};
+    size_t                   n;
+    const double             before = metric("dra_request_bytes");
+    for (size_t i = 0; i < COUNT(routes); i++) {
+        char *text = large_request(routes[i], 1 << 20, &n);
+        int   fd = client_open(it.port), others = 0;
+        assert_true(client_send(fd, text, n));
+        for (; !has_come(fd, 0); others++) {
+            answer a = get("/health");
+            assert_int_equal(a.status, 200);
+            answer_free(&a);
+        }
+        answer a = client_read(fd);
+        print_message("# %s: %d, %d others meanwhile\n", routes[i], a.status, others);
+        assert_int_equal(a.status, i == 0 ? 200 : 400);
+        assert_true(others >= 3);
+        answer_free(&a);
+        fd = client_open(it.port);
+        assert_true(client_send(fd, text, n));
+        nap(5);
+        close(fd);
+        free(text);
+    }
+    for (int i = 0; i < 200 && metric("dra_request_bytes") > before; i++) nap(20);
+    assert_true(metric("dra_request_bytes") <= before);
+}
+
+/* Of large bodies as many wait as of requests. */
+static void large_bodies_wait_in_a_queue(void **state)
+{
+    enum { CLIENTS = 30 };
+    int    fds[CLIENTS], full = 0;
+    size_t n;
+    char  *text = large_request("/tokenize", 1 << 18, &n);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_true(client_send(fds[i] = client_open(it.port), text, n));
+    for (int i = 0; i < CLIENTS; i++) {
+        answer a = client_read(fds[i]);
+        assert_true(a.status == 200 || a.status == 429 || a.status == 503);
+        full += a.status == 429;
+        answer_free(&a);
+    }
+    print_message("# %d of %d were refused\n", full, CLIENTS);
+    free(text);
 }
 
 /* A client that leaves ends its job soon, also while it waits for its turn. */
@@ -357,6 +428,96 @@ static void asks_for_keys(void **state)
     assert_int_equal(server_stop(&own), 0);
 }
 
+static answer ask_as(const server *x, const char *key, const char *method, const char *path,
+                     const char *body)
+{
+    char head[80];
+    snprintf(head, sizeof head, "Authorization: Bearer %s\r\n", key);
+    return client_ask_with(x->port, method, path, head, body, body ? strlen(body) : 0);
+}
+
+static server start_with_keys(const char *keys, const char *option, const char *value)
+{
+    static char path[128], word[160];
+    snprintf(path, sizeof path, "%s/keys", tiny);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    assert_int_equal(dra_file_write(path, keys, strlen(keys), NULL), DRA_OK);
+    return server_start((const char *const[]){"--model", word, "--port", "0", "--api-key-file",
+                                              path, option, value, NULL});
+}
+
+/* Of each key so many requests or tokens a minute; who has had them is told when to come again.
+ * What is only looked at costs nothing. */
+static void bounds_rates_of_keys(void **state)
+{
+    static const char ab[] = "{\"prompt\": \"ab\", \"max_tokens\": 8}";
+    static const struct {
+        const char *key, *method, *path, *body;
+        int         status;
+    } all[] = {
+        {"k1", "POST", "/tokenize", "{\"prompt\": \"a\"}", 200},
+        {"k1", "GET", "/v1/models", NULL, 200},
+        {"k1", "POST", "/v1/completions", ab, 200},
+        {"k1", "POST", "/v1/completions", ab, 429},
+        {"k1b", "POST", "/tokenize", "{\"prompt\": \"a\"}", 429}, /* the same owner */
+        {"k1", "GET", "/v1/models", NULL, 200},
+        {"k2", "POST", "/v1/completions", ab, 200},
+        {"k2", "POST", "/v1/completions", ab, 200},
+        {"k2", "POST", "/v1/completions", ab, 200},
+        {"k2", "POST", "/v1/completions", ab, 429},
+        {"k3", "POST", "/v1/completions", ab, 200},
+        {"k3", "POST", "/v1/completions", ab, 429}, /* ten tokens, and has had them */
+        {"k3", "POST", "/tokenize", "{\"prompt\": \"a\"}", 429},
+    };
+    server own = start_with_keys("k1 Ann\nk1b Ann\nk2 Bob [requests=3] [admin]\n"
+                                 "k3 Cy [tokens=5] [read-only] [requests=9]\n",
+                                 "--key-requests", "2");
+    assert_true(own.port > 0);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        answer      a = ask_as(&own, all[i].key, all[i].method, all[i].path, all[i].body);
+        const char *after = strstr(a.text, "Retry-After: ");
+        if (a.status != all[i].status) fail_msg("%zu: %s", i, a.text);
+        assert_int_equal(!after, a.status != 429);
+        if (after) assert_in_range(atoi(after + 13), 1, 72);
+        if (after) assert_string_equal(answer_text(&a, "error.code"), "rate_limit_exceeded");
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+}
+
+/* An admin sees whose states there are, and may take them away; others do not even ask. */
+static void admins_see_states_of_others(void **state)
+{
+    server own = start_with_keys("k1 Ann\nk2 Bob\nk3\nroot [admin]\n", "--queue", "9");
+    static const struct {
+        const char *key, *method, *path, *body;
+        int         status;
+        const char *found; /* in the answer */
+    } all[] = {
+        {"k1", "POST", "/states/one", "{\"prompt\": \"abc\"}", 201, ""},
+        {"k2", "POST", "/states/two", "{\"prompt\": \"abc\"}", 201, ""},
+        {"k3", "POST", "/states/three", "{\"prompt\": \"abc\"}", 201, ""},
+        {"k1", "GET", "/states?owner=*", NULL, 403, "not_an_admin_key"},
+        {"k1", "GET", "/states/two?owner=Bob", NULL, 403, "not_an_admin_key"},
+        {"k1", "DELETE", "/states/two?owner=Bob", NULL, 403, "not_an_admin_key"},
+        {"root", "GET", "/states", NULL, 200, "\"data\": []"},
+        {"root", "GET", "/states?owner=*", NULL, 200, "\"owner\": \"Ann\""},
+        {"root", "GET", "/states?owner=*", NULL, 200, "\"owner\": \"Bob\""},
+        {"root", "GET", "/states?owner=*", NULL, 200, "\"owner\": \"@"},
+        {"root", "GET", "/states?owner=Bob", NULL, 200, "\"name\": \"two\""},
+        {"root", "DELETE", "/states/two?owner=Ann", NULL, 404, ""},
+        {"root", "DELETE", "/states/two?owner=Bob", NULL, 200, "true"},
+        {"k2", "GET", "/states", NULL, 200, "\"data\": []"},
+    };
+    for (size_t i = 0; i < COUNT(all); i++) {
+        answer a = ask_as(&own, all[i].key, all[i].method, all[i].path, all[i].body);
+        if (a.status != all[i].status || !strstr(a.body, all[i].found))
+            fail_msg("%zu: %s", i, a.text);
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+}
+
 static int status_with(const server *s, const char *key)
 {
     static char headers[1000];
@@ -632,6 +793,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(notices_clients_that_leave, start),
+        cmocka_unit_test(large_bodies_stop_nobody),
+        cmocka_unit_test(large_bodies_wait_in_a_queue),
         cmocka_unit_test(answers_429_when_full),
         cmocka_unit_test(bounds_connections),
         cmocka_unit_test(holds_a_thousand_connections),
@@ -643,6 +806,8 @@ int main(void)
         cmocka_unit_test(refuses_names),
         cmocka_unit_test(figures_can_be_parsed),
         cmocka_unit_test(asks_for_keys),
+        cmocka_unit_test(bounds_rates_of_keys),
+        cmocka_unit_test(admins_see_states_of_others),
         cmocka_unit_test(takes_many_and_long_keys),
         cmocka_unit_test(reads_keys_again),
         cmocka_unit_test(logs_requests),

@@ -238,6 +238,12 @@ static void refuses_fields(void **state)
         {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": [[1, -1]]}", "stop_token_ids"},
         {"/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "logit_bias"},
         {"/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"1\": 101}}", "logit_bias"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"99999\": 1}}", "logit_bias"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"stop_token_ids\": [1, [99999]]}",
+         "stop_token_ids"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"prompt_logprobs\": 21}", "prompt_logprobs"},
+        {"/v1/completions", "{\"prompt\": \"a\", \"prompt_logprobs\": 1, \"stream\": true}",
+         "prompt_logprobs"},
         {"/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1000000}", "max_tokens"},
         {"/v1/completions", "{\"prompt\": \"a\", \"stream_options\": {}}", "stream_options"},
         {"/v1/completions", "{\"prompt\": \"a\", \"seed\": 0.5}", "seed"},
@@ -510,6 +516,11 @@ static void answers_head(void **state)
     answer_free(&a);
     a = client_ask(it.port, "PATCH", "/states/a", "");
     assert_non_null(strstr(a.text, "\r\nAllow: GET, HEAD, POST, PUT, DELETE\r\n"));
+    answer_free(&a);
+    a = client_ask(it.port, "GET", "/v1/completions", NULL);
+    assert_int_equal(a.status, 405);
+    assert_non_null(strstr(a.text, "\r\nAllow: POST\r\n"));
+    assert_string_equal(answer_text(&a, "error.message"), "GET: /v1/completions takes POST");
     answer_free(&a);
 }
 

@@ -116,6 +116,43 @@ static void echoes_probabilities(void **state)
     answer_free(&b);
 }
 
+/* Log-probabilities of a prompt are those that an echo has, of a chat's, too. */
+static void tells_probabilities_of_prompts(void **state)
+{
+    answer a = post("/v1/completions", "{\"prompt\": \"hello\", \"max_tokens\": 1, \"seed\": 1, "
+                                       "\"logprobs\": 3, \"echo\": true}");
+    answer b = post("/v1/completions", "{\"prompt\": \"hello\", \"max_tokens\": 1, \"seed\": 1, "
+                                       "\"prompt_logprobs\": 2}");
+    answer c = post("/v1/chat/completions",
+                    "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}], "
+                    "\"max_tokens\": 2, \"prompt_logprobs\": 0, \"logprobs\": true, "
+                    "\"top_logprobs\": 1}");
+    const json_t *of = answer_at(&b, "choices.0.prompt_logprobs");
+    const json_t *lists = answer_at(&a, "choices.0.logprobs.token_logprobs");
+    assert_int_equal(json_array_size(of), 5);
+    assert_true(json_is_null(json_array_get(of, 0)));
+    assert_true(json_is_null(answer_at(&b, "choices.0.logprobs")));
+    assert_string_equal(answer_text(&a, "choices.0.text") + 5, answer_text(&b, "choices.0.text"));
+    for (size_t i = 1; i < 5; i++) {
+        char          id[8];
+        const json_t *x = json_array_get(of, i), *y;
+        snprintf(id, sizeof id, "%d", "hello"[i]);
+        y = json_object_get(x, id);
+        assert_true(json_object_size(x) == 2 || json_object_size(x) == 3);
+        assert_true(fabs(json_number_value(json_object_get(y, "logprob")) -
+                         json_number_value(json_array_get(lists, i))) < 1e-6);
+        assert_int_equal(json_string_length(json_object_get(y, "decoded_token")), 1);
+    }
+    assert_int_equal(json_array_size(answer_at(&c, "choices.0.prompt_logprobs")),
+                     (size_t)answer_number(&c, "usage.prompt_tokens"));
+    assert_int_equal(json_object_size(answer_at(&c, "choices.0.prompt_logprobs.3")), 1);
+    assert_int_equal(json_array_size(answer_at(&c, "choices.0.logprobs.content.0.top_logprobs")),
+                     1);
+    answer_free(&a);
+    answer_free(&b);
+    answer_free(&c);
+}
+
 /* A model that would write a, then b, then c for ever. */
 static void samplers_act(void **state)
 {
@@ -340,6 +377,7 @@ int main(void)
         cmocka_unit_test(streams_what_it_answers),
         cmocka_unit_test(reads_beginnings_once),
         cmocka_unit_test(echoes_probabilities),
+        cmocka_unit_test(tells_probabilities_of_prompts),
         cmocka_unit_test(samplers_act),
         cmocka_unit_test(writes_what_fits),
         cmocka_unit_test(counts_seeds_from_the_first_choice),

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MANY = 20 };
@@ -215,6 +217,54 @@ static void quotas_hold(void **state)
     }
 }
 
+/* Forks have what they were forked from: a quota counts it once. */
+static void forks_cost_no_quota(void **state)
+{
+    char own[200];
+    snprintf(own, sizeof own, "%s/forks", tiny);
+    run_small((const char *const[]){"--state-dir", own, "--state-quota", "250", NULL});
+    assert_int_equal(status_of(post("/states/a", "{\"prompt\": \"abc\"}")), 201);
+    for (int k = 0; k < 5; k++) {
+        char body[40];
+        snprintf(body, sizeof body, "{\"to\": \"f%d\"}", k);
+        assert_int_equal(status_of(post("/states/a/fork", body)), 201);
+    }
+    assert_int_equal(status_of(post("/states/b", "{\"prompt\": \"abc\"}")), 201);
+    assert_int_equal(status_of(post("/states/c", "{\"prompt\": \"abc\"}")), 201);
+    assert_int_equal(status_of(post("/states/d", "{\"prompt\": \"abc\"}")), 507);
+    ends_well(state);
+}
+
+static int *synced; /* folders; shared with the server, which is a process of its own */
+
+/* In place of the library's. */
+int fsync(int fd)
+{
+    struct stat how;
+    if (synced && fstat(fd, &how) == 0 && S_ISDIR(how.st_mode)) __atomic_add_fetch(synced, 1, 5);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+/* Names that come and go are on the disk before the answer says so. */
+static void links_are_synced(void **state)
+{
+    char own[200];
+    snprintf(own, sizeof own, "%s/synced", tiny);
+    synced = mmap(NULL, sizeof *synced, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(synced != MAP_FAILED);
+    run_small((const char *const[]){"--state-dir", own, NULL});
+    assert_int_equal(status_of(post("/states/a", "{\"prompt\": \"abc\"}")), 201);
+    int before = *synced;
+    assert_int_equal(status_of(post("/states/a/fork", "{\"to\": \"b\"}")), 201);
+    assert_true(*synced > before);
+    before = *synced;
+    assert_int_equal(status_of(client_ask(it.port, "DELETE", "/states/b", NULL)), 200);
+    assert_true(*synced > before);
+    ends_well(state);
+    munmap(synced, sizeof *synced);
+    synced = NULL;
+}
+
 static void old_ones_go(void **state)
 {
     char                  path[200];
@@ -308,6 +358,8 @@ int main(void)
         cmocka_unit_test(deleted_is_deleted),
         cmocka_unit_test(memory_alone_forgets_the_oldest),
         cmocka_unit_test(quotas_hold),
+        cmocka_unit_test(forks_cost_no_quota),
+        cmocka_unit_test(links_are_synced),
         cmocka_unit_test(old_ones_go),
         cmocka_unit_test(keys_are_apart),
         cmocka_unit_test(bodies_name_the_model),

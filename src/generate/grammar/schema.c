@@ -483,28 +483,41 @@ static dra_status no_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "schema: out of memory");
 }
 
+/* The rules of schema number i. */
+static dra_status add_schema(writer *w, size_t i, const char *json, size_t bytes)
+{
+    const dra_json_rules rules = {.depth = 2 * DEPTH};
+    json_t              *schema = NULL;
+    const dra_status     st = dra_json_parse(w->name, json, bytes, rules, &schema, w->err);
+    if (st != DRA_OK) return st;
+    fprintf(w->out, "schema%zu ::= v%d\n", i, w->rules);
+    write_schema(w, schema, 0);
+    json_decref(schema);
+    return w->failed;
+}
+
 dra_status dra_grammar_schema(const char *name, const char *json, size_t bytes, dra_grammar **out,
                               dra_error *err)
 {
-    const dra_json_rules rules = {.depth = 2 * DEPTH};
-    writer               w = {.name = name, .err = err};
-    json_t              *schema = NULL;
+    const dra_schema_text schema = {json, bytes};
+    return dra_grammar_schemas(name, "root ::= schema0\n", 1, &schema, out, err);
+}
+
+dra_status dra_grammar_schemas(const char *name, const char *text, size_t n,
+                               const dra_schema_text *schema, dra_grammar **out, dra_error *err)
+{
+    writer     w = {.name = name, .err = err};
+    dra_status st = DRA_OK;
     *out = NULL;
-    dra_status st = dra_json_parse(name, json, bytes, rules, &schema, err);
-    if (st != DRA_OK) return st;
     w.out = dra_stream_memory(&w.text, &w.n);
-    if (w.out) {
-        fputs(primitives, w.out);
-        fprintf(w.out, "root ::= v%d\n", 0);
-        write_schema(&w, schema, 0);
-        const bool broken = ferror(w.out);
-        if (fclose(w.out) != 0 || broken) st = no_memory(err);
-    } else {
-        st = no_memory(err);
-    }
-    if (w.failed) st = w.failed;
+    if (!w.out) return no_memory(err);
+    fputs(primitives, w.out);
+    for (size_t i = 0; i < n && st == DRA_OK; i++)
+        st = add_schema(&w, i, schema[i].json, schema[i].bytes);
+    fputs(text, w.out);
+    const bool broken = ferror(w.out);
+    if ((fclose(w.out) != 0 || broken) && st == DRA_OK) st = no_memory(err);
     if (st == DRA_OK) st = dra_grammar_parse(name, w.text, w.n, out, err);
     free(w.text);
-    json_decref(schema);
     return st;
 }

@@ -206,12 +206,31 @@ static void writes_what_conforms(void **state)
     dra_grammar_destroy(g);
 }
 
+/* Schemas as rules of a grammar. */
+static void schemas_are_rules(void **state)
+{
+    static const char     rules[] = "root ::= \"a\" schema0 | the-b\nthe-b ::= \"b\" schema1\n";
+    const dra_schema_text s[] = {{"{\"type\": \"object\", \"properties\": {\"x\": {}}}", 43},
+                                 {"{\"type\": \"boolean\"}", 19}};
+    dra_grammar          *g = NULL;
+    dra_error             err = {0};
+    assert_int_equal(dra_grammar_schemas("s", rules, 2, s, &g, &err), DRA_OK);
+    assert_true(belongs(g, "a{\"x\":[1]}") && belongs(g, "btrue"));
+    assert_false(belongs(g, "b{}") || belongs(g, "atrue") || belongs(g, "true"));
+    dra_grammar_destroy(g);
+    assert_int_equal(dra_grammar_schemas("s", rules, 1, s, &g, &err), DRA_ERR_FORMAT);
+    assert_null(g);
+    assert_int_equal(dra_grammar_schemas("s", "root ::= nothing", 2, s, &g, &err), DRA_ERR_FORMAT);
+    assert_null(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(knows_texts),
         cmocka_unit_test(refuses),
         cmocka_unit_test(writes_what_conforms),
+        cmocka_unit_test(schemas_are_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
