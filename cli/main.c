@@ -1,7 +1,6 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "options/manual.h"
-#include "io/launch.h"
 #include "io/outputs.h"
 #include "io/memory.h"
 #include "options/term.h"
