@@ -62,7 +62,7 @@ static void write_verdicts(const page *p)
           p->out);
     json_array_foreach(p->s->claims, i, claim) write_verdict(p, claim);
     fputs("</table></div>\n<p class=\"soft\">above: better by more than the margin and twice the "
-          "spread over seeds; at least: not worse by more than both. Anything else is open.</p>\n"
+          "spread over seeds; at least: not worse by more than the margin. Anything else is open.</p>\n"
           "</section>\n",
           p->out);
 }
