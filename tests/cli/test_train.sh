@@ -42,7 +42,9 @@ ends_in_json() {
 
 # --minutes saves where it is; the same run goes on.
 stops_in_time() {
-    train timed gpt2-tiny --steps 1000000 --minutes 0.02 --eval-every 0 --json || return 1
+    "$dra" train --preset gpt2-tiny --set dim=32 --set heads=2 --set depth=2 --data text \
+        --out timed --steps 1000000 --batch 4 --context 32 --eval-every 0 --sample-every 0 \
+        --save-every 0 --minutes 0.02 --threads 2 --json >"$out" 2>"$err" || return 1
     steps=$(sed 's/.*"steps": \([0-9]*\),.*/\1/' "$out")
     [ "$steps" -ge 1 ] && [ "$steps" -lt 1000000 ] && grep -q '"peak_bytes": [1-9]' "$out" &&
         grep -q '^stopped and saved at step' "$err" && [ -f timed/model.safetensors ] || return 1
