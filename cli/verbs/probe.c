@@ -323,6 +323,8 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
     if (st == DRA_OK && !dra_model_config_is_language(c))
         st = cli_error(err, DRA_ERR_VALUE, "probe %s: %.200s is not a language model",
                        r->probe.task, cli_sweep_value(s, MODEL, run));
+    for (int k = 0; k < DRA_AUX_COUNT && st == DRA_OK; k++)
+        if (r->train.aux_loss[k] != 0) c->aux |= 1u << k; /* it measures them */
     if (st == DRA_OK) st = dra_model_create(c, model, err);
     dra_model_config_destroy(c);
     if (st == DRA_OK) r->parameters = dra_model_param_count(*model);

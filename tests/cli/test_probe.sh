@@ -82,6 +82,57 @@ seeds_and_rates() { # each seed with each rate; a seed alone gives the same row
         probe copy --suite --only moment --seeds 1,2 && lines 3 && has "model   seed  accuracy"
 }
 
+further_tasks() {
+    probe mqar update select parity modular permute --suite --only delta --json && lines 6 &&
+        every_line_is_json || return 1
+    has '"probe": "mqar", "model": "delta", "set.dim": 16' && has '"vocab": 8192' &&
+        has '"by_answer": [{"answer": 1, "accuracy": ' && has '"by_age": [{"age": 1, ' &&
+        has '"by_depth": [{"depth": 0, ' && has '"peak_bytes": '
+}
+
+other_lengths() { # each is a line; the trained length again says the same
+    probe recall --suite --only delta --length 24 --pairs 4 --test-length 24,48,1100 --json &&
+        lines 4 && every_line_is_json && has '"length": 1100, ' || return 1
+    [ "$(grep -c '"trained_length": 24, ' "$out")" -eq 3 ] || return 1
+    sed -n 's/.*"accuracy": \([0-9.]*\), "chance".*"test_loss": \([0-9.]*\),.*/\1 \2/p; 2q' "$out" |
+        uniq | wc -l | grep -qx 1 || { cat "$out"; return 1; }
+    probe recall --suite --only delta --length 24 --pairs 4 --test-length 48 &&
+        has "  length 48: "
+}
+
+kept() { # a model that other verbs read, with what was learned
+    probe copy --suite --only append --length 8 --out "$scratch/kept" --json &&
+        "$dra" probe copy --model "$scratch/kept" --length 8 --lr 1e-30 --steps 1 --tests 4 --batch 4 \
+            --threads 1 --json >"$scratch/again" 2>"$err" || { cat "$err"; return 1; }
+    for name in accuracy test_loss; do
+        sed "s/.*\"$name\": \([0-9.]*\),.*/\1/" "$out" >"$scratch/a"
+        sed "s/.*\"$name\": \([0-9.]*\),.*/\1/" "$scratch/again" | cmp - "$scratch/a" || return 1
+    done
+}
+
+in_a_text() {
+    echo "A story in which something is hidden." >"$scratch/story"
+    probe needle --suite --only append --text "$scratch/story" --length 60 --json &&
+        has '"vocab": 330'
+}
+
+in_time() {
+    "$dra" probe copy --suite --only append --steps 1000000 --batch 1 --tests 1 --eval-every 0 \
+        --until 0 --minutes 0.01 --threads 1 --json >"$out" 2>"$err" && lines 1 &&
+        ! grep -q '"steps": 1000000' "$out"
+}
+
+as_in_train() { # each option changes what is learned
+    probe copy --suite --only gru --lr 0.05 --json && sed 's/.*"test_loss": //; s/,.*//' "$out" >"$scratch/a"
+    for option in "--optimizer lion" "--beta1 0.5" "--beta2 0.5" "--eps 0.1" "--schedule constant" \
+        "--group matrix:lr=2x" "--aux-loss drift=5"; do
+        # shellcheck disable=SC2086 # an option and its value
+        probe copy --suite --only gru --lr 0.05 --json $option || return 1
+        sed 's/.*"test_loss": //; s/,.*//' "$out" >"$scratch/b"
+        ! cmp -s "$scratch/a" "$scratch/b" || { echo "$option changes nothing"; return 1; }
+    done
+}
+
 half_lives() {
     probe needle --preset dra-ema-tiny --set heads=2 --half-life 4,64 --depth 0,0.5 --length 24 &&
         lines 5 && has "depth  half-life  accuracy"
@@ -132,6 +183,20 @@ check "a sweep of options" sweep
 check "a sweep of keys" sweep_of_keys
 check "a report of them" report
 check "half-lives and depths" half_lives
+check "further tasks" further_tasks
+check "other lengths" other_lengths
+check "a model is kept" kept
+check "a needle in a text" in_a_text
+check "minutes" in_time
+check "options of train" as_in_train
+check "several models are not kept" misused "dra probe: --out: expected a single run, found 2" \
+    probe copy --suite --only append,delta --out x
+check "no lengths" misused "dra probe: --test-length: expected up to 16 numbers from 1 on between \
+commas, found '8,x'" probe copy --suite --test-length 8,x
+check "too short a test" failed "probe recall: length is 4, expected 48 to" \
+    probe recall --suite --only append --test-length 4
+check "a text for another task" failed "probe copy: has no option text" \
+    probe copy --suite --text "$scratch/story"
 check "seeds and learning rates" seeds_and_rates
 check "the same numbers again" same_again
 check "a folder with a model" trains_a_folder

@@ -80,6 +80,22 @@ static void scales_have_ticks(void **state)
 static void write_chart(FILE *out, const void *user) { svg_lines(out, user); }
 
 /* One point of a million stands out, one piece is a single point. */
+/* Equal ratios are equally far apart, and the ends have some room. */
+static void x_can_be_logarithmic(void **state)
+{
+    static const double x[] = {1, 10, 100}, y[] = {1, 2, 3}, zero[] = {0, 10, 100};
+    svg_line            line = {.name = "a", .n = 3, .x = x, .y = y};
+    svg_chart           chart = {.title = "t", .n = 1, .lines = &line, .x_log = true};
+    svg_scale           across, up;
+    svg_lines_fit(&chart, &across, &up);
+    assert_true(across.log);
+    assert_true(fabs(svg_at(&across, 10) - (SVG_LEFT + SVG_RIGHT) / 2.0) < 1e-6);
+    assert_true(svg_at(&across, 1) > SVG_LEFT + 2 && svg_at(&across, 100) < SVG_RIGHT - 2);
+    line.x = zero; /* has no logarithm */
+    svg_lines_fit(&chart, &across, &up);
+    assert_false(across.log);
+}
+
 static void thinning_keeps_what_sticks_out(void **state)
 {
     enum { N = 1000000 };
@@ -198,6 +214,7 @@ int main(void)
         cmocka_unit_test(numbers_are_short),
         cmocka_unit_test(text_does_no_harm),
         cmocka_unit_test(scales_have_ticks),
+        cmocka_unit_test(x_can_be_logarithmic),
         cmocka_unit_test(thinning_keeps_what_sticks_out),
         cmocka_unit_test(robust_ranges_show_most),
         cmocka_unit_test(bars_have_groups_and_intervals),

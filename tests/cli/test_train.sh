@@ -40,6 +40,18 @@ ends_in_json() {
         grep -q "\"loss\": $last" "$out" && grep -q '"best_eval_loss": [0-9]' "$out"
 }
 
+# --minutes saves where it is; the same run goes on.
+stops_in_time() {
+    "$dra" train --preset gpt2-tiny --set dim=32 --set heads=2 --set depth=2 --data text \
+        --out timed --steps 1000000 --batch 4 --context 32 --eval-every 0 --sample-every 0 \
+        --save-every 0 --minutes 0.02 --threads 2 --json >"$out" 2>"$err" || return 1
+    steps=$(sed 's/.*"steps": \([0-9]*\),.*/\1/' "$out")
+    [ "$steps" -ge 1 ] && [ "$steps" -lt 1000000 ] && grep -q '"peak_bytes": [1-9]' "$out" &&
+        grep -q '^stopped and saved at step' "$err" && [ -f timed/model.safetensors ] || return 1
+    "$dra" train --resume --out timed --minutes 0.01 --threads 2 --json >"$out" 2>"$err" &&
+        [ "$(sed 's/.*"steps": \([0-9]*\),.*/\1/' "$out")" -gt "$steps" ]
+}
+
 # refused STATUS TEXT COMMAND...: that status and one line with the text.
 refused() {
     expected=$1
@@ -460,6 +472,7 @@ check "resumes without settings" goes_on_without_settings
 check "finds its data again" finds_its_data
 check "a run is made longer" is_made_longer
 check "stops early" stops_early
+check "stops in time" stops_in_time
 check "killed before its first checkpoint" killed_early
 check "begins as it was told first" begins_as_told
 check "weights of all kinds" trains_weights_of_all_kinds

@@ -34,6 +34,7 @@ given() {
     mkdir -p build docs
     ln -s "$here/dra.sh" build/dra
     ln -s "$(dirname "$DRA_REAL")/examples" build/examples
+    ln -s "$root/studies" studies
 }
 
 commands_run() { # commands_run FILE: one after the other; what came before the failure is shown

@@ -61,10 +61,11 @@ static void write_verdicts(const page *p)
           "<th>of</th><th>against</th><th>pooled spread</th><th>margin</th><th>verdict</th></tr>\n",
           p->out);
     json_array_foreach(p->s->claims, i, claim) write_verdict(p, claim);
-    fputs("</table></div>\n<p class=\"soft\">above: better by more than the margin and twice the "
-          "spread over seeds; at least: not worse by more than both. Anything else is open.</p>\n"
-          "</section>\n",
-          p->out);
+    fputs(
+        "</table></div>\n<p class=\"soft\">above: better by more than the margin and twice the "
+        "spread over seeds; at least: not worse by more than the margin. Anything else is open.</p>\n"
+        "</section>\n",
+        p->out);
 }
 
 /* The number of a group's results, of the run with the first seed at the best rate; NaN. */
