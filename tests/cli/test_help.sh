@@ -190,7 +190,7 @@ if_there bash "bash: verbs of help" completes "dra help conv" convert
 if_there bash "bash: models by place" completes "dra tokenize fo" folder
 if_there bash "bash: keys of a config" completes "dra init --set mixer.q" \
     mixer.qk_gain_offset= mixer.qk_gain_start= mixer.qk_groups= mixer.qk_norm= mixer.qk_whole= \
-    mixer.qkv_eps= mixer.qkv_gain= mixer.qkv_norm=
+    mixer.qkv_eps= mixer.qkv_gain= mixer.qkv_norm= mixer.query_gain=
 if_there bash "bash: an option's place" completes "dra info fo" folder
 if_there bash "bash: nothing for a number" completes "dra train --steps " ""
 if_there zsh "zsh: it can be read" zsh -n share/zsh/site-functions/_dra
