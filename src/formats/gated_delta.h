@@ -1,4 +1,4 @@
-/* Layers of gated DeltaNet or Mamba-2 among those of the Llama family: their keys, their tensors. */
+/* Layers of gated DeltaNet or Mamba-2 among those of the Llama family: keys and tensors. */
 #ifndef DRA_SRC_FORMATS_GATED_DELTA_H
 #define DRA_SRC_FORMATS_GATED_DELTA_H
 

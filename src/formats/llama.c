@@ -413,7 +413,7 @@ HYBRID(granite_hybrid, "granitemoehybrid", "GraniteMoeHybridForCausalLM", .vocab
        .dim = 4096, .inner = 1024, .depth = 32, .heads = 32, .context = 2048, .theta = 1e4,
        .attention_bias = true, .granite = true, .linear = DRA_LINEAR_GRANITE);
 
-/* ---- Qwen3.5 as published: its text part in a config of its own, beside what reads pictures --- */
+/* ---- Qwen3.5 as published: its text part in a config of its own, beside that of pictures ----- */
 
 static const char TEXT[] = "text_config", TIED[] = "tie_word_embeddings";
 
