@@ -2,20 +2,21 @@
  * delta rule with decays by softplus, a norm of heads and a gate. [Yang et al. 2025; transformers,
  * models/qwen3_5, models/qwen3_next, models/olmo_hybrid] */
 #include "formats/gated_delta.h"
+#include "formats/mamba2.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-bool dra_gated_delta_is(const dra_mixer_config *m)
+bool dra_linear_is(const dra_mixer_config *m)
 {
-    return m->a.memory && strcmp(m->a.memory, "delta") == 0;
+    return m->a.memory && (strcmp(m->a.memory, "delta") == 0 || strcmp(m->a.memory, "moment") == 0);
 }
 
-static const dra_mixer_config *find_mixer(const dra_model_config *c, bool delta)
+static const dra_mixer_config *find_mixer(const dra_model_config *c, bool linear)
 {
     for (int i = 0; i < c->mixers; i++)
-        if (dra_gated_delta_is(&c->mixer[i]) == delta) return &c->mixer[i];
+        if (dra_linear_is(&c->mixer[i]) == linear) return &c->mixer[i];
     return NULL;
 }
 
@@ -47,12 +48,37 @@ static widths read_widths(dra_keys *k, const dra_llama *f, const dra_model_confi
     return w;
 }
 
+static void read_mamba(dra_keys *k, const dra_model_config *c, dra_mixer_config *m)
+{
+    static const char head[] = "mamba_d_head";
+    const json_t     *width = json_object_get(k->object, head);
+    const bool        derived = !width || json_is_string(width); /* "auto" */
+    dra_mamba2_sizes  s = {
+         .H = dra_keys_int(k, "mamba_n_heads", NULL, 128),
+         .N = dra_keys_int(k, "mamba_d_state", NULL, 256),
+         .G = dra_keys_int(k, "mamba_n_groups", NULL, 1),
+         .W = dra_keys_int(k, "mamba_d_conv", NULL, 4),
+         .conv_bias = dra_keys_bool(k, "mamba_conv_bias", true),
+         .names = {"mamba_n_heads", head, "mamba_d_state", "mamba_n_groups", "mamba_d_conv"}};
+    const int64_t all = c->dim * dra_keys_int(k, "mamba_expand", NULL, 2);
+    s.P = derived && s.H > 0 ? all / s.H : dra_keys_int(k, head, NULL, 64);
+    if (s.H * s.P != all)
+        dra_keys_refuse(k, "mamba_expand", "mamba_n_heads mamba_d_head / hidden_size");
+    if (s.G != 1) dra_keys_refuse(k, "mamba_n_groups", "1");
+    if (dra_keys_bool(k, "mamba_proj_bias", false)) dra_keys_refuse(k, "mamba_proj_bias", "false");
+    dra_mamba2_mixer(k, &s, c->norm_eps, m);
+}
+
 void dra_gated_delta_read(dra_keys *k, const dra_llama *f, const dra_model_config *c,
                           dra_mixer_config *m)
 {
+    if (c->ff.kind != DRA_FF_SWIGLU) dra_keys_refuse(k, "hidden_act", "silu");
+    if (f->linear == DRA_LINEAR_GRANITE) {
+        read_mamba(k, c, m);
+        return;
+    }
     const widths w = read_widths(k, f, c);
     const bool   olmo = f->linear == DRA_LINEAR_OLMO;
-    if (c->ff.kind != DRA_FF_SWIGLU) dra_keys_refuse(k, "hidden_act", "silu");
     *m = (dra_mixer_config){.heads = w.Hv,
                             .key_heads = w.Hk == w.Hv ? 0 : w.Hk,
                             .key_dim = w.D,
@@ -67,10 +93,26 @@ void dra_gated_delta_read(dra_keys *k, const dra_llama *f, const dra_model_confi
     if (olmo) m->norms = DRA_LAYER_NORMS_PRE;
 }
 
+static void write_mamba(dra_keys *k, const dra_model_config *c, const dra_mixer_config *m)
+{
+    const struct {
+        const char *key;
+        int64_t     n;
+    } sizes[] = {
+        {"mamba_n_heads", m->heads},     {"mamba_d_head", m->value_dim},
+        {"mamba_d_state", m->key_dim},   {"mamba_n_groups", m->key_heads ? m->key_heads : m->heads},
+        {"mamba_d_conv", m->conv.width}, {"mamba_expand", m->heads * m->value_dim / c->dim}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        dra_keys_put(k, sizes[i].key, dra_json_int(&k->json, sizes[i].n));
+    dra_keys_put(k, "mamba_conv_bias", dra_json_bool(m->conv.bias));
+    dra_mamba2_put_limits(k, m);
+}
+
 void dra_gated_delta_write(dra_keys *k, const dra_llama *f, const dra_model_config *c)
 {
     const dra_mixer_config *m = find_mixer(c, true);
-    if (!m) return;
+    if (m && f->linear == DRA_LINEAR_GRANITE) write_mamba(k, c, m);
+    if (!m || f->linear == DRA_LINEAR_GRANITE) return;
     const struct {
         const char *key;
         int64_t     n;
@@ -144,13 +186,24 @@ static void add_olmo(dra_rule_list *a, const dra_mixer_config *m)
     }
 }
 
-/* Which layers are of gated DeltaNet. */
+static void add_granite(dra_rule_list *a, const dra_mixer_config *m)
+{
+    dra_mamba2_rules(m, "layers.*.mamba.in_proj.weight", "layers.*.mamba.conv1d.weight",
+                     "layers.*.mamba.conv1d.bias", a);
+    dra_rules_add(a, "layers.*.mixer.A_log", "layers.*.mamba.A_log");
+    dra_rules_add(a, "layers.*.mixer.dt_bias", "layers.*.mamba.dt_bias");
+    dra_rules_add(a, "layers.*.mixer.D", "layers.*.mamba.D");
+    dra_rules_add(a, "layers.*.mixer.gain_out", "layers.*.mamba.norm.weight");
+    dra_rules_add(a, "layers.*.mixer.W_o", "layers.*.mamba.out_proj.weight");
+}
+
+/* Which layers are of gated DeltaNet or Mamba-2. */
 static const int64_t *list_layers(const dra_model_config *c, dra_arena *arena)
 {
     int64_t *delta = dra_arena_alloc(arena, (size_t)c->depth * sizeof *delta);
     for (int64_t l = 0; l < c->depth && delta; l++) {
         const int64_t i = c->n_pattern ? c->pattern[l] : l % c->mixers;
-        delta[l] = dra_gated_delta_is(&c->mixer[i]);
+        delta[l] = dra_linear_is(&c->mixer[i]);
     }
     return delta;
 }
@@ -158,6 +211,7 @@ static const int64_t *list_layers(const dra_model_config *c, dra_arena *arena)
 void dra_gated_delta_rules(const dra_model_config *c, const dra_llama *f, dra_rule_list *a)
 {
     static const char *const gated[] = {"layers.*.mixer.W_q", "layers.*.mixer.W_g"};
+    static const char *const halves[] = {"layers.*.ff.W_gate", "layers.*.ff.W_up"};
     const dra_mixer_config  *m = find_mixer(c, true);
     const int64_t            D = c->key_dim ? c->key_dim : c->dim / c->heads, each[] = {D, D};
     a->mixers = list_layers(c, &a->out->arena);
@@ -168,8 +222,13 @@ void dra_gated_delta_rules(const dra_model_config *c, const dra_llama *f, dra_ru
             ->instead = "layers.*.feedforward_layer_norm.weight";
     a->mixer = 1;
     if (m && f->linear == DRA_LINEAR_OLMO) add_olmo(a, m);
-    if (m && f->linear != DRA_LINEAR_OLMO) add_qwen(a, m, f->linear == DRA_LINEAR_QWEN3_NEXT);
+    if (m && f->linear <= DRA_LINEAR_QWEN3_NEXT) add_qwen(a, m, f->linear == DRA_LINEAR_QWEN3_NEXT);
+    if (m && f->linear == DRA_LINEAR_GRANITE) add_granite(a, m);
     dra_rules_add(a, "layers.*.mixer.A_log", "layers.*.linear_attn.A_log");
     dra_rules_add(a, "layers.*.mixer.dt_bias", "layers.*.linear_attn.dt_bias");
     a->mixers = NULL;
+    if (f->linear != DRA_LINEAR_GRANITE) return;
+    const int64_t inner[] = {c->ff.dim, c->ff.dim};
+    dra_rules_add_parts(a, "layers.*.shared_mlp.input_linear.weight", 2, halves, inner, 1, 0);
+    dra_rules_add(a, "layers.*.ff.W_down", "layers.*.shared_mlp.output_linear.weight");
 }

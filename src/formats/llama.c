@@ -74,6 +74,8 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
+static const char EXPERTS[] = "num_local_experts";
+
 /* Keys of models that have more than this file describes. */
 static void refuse_others(dra_keys *k, const dra_llama *f)
 {
@@ -85,7 +87,8 @@ static void refuse_others(dra_keys *k, const dra_llama *f)
         {"text_config", "none: save its language model as a folder of its own"},
         {f->linear == DRA_LINEAR_QWEN3_NEXT ? "" : "num_experts",
          "none: mixtures of experts are not read"},
-        {"num_local_experts", "none: mixtures of experts are not read"},
+        {f->linear == DRA_LINEAR_GRANITE ? "" : "num_local_experts",
+         "none: mixtures of experts are not read"},
         {"final_logit_softcapping", "none: capped logits are not read"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -119,11 +122,17 @@ static bool has_key(const dra_keys *k, const char *key)
     return v && !json_is_null(v);
 }
 
+/* Of feed-forwards that all tokens have. */
+static const char *inner_key(const dra_llama *f)
+{
+    return f->linear == DRA_LINEAR_GRANITE ? "shared_intermediate_size" : "intermediate_size";
+}
+
 static void read_sizes(dra_keys *k, const dra_llama *f, dra_model_config *c)
 {
     c->vocab = dra_keys_int(k, "vocab_size", NULL, f->vocab);
     c->dim = dra_keys_int(k, "hidden_size", NULL, f->dim);
-    c->ff.dim = dra_keys_int(k, "intermediate_size", NULL, f->inner);
+    c->ff.dim = dra_keys_int(k, inner_key(f), NULL, f->inner);
     c->depth = dra_keys_int(k, "num_hidden_layers", NULL, f->depth);
     c->heads = dra_keys_int(k, "num_attention_heads", NULL, f->heads);
     c->context = dra_keys_int(k, "max_position_embeddings", NULL, f->context);
@@ -210,6 +219,8 @@ static void read_llama(dra_keys *k, dra_model_config *c)
     refuse_others(k, f);
     read_sizes(k, f, c);
     if (f->linear == DRA_LINEAR_QWEN3_NEXT) refuse_experts(k, c);
+    if (f->linear == DRA_LINEAR_GRANITE && dra_keys_int(k, EXPERTS, NULL, 8) != 0)
+        dra_keys_refuse(k, EXPERTS, "0: mixtures of experts are not read");
     read_ff(k, f, c);
     read_mixer(k, f, c, &m);
     read_factors(k, f, c, &m);
@@ -258,7 +269,7 @@ static void put_inverse(dra_keys *k, const char *key, double x, int power)
 static const dra_mixer_config *attention_of(const dra_model_config *c)
 {
     for (int i = 0; i < c->mixers; i++)
-        if (!dra_gated_delta_is(&c->mixer[i])) return &c->mixer[i];
+        if (!dra_linear_is(&c->mixer[i])) return &c->mixer[i];
     return NULL;
 }
 
@@ -266,7 +277,7 @@ static double or_one(double x) { return x > 0 ? x : 1; }
 
 static void put_factors(dra_keys *k, const dra_llama *f, const dra_model_config *c)
 {
-    const dra_mixer_config *m = &c->mixer[0];
+    const dra_mixer_config *m = attention_of(c) ? attention_of(c) : &c->mixer[0];
     const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
     const double            scale = m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D);
     if (f->gemma) {
@@ -301,7 +312,7 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
     put_int(k, "vocab_size", c->vocab);
     put_int(k, "hidden_size", c->dim);
-    put_int(k, "intermediate_size", c->ff.dim);
+    put_int(k, inner_key(f), c->ff.dim);
     put_int(k, "num_hidden_layers", c->depth);
     put_int(k, "num_attention_heads", c->heads);
     put_int(k, "num_key_value_heads", m && m->kv_heads ? m->kv_heads : c->heads);
@@ -317,6 +328,7 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     put_factors(k, f, c);
     if (f->linear) dra_gated_delta_write(k, f, c);
     if (f->linear == DRA_LINEAR_QWEN3_NEXT) put_dense(k, c);
+    if (f->linear == DRA_LINEAR_GRANITE) put_int(k, EXPERTS, 0);
     dra_llama_write_layers(k, f, c);
 }
 
@@ -397,7 +409,11 @@ HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .di
        .attention_bias = true, .norms = DRA_NORMS_BRANCH, .qk_norm = DRA_LLAMA_NORM_ALL,
        .linear = DRA_LINEAR_OLMO);
 
-/* ---- Qwen3.5 as published: its text part in a config of its own, beside what reads pictures --- */
+HYBRID(granite_hybrid, "granitemoehybrid", "GraniteMoeHybridForCausalLM", .vocab = 32000,
+       .dim = 4096, .inner = 1024, .depth = 32, .heads = 32, .context = 2048, .theta = 1e4,
+       .attention_bias = true, .granite = true, .linear = DRA_LINEAR_GRANITE);
+
+/* ---- Qwen3.5 as published: its text part in a config of its own, beside that of pictures ----- */
 
 static const char TEXT[] = "text_config", TIED[] = "tie_word_embeddings";
 

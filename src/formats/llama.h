@@ -26,12 +26,13 @@ typedef enum dra_llama_windows {
     DRA_WINDOWS_MOST     /* all but every n-th                                              */
 } dra_llama_windows;
 
-/* How layers of gated DeltaNet (linear_attention) store what they have. */
+/* How layers of gated DeltaNet or Mamba-2 (linear_attention) store what they have. */
 typedef enum dra_llama_linear {
     DRA_LINEAR_NONE,
     DRA_LINEAR_QWEN3_5,    /* q, k, v in one tensor, all else in its own               */
     DRA_LINEAR_QWEN3_NEXT, /* head by head of keys: q, k, v, gate; strength, rate      */
-    DRA_LINEAR_OLMO        /* all apart; keys fall back to those of attention          */
+    DRA_LINEAR_OLMO,       /* all apart; keys fall back to those of attention          */
+    DRA_LINEAR_GRANITE     /* they are of Mamba-2                                      */
 } dra_llama_linear;
 
 typedef struct dra_llama {

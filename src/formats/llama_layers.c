@@ -12,7 +12,8 @@
 #include "model/owned.h"
 
 static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention",
-                  LINEAR[] = "linear_attention";
+                  LINEAR[] = "linear_attention", BLOCKS[] = "layers_block_type",
+                  POSITIONS[] = "position_embedding_type";
 
 /* ---- rope, reading --------------------------------------------------------------------------- */
 
@@ -202,6 +203,8 @@ static bool has_rotary(dra_keys *k, const dra_llama *f, const dra_model_config *
         const json_t *rope = object_at(k, "rope_parameters");
         return json_is_number(json_object_get(rope ? rope : k->object, "rope_theta"));
     }
+    if (f->linear == DRA_LINEAR_GRANITE)
+        return strcmp(dra_keys_text(k, POSITIONS, "nope"), "rope") == 0;
     if (!f->rope_every) return true;
     const json_t *own = entry_of(k, "no_rope_layers", c, l);
     const int64_t every = dra_keys_int(k, "no_rope_layer_interval", NULL, f->rope_every);
@@ -212,12 +215,16 @@ static bool has_rotary(dra_keys *k, const dra_llama *f, const dra_model_config *
 /* Whether layer l is one of gated DeltaNet. */
 static bool has_delta(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l)
 {
-    const json_t *own = f->linear ? entry_of(k, "layer_types", c, l) : NULL;
+    const bool    granite = f->linear == DRA_LINEAR_GRANITE;
+    const char   *key = granite && json_object_get(k->object, BLOCKS) ? BLOCKS : "layer_types";
+    const json_t *own = f->linear ? entry_of(k, key, c, l) : NULL;
     const char   *type = json_string_value(own);
     if (!f->linear) return false;
+    if (type && granite) /* older names */
+        type = strcmp(type, "mamba") == 0 ? LINEAR : strcmp(type, "attention") == 0 ? FULL : type;
     if (own && (!type || (strcmp(type, FULL) != 0 && strcmp(type, LINEAR) != 0)))
-        dra_keys_refuse(k, "layer_types", "full_attention and linear_attention");
-    if (type) return strcmp(type, LINEAR) == 0;
+        dra_keys_refuse(k, key, "full_attention and linear_attention");
+    if (type || granite) return !type || strcmp(type, LINEAR) == 0;
     const bool    olmo = f->linear == DRA_LINEAR_OLMO;
     const int64_t every = olmo ? 4 : dra_keys_int(k, "full_attention_interval", NULL, 4);
     if (olmo && c->depth < 4 && l == c->depth - 1) return false;
@@ -371,7 +378,7 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
     for (int64_t l = 0; l < c->depth; l++) {
         const dra_mixer_config *m = mixer_of(c, l);
         if (m->a.window > 0) W = m->a.window;
-        const char *type = dra_gated_delta_is(m) ? LINEAR : m->a.window > 0 ? SLIDING : FULL;
+        const char *type = dra_linear_is(m) ? LINEAR : m->a.window > 0 ? SLIDING : FULL;
         dra_json_append(j, types, dra_json_text(j, type));
         dra_json_append(j, ropes_of, dra_json_int(j, m->rotary));
     }
@@ -423,6 +430,9 @@ void dra_llama_write_layers(dra_keys *k, const dra_llama *f, const dra_model_con
     if (says_layers(k, c)) return;
     put_ropes(k, f, c);
     put_windows(k, f, c);
+    if (f->linear != DRA_LINEAR_GRANITE) return;
+    dra_json_delete(k->object, BLOCKS);
+    dra_keys_put(k, POSITIONS, turn_of(c, false) ? dra_json_text(&k->json, "rope") : json_null());
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

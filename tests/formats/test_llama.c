@@ -17,8 +17,9 @@
 enum { TOKENS = 20, PROMPT = 5, VOCAB_MOST = 90 };
 
 static const char *const families[] = {
-    "llama", "qwen2",       "qwen3",      "mistral",      "smollm3",     "granite", "olmo2",
-    "olmo3", "gemma3_text", "qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2"};
+    "llama",        "qwen2",       "qwen3",  "mistral",         "smollm3",
+    "granite",      "olmo2",       "olmo3",  "gemma3_text",     "qwen3_next",
+    "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid"};
 
 /* Chunks of matrix memories are counted from the start of a call. */
 enum { FIRST_HYBRID = 9 };
@@ -437,6 +438,9 @@ static void refuses(void **state)
          {"time_step_limit", "0.1", "lower one first"}},
         {"\"model_type\": \"mamba2\", \"time_step_limit\": [0.0, \"Infinity\"]",
          {"time_step_limit", "Infinity", "two numbers"}},
+        {"\"model_type\": \"granitemoehybrid\"", {"num_local_experts", "missing", "0"}},
+        {"\"model_type\": \"granitemoehybrid\", \"num_local_experts\": 0, \"mamba_n_groups\": 2",
+         {"mamba_n_groups", "2", "1"}},
         {"\"model_type\": \"qwen3_5\"", {"text_config", "missing", "an object"}},
         {"\"model_type\": \"qwen3_next\"", {"mlp_only_layers", "missing", "num_experts"}},
         {"\"model_type\": \"olmo_hybrid\", \"hidden_act\": \"gelu\"",

@@ -45,7 +45,7 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2"}
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
 
 
@@ -200,8 +200,23 @@ def mamba2(rng):
         chunk_size=rng.choice([8, 16, 256]), bos_token_id=0, eos_token_id=None, pad_token_id=None)
 
 
+def granitemoehybrid(rng):
+    c = granite(rng)
+    heads = rng.choice([h for h in (1, 2, 4, 8) if 2 * c["hidden_size"] % h == 0])
+    n = c["num_hidden_layers"] = max(2, c["num_hidden_layers"])
+    kinds = [rng.choice(["linear_attention", "full_attention"]) for _ in range(n)]
+    kinds[0], kinds[-1] = rng.choice([("linear_attention", "full_attention"),
+                                      ("full_attention", "linear_attention")])
+    return c | dict(
+        mlp_bias=False, attention_bias=False, num_local_experts=0, layer_types=kinds,
+        shared_intermediate_size=c["intermediate_size"], mamba_n_heads=heads, mamba_n_groups=1,
+        mamba_d_state=rng.choice([4, 6, 16]), mamba_d_conv=rng.choice([2, 4]),
+        mamba_conv_bias=rng.random() < 0.7, position_embedding_type=rng.choice([None, "rope"]))
+
+
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
-                                    gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2)}
+                                    gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
+                                    granitemoehybrid)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -392,7 +407,7 @@ def is_telling(family, model):
         return 1 < c.n_groups < c.num_heads and c.num_hidden_layers > 1 and c.use_conv_bias
     r = c.rope_parameters or {"rope_type": "default"}
     kind = (r if "rope_type" in r else r["full_attention"])["rope_type"]
-    if family in HYBRIDS and (
+    if family in HYBRIDS and family != "granitemoehybrid" and (
             c.linear_key_head_dim == c.linear_value_head_dim or c.linear_conv_kernel_dim != 4 or
             c.linear_num_key_heads in (1, c.linear_num_value_heads)):
         return False
