@@ -120,8 +120,8 @@ static int64_t letters_in(const char *text, size_t bytes)
     return n;
 }
 
-/* A token of the prompt: {"id": {"logprob": ..., "decoded_token": ...}, ...}, with its rank where it
- * is among the most likely ones. The first of a text has none. */
+/* A token of the prompt: {"id": {"logprob": ..., "decoded_token": ...}, ...}, with its rank where
+ * it is among the most likely ones. The first of a text has none. */
 static void add_prompt(const serve_completion *c, serve_choice *x, const serve_token *t)
 {
     const int64_t top = t->top < c->ask->prompt_logprobs ? t->top : c->ask->prompt_logprobs;

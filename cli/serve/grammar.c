@@ -66,24 +66,27 @@ static bool is_schema(const char *text)
  * is strict, one with keywords beyond ours stands for any object. */
 static char *arguments_of(const serve_tools *t, size_t i, serve_error *e)
 {
-    static const char any[] = "{\"type\": \"object\"}";
-    json_t           *x = t->parameters[i] ? json_copy(t->parameters[i]) : json_object();
-    const char       *type = json_string_value(json_object_get(x, "type"));
-    char             *text = NULL;
-    if (type && strcmp(type, "object") != 0) {
+    static const char any[] = "{\"type\": \"object\"}", typed[] = "{\"type\": \"object\"";
+    const json_t     *x = t->parameters[i], *type = json_object_get(x, "type");
+    const char       *word = json_string_value(type);
+    serve_text        text = {0};
+    if (type && (!word || strcmp(word, "object") != 0)) {
         serve_wrong(e, 400, "tools", "tools: %s: expected parameters of the type object",
                     t->name[i]);
-    } else {
-        json_object_set_new(x, "type", json_string("object"));
-        text = serve_json_words(x);
-        if (text && !t->strict[i] && !is_schema(text)) {
-            free(text);
-            text = strdup(any);
-        }
-        if (!text) serve_wrong(e, 503, NULL, "out of memory");
+        return NULL;
     }
-    json_decref(x);
-    return text;
+    char *words = x ? serve_json_words(x) : strdup(any);
+    if (words && x && !type) serve_puts(&text, typed);
+    if (words && x && !type && json_object_size(x)) serve_puts(&text, ", ");
+    if (words) serve_puts(&text, x && !type ? words + 1 : words);
+    if (!words || text.failed) serve_wrong(e, 503, NULL, "out of memory");
+    if (words && !text.failed && !t->strict[i] && !is_schema(text.data)) {
+        text.n = 0;
+        serve_puts(&text, any);
+    }
+    if (!words || text.failed) serve_text_free(&text);
+    free(words);
+    return text.data;
 }
 
 static bool open_calls(const serve_form *form, const serve_tools *t, serve_grammar **out,

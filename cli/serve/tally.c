@@ -38,7 +38,7 @@ static serve_tally *tally_of(serve *s, uint64_t owner, const char *name)
 
 static int64_t limit_of(int64_t own, int64_t all) { return own ? own : all; }
 
-static double refill(double left, double seconds, int64_t most)
+static double refill_rate(double left, double seconds, int64_t most)
 {
     const double now = left + seconds / 60 * (double)most;
     return now < (double)most ? now : (double)most;
@@ -54,8 +54,8 @@ bool serve_rate_allows(serve *s, const serve_key *key, double *wait, serve_error
     if (!t) return true;
     const double seconds = t->since > 0 ? now - t->since : 60;
     t->since = now;
-    t->requests_left = refill(t->requests_left, seconds, requests);
-    t->tokens_left = refill(t->tokens_left, seconds, tokens);
+    t->requests_left = refill_rate(t->requests_left, seconds, requests);
+    t->tokens_left = refill_rate(t->tokens_left, seconds, tokens);
     if (requests && t->requests_left < 1) {
         *wait = 60 * (1 - t->requests_left) / (double)requests;
         return serve_limited(e, SERVE_KEY_REQUESTS, NULL, "the key has had %lld requests a minute",

@@ -76,7 +76,7 @@ static void put_pieces(const serve_model *m, const dra_ids *ids, serve_text *t)
     serve_puts(t, "]");
 }
 
-static void tokenize(serve_call *call)
+static void tokenize_text(serve_call *call)
 {
     conversion        *c = (conversion *)call;
     serve_text        *t = &c->made.answer;
@@ -115,7 +115,7 @@ static bool decode_ids(const serve_model *m, const dra_ids *ids, serve_text *out
     return st == DRA_OK || serve_wrong_status(e, &err);
 }
 
-static void detokenize(serve_call *call)
+static void detokenize_ids(serve_call *call)
 {
     conversion *c = (conversion *)call;
     serve_text *t = &c->made.answer, text = {0};
@@ -137,8 +137,8 @@ static void detokenize(serve_call *call)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void convert(serve_call *call, const serve_field *fields, size_t n,
-                    void (*work)(serve_call *))
+static void convert_body(serve_call *call, const serve_field *fields, size_t n,
+                         void (*work)(serve_call *))
 {
     conversion *c = (conversion *)call;
     c->asked.special = true;
@@ -149,12 +149,12 @@ static void convert(serve_call *call, const serve_field *fields, size_t n,
 
 static void on_tokenize(serve_call *call)
 {
-    convert(call, tokenize_fields, COUNT(tokenize_fields), tokenize);
+    convert_body(call, tokenize_fields, COUNT(tokenize_fields), tokenize_text);
 }
 
 static void on_detokenize(serve_call *call)
 {
-    convert(call, detokenize_fields, COUNT(detokenize_fields), detokenize);
+    convert_body(call, detokenize_fields, COUNT(detokenize_fields), detokenize_ids);
 }
 
 void serve_tokenize(const serve_request *r)

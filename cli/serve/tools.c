@@ -420,7 +420,7 @@ static void put_call(size_t i, const char *name, size_t bytes, const char *argum
 }
 
 /* Whether the text goes on with `word`; then it is passed over. */
-static bool pass(const char **text, size_t *n, const char *word)
+static bool pass_word(const char **text, size_t *n, const char *word)
 {
     const size_t k = strlen(word);
     if (*n < k || memcmp(*text, word, k) != 0) return false;
@@ -433,7 +433,7 @@ size_t serve_calls_put(const serve_form *f, const serve_tools *t, const char *te
                        bool numbered, serve_text *out)
 {
     size_t calls = 0;
-    bool   whole = t->choice != SERVE_AUTO || pass(&text, &n, f->begin + f->unseen);
+    bool   whole = t->choice != SERVE_AUTO || pass_word(&text, &n, f->begin + f->unseen);
     while (whole) { /* an answer that was cut ends in a call that is not */
         const char *name = text, *fixed = t->choice == SERVE_NAMED ? t->name[t->named] : NULL;
         size_t      bytes = fixed ? strlen(fixed) : 0;
@@ -451,7 +451,7 @@ size_t serve_calls_put(const serve_form *f, const serve_tools *t, const char *te
         put_call(calls++, fixed ? fixed : name, bytes, text, k, numbered, out);
         text += k;
         n -= k;
-        whole = whole && !fixed && f->between && pass(&text, &n, f->between);
+        whole = whole && !fixed && f->between && pass_word(&text, &n, f->between);
     }
     return calls;
 }

@@ -1,4 +1,6 @@
 """The openai package against a running server: openai_client.py URL. Prints TAP lines."""
+import asyncio
+import json
 import sys
 
 try:
@@ -56,12 +58,66 @@ kept = client.completions.create(model=model, prompt="Remember me.", max_tokens=
 more = client.completions.create(model=model, prompt=" And?", max_tokens=4, seed=1,
                                  extra_body={"dra_state": "client"})
 check("states", kept.usage.prompt_tokens > more.usage.prompt_tokens)
+# Several turns: messages go back as they came.
+talk = messages + [chat.choices[0].message, {"role": "user", "content": "And now?"}]
+turn = client.chat.completions.create(model=model, messages=talk, max_completion_tokens=5, seed=2)
+check("a message goes back as it came", turn.usage.prompt_tokens > chat.usage.prompt_tokens)
+
+# Tools, whose arguments are those of the schema, and what comes of them.
+tools = [{"type": "function", "function": {
+    "name": "weather", "description": "The weather of a city.", "strict": True,
+    "parameters": {"type": "object", "required": ["city", "days"], "additionalProperties": False,
+                   "properties": {"city": {"enum": ["Rome", "Oslo"]},
+                                  "days": {"type": "integer"}}}}}]
+asked = dict(model=model, messages=messages, tools=tools, tool_choice="required", seed=4,
+             parallel_tool_calls=False, max_completion_tokens=200)
+called = client.chat.completions.create(**asked).choices[0]
+call = called.message.tool_calls[0]
+arguments = json.loads(call.function.arguments)
+check("a tool is called", called.finish_reason == "tool_calls" and call.function.name == "weather")
+check("with arguments of its schema", arguments["city"] in ("Rome", "Oslo") and
+      isinstance(arguments["days"], int))
+parts, finish = [], None
+for chunk in client.chat.completions.create(**asked, stream=True):
+    for choice in chunk.choices:
+        parts += choice.delta.tool_calls or []
+        finish = choice.finish_reason or finish
+check("a stream calls the same", finish == "tool_calls" and
+      [(p.function.name, p.function.arguments) for p in parts] ==
+      [(call.function.name, call.function.arguments)])
+talk = messages + [called.message,
+                   {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+turn = client.chat.completions.create(model=model, messages=talk, tools=tools,
+                                      max_completion_tokens=3)
+check("what came of it goes back", turn.choices[0].message.role == "assistant")
+
+schema = {"type": "object", "required": ["mood"],
+          "properties": {"mood": {"enum": ["good", "bad"]}}, "additionalProperties": False}
+shaped = client.chat.completions.create(
+    model=model, messages=messages, max_completion_tokens=60, seed=3,
+    response_format={"type": "json_schema", "json_schema": {"name": "m", "schema": schema}})
+check("an answer of a schema", json.loads(shaped.choices[0].message.content)["mood"]
+      in ("good", "bad"))
+
+
+async def ask_at_once():
+    many = openai.AsyncOpenAI(base_url=sys.argv[1] + "/v1", api_key="none")
+    answers = await asyncio.gather(*[
+        many.completions.create(model=model, prompt="Once", max_tokens=20, seed=1)
+        for _ in range(8)])
+    await many.close()
+    return [a.choices[0].text for a in answers]
+
+
+check("eight at once have the same text", set(asyncio.run(ask_at_once())) ==
+      {whole.choices[0].text})
+
 try:
     client.chat.completions.create(model=model, messages=messages,
-                                   tools=[{"type": "function", "function": {"name": "f"}}])
-    check("tools are refused", False)
+                                   tools=[{"type": "web_search"}])
+    check("other tools are refused", False)
 except openai.BadRequestError as e:
-    check("tools are refused", e.param == "tools")
+    check("other tools are refused", e.param == "tools")
 try:
     client.completions.create(model="another", prompt="a")
     check("another model is not found", False)

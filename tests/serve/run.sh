@@ -1,8 +1,9 @@
 #!/bin/sh
-# Clients that people use, against a running server: curl, the Python packages openai and lm-eval,
-# and the page in Chromium. What is not installed is skipped, visibly.
+# Clients that people use, against a running server: curl, the Python packages openai,
+# langchain-openai and lm-eval, and the page in Chromium. What is not installed is skipped, visibly.
 #   run.sh PATH_OF_DRA [PYTHON]
-# PYTHON is that of an environment with openai, lm-eval[api] and websocket-client.
+# PYTHON is that of an environment with openai, langchain-openai, lm-eval[api] and
+# websocket-client.
 set -u
 dra=$(realpath "$1")
 python=${2:-python3}
@@ -16,7 +17,17 @@ mkdir -p "$pictures"
 "$dra" init --preset dra-delta-tiny --out "$scratch/tiny" >/dev/null 2>&1 || exit 1
 "$dra" convert --from "$scratch/tiny" --to "$scratch/tiny-q4_0" --quantise q4_0 >/dev/null 2>&1 ||
     exit 1
-"$dra" serve --model "$scratch/tiny" --model "$scratch/tiny-q4_0" --port 0 \
+cat >"$scratch/chat.jinja" <<'END'
+{%- if tools %}<|system|>Tools: {{ tools | tojson }}<|end|>{% endif %}
+{%- for m in messages %}<|{{ m.role }}|>{{ m.content }}
+{%- for c in m.tool_calls or [] %}{{ '\n<tool_call>\n' }}{"name": "{{ c.function.name }}",
+{{- ' "arguments": ' }}{{ c.function.arguments | tojson }}}{{ '\n</tool_call>' }}
+{%- endfor %}<|end|>
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}
+END
+"$dra" serve --chat-template "$scratch/chat.jinja" --model "$scratch/tiny" \
+    --model "$scratch/tiny-q4_0" --port 0 \
     --state-dir "$scratch/states" 2>"$scratch/log" &
 server=$!
 url=
@@ -32,7 +43,8 @@ until curl -sf "$url/health" >/dev/null; do sleep 0.1; done
 status=0
 echo "# curl"
 "$here/curl.sh" "$url" || status=1
-for client in openai_client "lm_eval_client tiny" "lm_eval_client tiny-q4_0" page; do
+for client in openai_client langchain_client "lm_eval_client tiny" \
+    "lm_eval_client tiny-q4_0" page; do
     echo "# $client"
     case $client in
     lm_eval_client*) set -- "$url" "$dra" "$scratch/${client#* }" ;;

@@ -29,15 +29,14 @@ static double metric(const char *name)
 static char *large_request(const char *route, size_t n, size_t *bytes)
 {
     static const char head[] = "{\"prompt\": \"", tail[] = "\"}";
+    static const char format[] = "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                 "Content-Length: %zu\r\n\r\n%s";
+    const size_t      body = sizeof head + n + sizeof tail - 2;
     char             *text = malloc(n + 400);
     assert_non_null(text);
-    const size_t body = sizeof head + n + sizeof tail - 2;
-    size_t       at = (size_t)sprintf(text,
-                                      "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                                            "Content-Length: %zu\r\n\r\n%s",
-                                      route, body, head);
+    size_t at = (size_t)snprintf(text, 400, format, route, body, head);
     for (size_t i = 0; i < n; i++) text[at++] = (char)('a' + (i * i / 7 + i) % 26);
-    at += (size_t)sprintf(text + at, "%s", tail);
+    at += (size_t)snprintf(text + at, sizeof tail, "%s", tail);
     *bytes = at;
     return text;
 }
@@ -478,7 +477,7 @@ static void bounds_rates_of_keys(void **state)
         const char *after = strstr(a.text, "Retry-After: ");
         if (a.status != all[i].status) fail_msg("%zu: %s", i, a.text);
         assert_int_equal(!after, a.status != 429);
-        if (after) assert_in_range(atoi(after + 13), 1, 72);
+        if (after) assert_in_range(strtol(after + 13, NULL, 10), 1, 72);
         if (after) assert_string_equal(answer_text(&a, "error.code"), "rate_limit_exceeded");
         answer_free(&a);
     }
