@@ -134,8 +134,9 @@ static void read_mamba2(dra_keys *k, dra_model_config *c)
     c->tied = dra_keys_bool(k, "tie_word_embeddings", false) ? DRA_ON : DRA_OFF;
     c->ff.kind = DRA_FF_NONE;
     c->heads = s.H;
-    c->mixers = 1;
-    dra_mamba2_mixer(k, &s, c->norm_eps, &c->mixer[0]);
+    dra_mixer_config *m = dra_keys_mixers(k, c, 1);
+    if (!m) return;
+    dra_mamba2_mixer(k, &s, c->norm_eps, m);
     if (s.H * s.P != c->dim * dra_keys_int(k, "expand", NULL, 2))
         dra_keys_refuse(k, "expand", "num_heads head_dim / hidden_size");
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)

@@ -521,15 +521,15 @@ static void knows_infinity(void **state)
     static const char *const limits[] = {"[0.25, Infinity]",
                                          "[0.25, {\"__float__\": \"Infinity\"}]", "[0.25, 1e31]"};
     for (size_t i = 0; i < COUNT(limits); i++) {
-        dra_model_config c;
-        dra_error        err = {0};
-        char             json[200];
+        CHECK_CONFIG(c);
+        dra_error err = {0};
+        char      json[200];
         snprintf(json, sizeof json,
                  "{\"model_type\": \"mamba2\", \"of\": \"Infinity\", \"time_step_limit\": %s}",
                  limits[i]);
         expect_ok(dra_model_config_parse("config.json", json, strlen(json), &c, &err), &err);
-        assert_true(c.mixer[0].a.lambda.rate_least == 0.25);
-        assert_true(c.mixer[0].a.lambda.rate_most == 0);
+        assert_true(c->mixer[0].a.lambda.rate_least == 0.25);
+        assert_true(c->mixer[0].a.lambda.rate_most == 0);
     }
 }
 

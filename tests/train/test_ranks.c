@@ -28,7 +28,7 @@ static dra_status open_quietly(fixture *f, const job *j, int rank, dra_error *er
 {
     const bool           odd = rank == 1;
     const dra_cpu_config cpu = {.threads = 1, .level = odd ? j->level : NULL};
-    dra_model_config     c;
+    CHECK_CONFIG(c);
     char                 key[100];
     const char *const   *settings = odd && j->changed ? j->changed : j->settings;
     const char          *path = odd && j->other ? j->other : j->text;
@@ -39,15 +39,15 @@ static dra_status open_quietly(fixture *f, const job *j, int rank, dra_error *er
         .n = 1, .paths = (const char *const[]){path}, .tokenizer = f->tokenizer, .separator = "--"};
     if (st == DRA_OK) st = dra_corpus_open(&corpus, NULL, NULL, &f->data, err);
     if (st == DRA_OK) st = dra_preset_config(j->preset, &c, err);
-    if (strncmp(j->preset, "xt-", 3) != 0)
-        c.dim = 16, c.heads = 2; /* one scale goes with another */
-    c.depth = 1, c.context = 16;
+    if (st == DRA_OK && strncmp(j->preset, "xt-", 3) != 0)
+        c->dim = 16, c->heads = 2; /* one scale goes with another */
+    if (st == DRA_OK) c->depth = 1, c->context = 16;
     for (; st == DRA_OK && settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
-        st = dra_model_config_set(&c, key, equals + 1, err);
+        st = dra_model_config_set(c, key, equals + 1, err);
     }
-    return st == DRA_OK ? dra_model_create(&c, &f->model, err) : st;
+    return st == DRA_OK ? dra_model_create(c, &f->model, err) : st;
 }
 
 static void run_rank(board_seat *s)

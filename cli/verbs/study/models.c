@@ -45,21 +45,21 @@ static dra_status apply_settings(const cli_study *s, const cli_study_model *m, d
 static dra_status try_width(const cli_study *s, const cli_study_model *m, int64_t width, tried *out,
                             dra_error *err)
 {
-    char            *base = json_dumps(json_object_get(s->scale, "base"), JSON_ENCODE_ANY);
-    char             number[32];
-    dra_model_config c;
-    dra_model       *model = NULL;
+    char *base = json_dumps(json_object_get(s->scale, "base"), JSON_ENCODE_ANY), number[32];
+    dra_model_config *c = NULL;
+    dra_model        *model = NULL;
     *out = (tried){0};
     if (!base) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     snprintf(number, sizeof number, "%lld", (long long)width);
     dra_status st = dra_model_config_parse("base", base, strlen(base), &c, err);
     free(base);
-    if (st == DRA_OK) st = apply_settings(s, m, &c, err);
-    if (st == DRA_OK && width) st = dra_model_config_set(&c, "ff.dim", number, err);
-    if (st == DRA_OK) st = dra_model_create(&c, &model, err);
+    if (st == DRA_OK) st = apply_settings(s, m, c, err);
+    if (st == DRA_OK && width) st = dra_model_config_set(c, "ff.dim", number, err);
+    if (st == DRA_OK) st = dra_model_create(c, &model, err);
     if (st == DRA_OK) out->parameters = dra_model_param_count(model);
-    if (st == DRA_OK) st = take_text(&c, &out->text, err);
+    if (st == DRA_OK) st = take_text(c, &out->text, err);
     dra_model_destroy(model);
+    dra_model_config_destroy(c);
     return st;
 }
 

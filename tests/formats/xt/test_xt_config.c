@@ -680,16 +680,17 @@ static void other_wrappers_are_named(void **unused)
 /* Names of x-transformers come first, then dra's own; both keep what was set before. */
 static void keys_are_set_by_their_names(void **unused)
 {
-    char             text[XT_TEXT];
-    dra_model_config c, same;
-    dra_error        err = {0};
+    char text[XT_TEXT];
+    CHECK_CONFIG(c);
+    CHECK_CONFIG(same);
+    dra_error err = {0};
     expect_ok(xt_parse(xt_config_of("", XT_DECODER, "", text), &c, &err), &err);
-    expect_ok(dra_model_config_set(&c, "attn_layers.depth", "3", &err), &err);
-    expect_ok(dra_model_config_set(&c, "ff_glu", "true", &err), &err);
-    expect_ok(dra_model_config_set(&c, "num_tokens", "12", &err), &err);
-    expect_ok(dra_model_config_set(&c, "dim", "24", &err), &err);
-    expect_ok(dra_model_config_set(&c, "ff.dropout", "0.5", &err), &err);
-    expect_ok(dra_model_config_set(&c, "shift_tokens", "[1, 0, 0, 0, 0, 0]", &err), &err);
+    expect_ok(dra_model_config_set(c, "attn_layers.depth", "3", &err), &err);
+    expect_ok(dra_model_config_set(c, "ff_glu", "true", &err), &err);
+    expect_ok(dra_model_config_set(c, "num_tokens", "12", &err), &err);
+    expect_ok(dra_model_config_set(c, "dim", "24", &err), &err);
+    expect_ok(dra_model_config_set(c, "ff.dropout", "0.5", &err), &err);
+    expect_ok(dra_model_config_set(c, "shift_tokens", "[1, 0, 0, 0, 0, 0]", &err), &err);
     expect_ok(xt_parse(xt_config_of("", "'type': 'Decoder', 'dim': 24, 'depth': 3, 'heads': 4, "
                                         "'attn_dim_head': 8",
                                     ", 'ff_glu': true, 'ff_dropout': 0.5, 'shift_tokens': [1, 0, "
@@ -697,14 +698,14 @@ static void keys_are_set_by_their_names(void **unused)
                                     text),
                        &same, &err),
               &err);
-    same.vocab = 12;
+    same->vocab = 12;
     json_t *a = dump(c, DRA_FORMAT_DRA), *b = dump(same, DRA_FORMAT_DRA);
     if (!json_equal(a, b)) fail_msg("%s, expected %s", json_dumps(a, 0), json_dumps(b, 0));
     json_decref(a);
     json_decref(b);
-    assert_int_equal(dra_model_config_set(&c, "depth", "0", &err), DRA_ERR_VALUE);
+    assert_int_equal(dra_model_config_set(c, "depth", "0", &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "attn_layers.depth"));
-    assert_int_not_equal(dra_model_config_set(&c, "dept", "3", &err), DRA_OK);
+    assert_int_not_equal(dra_model_config_set(c, "dept", "3", &err), DRA_OK);
 }
 
 /* What the format cannot hold is found by reading it back. */
