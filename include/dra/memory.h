@@ -91,9 +91,9 @@ typedef enum dra_candidate_kind {
 } dra_candidate_kind;
 typedef enum dra_slots_kind { DRA_SLOTS_OWN, DRA_SLOTS_ALL, DRA_SLOTS_COUNT } dra_slots_kind;
 typedef enum dra_recurrent_kind {
-    DRA_RECURRENT_PLAIN,    /* W_h as it is                                                 */
-    DRA_RECURRENT_SPECTRAL, /* W_h / max(1, its largest singular value)                     */
-    DRA_RECURRENT_WEIGHT,   /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+    DRA_RECURRENT_PLAIN,        /* W_h as it is                                                 */
+    DRA_RECURRENT_SPECTRAL,     /* W_h / max(1, its largest singular value)                     */
+    DRA_RECURRENT_WEIGHT,       /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
     DRA_RECURRENT_SPECTRAL_ALL, /* spectral, and the same of W_i, which takes x in          */
     DRA_RECURRENT_COUNT
 } dra_recurrent_kind;
@@ -215,10 +215,11 @@ typedef struct dra_attention_options {
     /* Contextual positions [Golovneva et al. 2024]: so many learned vectors that queries are
      * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
     int64_t cope;
-    bool sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
-    bool mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
+    bool    sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
+    bool
+        mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
                          that were not written, not 0; causal */
-    bool zero_kv; /* a key and a value of zeros that every query sees [Miller 2023] */
+    bool zero_kv;    /* a key and a value of zeros that every query sees [Miller 2023] */
 } dra_attention_options;
 
 /* Multi-latent attention, of memory append: keys and values are made of c = W_c x, of width kv,
@@ -283,10 +284,10 @@ typedef enum dra_qkv_gain {
 } dra_qkv_gain;
 typedef enum dra_value_gate {
     DRA_GATE_NONE,
-    DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
-    DRA_GATE_PLAIN,  /* without b: half open at first                   */
-    DRA_GATE_SILU,   /* heads * silu(W x)                               */
-    DRA_GATE_RANK,   /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
+    DRA_GATE_BIASED,      /* heads * sigmoid(W x + b), b starts at 10: open */
+    DRA_GATE_PLAIN,       /* without b: half open at first                   */
+    DRA_GATE_SILU,        /* heads * silu(W x)                               */
+    DRA_GATE_RANK,        /* heads * W_2 sigmoid(W_1 x), of gate_rank        */
     DRA_GATE_SILU_BIASED, /* heads * silu(W x + b), W 0 and b 10 at first  */
     DRA_VALUE_GATE_COUNT
 } dra_value_gate;

@@ -124,9 +124,9 @@ typedef struct dra_head_config {
     dra_head_kind kind;
     int64_t       dim;  /* of vectors: 0: C, not mapped; of classes: 0: the mean itself is "out" */
     bool          bias; /* of tokens and vectors; classes have one */
-    bool          numbers; /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
-    dra_pool_kind pool;    /* of classes */
-    bool          no_bias; /* classes: none */
+    bool          numbers;    /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
+    dra_pool_kind pool;       /* of classes */
+    bool          no_bias;    /* classes: none */
     bool          sigsoftmax; /* tokens: logits z become z + ln sigmoid(z) [Kanai et al. 2018] */
     /* Tokens: logits are those of a mixture of this many softmaxes, each of a map of hidden [Yang et
      * al. 2017]; 0: of one. */
@@ -219,9 +219,9 @@ typedef struct dra_model_config {
     bool          norm_offset;
     /* What is embedded is added through a map to what each sublayer reads, not to the stream, with
      * a gate made of it [Bai et al. 2019; Fan et al. 2024]. */
-    bool          reinject, reinject_gate;
-    bool          unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
-    double        norm_alpha; /* of norm tanh; 0: 1 */
+    bool   reinject, reinject_gate;
+    bool   unet;       /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
+    double norm_alpha; /* of norm tanh; 0: 1 */
 
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
      * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted

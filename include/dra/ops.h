@@ -331,7 +331,7 @@ typedef struct dra_attend_config {
                              masks */
     dra_value mix_after;  /* real (H, H): weights p_h = sum_g mix_after[h, g] p_g, after dropout */
 
-    dra_value cope;       /* real (P, D): contextual positions, added after masks: a key is as far
+    dra_value    cope;    /* real (P, D): contextual positions, added after masks: a key is as far
                              away as the sigmoids of the logits of it and of later ones add up to,
                              up to P - 1, and gets q.cope there, interpolated */
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */

@@ -91,10 +91,10 @@ typedef struct dra_block_config {
     bool           project;         /* through a learned map                  */
     bool           branch_norm;     /* normalises what the core adds, too (sandwich norm) */
     dra_join_kind  residual;
-    bool           residual_scale; /* the stream is multiplied by a learned factor per channel */
+    bool           residual_scale;  /* the stream is multiplied by a learned factor per channel */
     double         residual_factor; /* of the stream, add; 0: 1 [Wang et al. 2022: DeepNet] */
-    double         dual_scale;     /* of dual's sum; 0: 1                                      */
-    bool           macaron;        /* feed-forwards add half                                   */
+    double         dual_scale;      /* of dual's sum; 0: 1                                      */
+    bool           macaron;         /* feed-forwards add half                                   */
     int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts
                              from `shift` tokens after to as many before, 2 shift + 1            */
     double         drop;  /* the probability that the sublayer is left out, when learning        */

@@ -47,11 +47,7 @@ bool dra_attention_holds_scores(const dra_attention_options *o)
 /* The first of the options that say what a softmax does; or NULL. */
 static const char *softmax_option(const dra_attention_options *o)
 {
-    return o->topk      ? "topk"
-           : o->hard    ? "hard"
-           : o->sink    ? "sink"
-           : o->zero_kv ? "zero_kv"
-                        : NULL;
+    return o->topk ? "topk" : o->hard ? "hard" : o->sink ? "sink" : o->zero_kv ? "zero_kv" : NULL;
 }
 
 dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
@@ -85,6 +81,8 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
     if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
                         o->forget ? "forget" : "cope",
-                        c->whole ? "whole" : c->prefix ? "prefix" : "over a context");
+                        c->whole    ? "whole"
+                        : c->prefix ? "prefix"
+                                    : "over a context");
     return DRA_OK;
 }

@@ -10,9 +10,8 @@
 
 #include "memory/memory.h"
 
-static const char *const names[DRA_AUX_COUNT] = {"drift", "budget",  "diversity",
-                                                 "size",  "entropy", "z_loss",
-                                                 "spectral"};
+static const char *const names[DRA_AUX_COUNT] = {"drift",   "budget", "diversity", "size",
+                                                 "entropy", "z_loss", "spectral"};
 
 const char *dra_aux_name(dra_aux_kind kind)
 {
@@ -119,8 +118,7 @@ static dra_value mean_square(dra_graph *g, const dra_aux_losses *w, bool change)
     const dra_value each = w->square[change ? 0 : 1];
     const dra_value sum = each.id ? dra_sum_all(g, dra_tokens_zero_pads(g, w->tokens, each))
                                   : sum_trail(g, w, change);
-    return dra_div(g, dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0),
-                   real_tokens(g, w->tokens));
+    return dra_div(g, dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0), real_tokens(g, w->tokens));
 }
 
 /* ---- writes, matrices ------------------------------------------------------------------------ */

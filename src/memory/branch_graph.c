@@ -147,11 +147,10 @@ static dra_read_drop drop_of(const building *u, char name[32])
 static void retrieve_items(const building *u, const dra_memory_call *c, dra_memory_result *r,
                            dra_value *state_out, dra_value *lse, dra_branch_result *out)
 {
-    dra_graph          *g = u->g;
-    const bool          sums = u->b->aux >> DRA_AUX_ATTENTION & 1 &&
-                      dra_aux_has(u->b, DRA_AUX_ATTENTION);
-    dra_value           scores = {0}, weights = {0};
-    char                name[32];
+    dra_graph *g = u->g;
+    const bool sums = u->b->aux >> DRA_AUX_ATTENTION & 1 && dra_aux_has(u->b, DRA_AUX_ATTENTION);
+    dra_value  scores = {0}, weights = {0};
+    char       name[32];
     const dra_read_call read = {.sizes = &u->b->sizes,
                                 .tokens = &u->call->tokens,
                                 .options = u->options,

@@ -10,8 +10,7 @@
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static const char *const recurrents[] = {"plain", "spectral", "weight", "spectral-all",
-                                         NULL};
+static const char *const recurrents[] = {"plain", "spectral", "weight", "spectral-all", NULL};
 
 const dra_field dra_cell_fields[] = {
     BOOL(dra_cell_options, per_head, "gru, lstm: a cell for each head"), {0}};

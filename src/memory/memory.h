@@ -43,10 +43,10 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     dra_value               key, value; /* items of the memory */
     dra_value               slot_q;     /* the query as slots, or items that are both key and   */
                                         /* value, are asked; what they answer goes              */
-    dra_value               nu, pi_v;   /* through nu (H, E, E), then pi_v (E, E), or none      */
-    dra_value               y, lse;     /* what slots answered, where they were asked already */
-    dra_read_drop           drop;
-    const dra_value        *state;
+    dra_value        nu, pi_v;          /* through nu (H, E, E), then pi_v (E, E), or none      */
+    dra_value        y, lse;            /* what slots answered, where they were asked already */
+    dra_read_drop    drop;
+    const dra_value *state;
     /* If not NULL: where to put the logits of items (B, H, T, rows), and what multiplies values. */
     dra_value *scores, *weights;
     dra_value *sums; /* likewise ln sum e^scores, (B, H, T), 0 where nothing is seen */
@@ -181,7 +181,7 @@ bool dra_aux_needs_trail(const dra_branch *b); /* it looks at the states after e
 typedef struct dra_aux_losses { /* one memory in a call */
     const dra_branch *b;
     const dra_tokens *tokens;
-    const dra_value  *param, *used; /* as declared, and as its step sees them */
+    const dra_value  *param, *used;  /* as declared, and as its step sees them */
     const dra_value  *state, *trail; /* the start; the states after each token, or none where */
     dra_value         square[2];     /* there are sums of squares, see dra_memory_scan()      */
     dra_value         lse;   /* (B, H, T): of the scores of items, 0 where nothing is seen */

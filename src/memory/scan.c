@@ -64,8 +64,7 @@ static void sum_squares(dra_graph *g, const dra_branch *b, const dra_value *befo
         const dra_value m[2] = {dra_sub(g, state[i], before[i]), state[i]};
         if (dra_branch_state(b, i)->maximum) continue;
         for (int k = 0; k < 2 && !dra_graph_failed(g); k++) {
-            const dra_value row = dra_reshape(g, m[k],
-                                              DRA_SHAPE(dra_shape_of(g, m[k]).dim[0], -1));
+            const dra_value row = dra_reshape(g, m[k], DRA_SHAPE(dra_shape_of(g, m[k]).dim[0], -1));
             const dra_value sum = dra_sum(g, dra_square(g, row), (dra_axes){1, {1}, false});
             square[k] = square[k].id ? dra_add(g, square[k], sum) : sum;
         }

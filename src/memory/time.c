@@ -26,9 +26,9 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
     if (s->joined) {
-        dra_specs_add(state, prefix,
-                      &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true,
-                                  .limit = window_limit(s)});
+        dra_specs_add(
+            state, prefix,
+            &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true, .limit = window_limit(s)});
     } else if (s->segment) {
         const int64_t rows = s->memory + s->segment;
         dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});

@@ -45,7 +45,7 @@ static bool is_gated(const dra_ff *f)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static const char *const names[PARAMS] = {"W_up", "W_down", "W_gate", "W_r",   "mu_k",
+static const char *const names[PARAMS] = {"W_up", "W_down", "W_gate", "W_r",    "mu_k",
                                           "mu_r", "b_up",   "b_down", "b_gate", "gate_scale"};
 
 /* W_down and its bias, where nothing is added at first. */

@@ -219,8 +219,8 @@ static void declare_reinjection(dra_model *m)
     const dra_model_config *c = &m->config;
     const double            std = 1 / sqrt((double)c->dim);
     const dra_fill          fill = c->init == DRA_INIT_UNIFORM ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL;
-    dra_spec own = {"reinject_W", DRA_SHAPE(c->dim, c->dim), fill, .number = std, .product = true,
-                    .group = DRA_PARAM_MATRIX};
+    dra_spec                own = {"reinject_W",  DRA_SHAPE(c->dim, c->dim), fill,
+                                   .number = std, .product = true,           .group = DRA_PARAM_MATRIX};
     m->reinject = c->reinject ? add_param(m, &own) : -1;
     own.name = "reinject_gate", own.shape = DRA_SHAPE(1, c->dim);
     m->reinject_gate = c->reinject_gate ? add_param(m, &own) : -1;

@@ -269,8 +269,7 @@ static void find_handles(dra_sublayer *s)
                          dra_specs_find(p, "norm_b"), dra_specs_find(p, "norm_a")};
     s->branch = (dra_norm){s->config.norm,
                            dra_specs_find(p, adapts ? "branch_norm_W" : "branch_norm_g"),
-                           dra_specs_find(p, "branch_norm_b"),
-                           dra_specs_find(p, "branch_norm_a")};
+                           dra_specs_find(p, "branch_norm_b"), dra_specs_find(p, "branch_norm_a")};
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
     s->streams = dra_streams_find(p);
 }

@@ -200,13 +200,13 @@ static void logits_start_with_variance_one(void **state)
     for (size_t i = 0; i < COUNT(stds); i++) {
         const dra_mixer_config config = {
             .dim = WIDE, .heads = HEADS, .key_std = stds[i], .query_gain = gains[i]};
-        const double           expected = gains[i] > 0 ? gains[i] : 1;
-        dra_mixer             *m = NULL;
-        dra_error              err = {0};
-        static dra_real        w[2][WIDE * WIDE];
-        static double          x[ROWS * WIDE], qk[2][ROWS * WIDE];
-        uint64_t               seed = 9;
-        double                 sum = 0;
+        const double    expected = gains[i] > 0 ? gains[i] : 1;
+        dra_mixer      *m = NULL;
+        dra_error       err = {0};
+        static dra_real w[2][WIDE * WIDE];
+        static double   x[ROWS * WIDE], qk[2][ROWS * WIDE];
+        uint64_t        seed = 9;
+        double          sum = 0;
         expect_ok(dra_mixer_create(&config, &m, &err), &err);
         for (int k = 0; k < 2; k++) dra_specs_fill(dra_mixer_module(m)->params, k, 4, w[k]);
         for (int r = 0; r < ROWS; r++) { /* rows of mean square 1 */

@@ -29,9 +29,9 @@ static dra_status open_quietly(fixture *f, const job *j, int rank, dra_error *er
     const bool           odd = rank == 1;
     const dra_cpu_config cpu = {.threads = 1, .level = odd ? j->level : NULL};
     CHECK_CONFIG(c);
-    char                 key[100];
-    const char *const   *settings = odd && j->changed ? j->changed : j->settings;
-    const char          *path = odd && j->other ? j->other : j->text;
+    char               key[100];
+    const char *const *settings = odd && j->changed ? j->changed : j->settings;
+    const char        *path = odd && j->other ? j->other : j->text;
     *f = (fixture){0};
     dra_status st = check_cpu(&cpu, &f->device, err);
     if (st == DRA_OK) st = dra_tokenizer_bytes(&f->tokenizer, err);

@@ -235,9 +235,9 @@ static dra_status check_positions(const checking *k)
                              "%lld",
                              (long long)r, (long long)x->attn_dim_head);
     const char *causal = x->mixer.attention.forget ? "attn_data_dependent_alibi"
-                         : x->attn_use_cope             ? "attn_use_cope"
-                         : x->attn_max_attend_past      ? "attn_max_attend_past"
-                                                        : NULL;
+                         : x->attn_use_cope        ? "attn_use_cope"
+                         : x->attn_max_attend_past ? "attn_max_attend_past"
+                                                   : NULL;
     if (causal && x->c.visible != DRA_VISIBLE_CAUSAL)
         return refuse_option(k, "%s excludes type %s", causal, dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
@@ -315,7 +315,7 @@ static dra_status check_condition(const checking *k)
 static dra_status check_streams(const checking *k)
 {
     const dra_xt *x = k->x;
-    const char   *other = x->gate_residual            ? "gate_residual"
+    const char   *other = x->gate_residual ? "gate_residual"
                           : x->c.block.residual_factor > 0 && x->c.block.residual_factor != 1
                               ? "scale_residual_constant"
                           : x->c.unet                 ? "unet_skips"

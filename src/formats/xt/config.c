@@ -261,8 +261,7 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
     if (m->attention.sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
         (groups && !m->attention.mem_whole))
         return DRA_XT_N;
-    const bool biased = m->gate_values == DRA_GATE_BIASED ||
-                        m->gate_values == DRA_GATE_SILU_BIASED;
+    const bool biased = m->gate_values == DRA_GATE_BIASED || m->gate_values == DRA_GATE_SILU_BIASED;
     return biased || gains || groups ? DRA_XT_E : said;
 }
 

@@ -77,7 +77,7 @@ static void add_norm(making *m, const char *ours, const char *place)
         add_rule(m, own, name);
         return;
     }
-    const bool tanh = m->c->norm == DRA_NORM_TANH;
+    const bool        tanh = m->c->norm == DRA_NORM_TANH;
     const char *const gain = m->c->norm == DRA_NORM_LAYER || tanh ? "gamma" : "g";
     snprintf(name, sizeof name, "%s%s", place, gain);
     add_rule(m, ours, name);

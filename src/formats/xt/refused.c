@@ -11,14 +11,9 @@ typedef struct group {
 
 static const char *const cross[] = {"attn_dim_context", NULL};
 static const char *const forgetting[] = {"mask_prob", NULL};
-static const char *const losses[] = {"ignore_index",
-                                     "pad_value",
-                                     "equal_loss_weight_batch",
-                                     "numerical_loss_weight",
-                                     "loss_fn",
-                                     "use_l1_loss",
-                                     "cross_attn_tokens_dropout",
-                                     NULL};
+static const char *const losses[] = {
+    "ignore_index", "pad_value",   "equal_loss_weight_batch",   "numerical_loss_weight",
+    "loss_fn",      "use_l1_loss", "cross_attn_tokens_dropout", NULL};
 static const char *const types[] = {"causal", NULL};
 static const char *const models[] = {"enc_*",
                                      "dec_*",
@@ -38,73 +33,56 @@ static const char *const models[] = {"enc_*",
                                      "src_prepend",
                                      NULL};
 static const char *const later[] = {"add_continuous_pred_head",
-                                   "attn_aggregated_residuals",
-                                   "attn_cog_signed",
-                                   "attn_flash_pack_seq",
-                                   "attn_gumbel_softmax*",
-                                   "attn_k_rmsnorm",
-                                   "attn_orthog_projected_values",
-                                   "attn_output_gate*",
-                                   "attn_pool",
-                                   "attn_qk_rmsnorm",
-                                   "attn_sublayer_dropout",
-                                   "attn_use_rel_proj_pos_bias",
-                                   "attn_value_rmsnorm",
-                                   "ff_custom_activation",
-                                   "ff_deep_embed",
-                                   "ff_softclamp_*",
-                                   "ff_solu",
-                                   "ff_sublayer_dropout",
-                                   "layer_schedule",
-                                   "looped",
-                                   "mv_split_residual",
-                                   "num_attn_pool_queries",
-                                   "orthog_residual",
-                                   "polar_pos_emb",
-                                   "pre_and_post_norm",
-                                   "repeat_blocks",
-                                   "use_derf",
-                                   NULL};
-static const char *const code[] = {"attn_custom_attn_fn",
-                                  "attn_hybrid_*",
-                                  "rel_pos_kwargs",
-                                  "residual_fn_kwargs",
-                                  "attn_onnxable",
-                                  NULL};
+                                    "attn_aggregated_residuals",
+                                    "attn_cog_signed",
+                                    "attn_flash_pack_seq",
+                                    "attn_gumbel_softmax*",
+                                    "attn_k_rmsnorm",
+                                    "attn_orthog_projected_values",
+                                    "attn_output_gate*",
+                                    "attn_pool",
+                                    "attn_qk_rmsnorm",
+                                    "attn_sublayer_dropout",
+                                    "attn_use_rel_proj_pos_bias",
+                                    "attn_value_rmsnorm",
+                                    "ff_custom_activation",
+                                    "ff_deep_embed",
+                                    "ff_softclamp_*",
+                                    "ff_solu",
+                                    "ff_sublayer_dropout",
+                                    "layer_schedule",
+                                    "looped",
+                                    "mv_split_residual",
+                                    "num_attn_pool_queries",
+                                    "orthog_residual",
+                                    "polar_pos_emb",
+                                    "pre_and_post_norm",
+                                    "repeat_blocks",
+                                    "use_derf",
+                                    NULL};
+static const char *const code[] = {"attn_custom_attn_fn", "attn_hybrid_*", "rel_pos_kwargs",
+                                   "residual_fn_kwargs",  "attn_onnxable", NULL};
 static const char *const shapes[] = {"embed_num_tokens",
-                                    "num_output_heads",
-                                    "return_only_embed",
-                                    "squeeze_out_last_dim",
-                                    "attn_dim_out",
-                                    "ff_dim_out",
-                                    "memory_tokens_interspersed_every",
-                                    NULL};
-static const char *const missing[] = {"attn_cope_talking_heads",
-                                     "attn_cope_soft_onehot_pos",
-                                     "attn_data_dependent_alibi_*",
-                                     "attn_pre_scale_post_talking_heads",
-                                     "attn_value_dim_head",
-                                     "attn_zero_init_output",
-                                     "ff_zero_init_output",
-                                     "dynamic_pos_bias_norm",
-                                     "emb_frac_gradient",
-                                     "par_ratio",
-                                     "rotary_base_rescale_factor",
-                                     "scaled_sinu_pos_emb",
-                                     "qkv_receive_diff_residuals",
-                                     "integrate_layers",
-                                     "layer_integrate_use_softmax",
+                                     "num_output_heads",
+                                     "return_only_embed",
+                                     "squeeze_out_last_dim",
+                                     "attn_dim_out",
+                                     "ff_dim_out",
+                                     "memory_tokens_interspersed_every",
                                      NULL};
-static const char *const recycling[] = {"recycling",
-                                       "train_max_recycle_steps",
-                                       NULL};
-static const char *const selective[] = {"attn_selective",
-                                       NULL};
-static const char *const idle[] = {"pre_norm_has_final_norm",
-                                  NULL};
-static const char *const z_loss[] = {"add_attn_z_loss",
-                                    "attn_z_loss_weight",
-                                    NULL};
+static const char *const missing[] = {
+    "attn_cope_talking_heads",     "attn_cope_soft_onehot_pos",
+    "attn_data_dependent_alibi_*", "attn_pre_scale_post_talking_heads",
+    "attn_value_dim_head",         "attn_zero_init_output",
+    "ff_zero_init_output",         "dynamic_pos_bias_norm",
+    "emb_frac_gradient",           "par_ratio",
+    "rotary_base_rescale_factor",  "scaled_sinu_pos_emb",
+    "qkv_receive_diff_residuals",  "integrate_layers",
+    "layer_integrate_use_softmax", NULL};
+static const char *const recycling[] = {"recycling", "train_max_recycle_steps", NULL};
+static const char *const selective[] = {"attn_selective", NULL};
+static const char *const idle[] = {"pre_norm_has_final_norm", NULL};
+static const char *const z_loss[] = {"add_attn_z_loss", "attn_z_loss_weight", NULL};
 
 static const group groups[] = {
     {"the width of a context is cross_attn_dim_context", cross},
@@ -128,16 +106,11 @@ static const struct {
     const char *name;
     double      value; /* 1: also true */
 } defaults[] = {
-    {"ignore_index", -100},
-    {"numerical_loss_weight", 1},
-    {"num_output_heads", 1},
-    {"emb_frac_gradient", 1},
-    {"attn_z_loss_weight", 1e-4},
-    {"num_attn_pool_queries", 1},
-    {"train_max_recycle_steps", 4},
-    {"rotary_base_rescale_factor", 1},
-    {"pre_norm_has_final_norm", 1},
-    {"layer_integrate_use_softmax", 1},
+    {"ignore_index", -100},         {"numerical_loss_weight", 1},
+    {"num_output_heads", 1},        {"emb_frac_gradient", 1},
+    {"attn_z_loss_weight", 1e-4},   {"num_attn_pool_queries", 1},
+    {"train_max_recycle_steps", 4}, {"rotary_base_rescale_factor", 1},
+    {"pre_norm_has_final_norm", 1}, {"layer_integrate_use_softmax", 1},
 };
 
 static double default_of(const char *name)

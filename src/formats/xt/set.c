@@ -11,8 +11,8 @@ static json_t *find_place(json_t *object, const char **name)
 {
     static const char *const starts[] = {"attn_layers.", "enc_", "dec_"};
     const char              *bare = *name;
-    json_t *net = json_object_get(object, "net"), *top = net ? net : object;
-    json_t *stack = json_object_get(top, "attn_layers");
+    json_t                  *net = json_object_get(object, "net"), *top = net ? net : object;
+    json_t                  *stack = json_object_get(top, "attn_layers");
     if (strncmp(bare, starts[0], strlen(starts[0])) == 0) *name = bare = bare + strlen(starts[0]);
     for (int i = 1; i < 3 && !stack; i++)
         if (strncmp(bare, starts[i], strlen(starts[i])) == 0) bare += strlen(starts[i]);

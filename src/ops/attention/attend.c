@@ -240,7 +240,7 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
         return refuse_attend(g, DRA_ERR_VALUE, "hard and topk exclude each other");
     if (f->sigmoid && (f->hard || f->topk > 0 || f->sink.id))
         return refuse_attend(g, DRA_ERR_VALUE, "sigmoid and %s exclude each other",
-                             f->hard        ? "hard"
+                             f->hard       ? "hard"
                              : f->topk > 0 ? "topk"
                                            : "sink");
     if (f->path >= DRA_ATTEND_TILED && needs_scores(f))

@@ -26,8 +26,8 @@ __device__ static inline void dra_target_check(dra_fault_place f, const dra_row_
 /* The loss of a row that counts, of V logits; those after them are -inf. Everything is taken
  * relative to the maximum, so that large logits cancel before they round. */
 template <typename Team, int W, int HELD, typename From>
-__device__ static float dra_row_loss(dra_team_row<Team, W, HELD, From> &row, int64_t V, float smoothing,
-                                     int32_t target, float *lse)
+__device__ static float dra_row_loss(dra_team_row<Team, W, HELD, From> &row, int64_t V,
+                                     float smoothing, int32_t target, float *lse)
 {
     const dra_exp_sum s = dra_row_exp_sum(row);
     const float       log_sum = logf(s.sum) + (s.max - s.max); /* NaN where no maximum is */

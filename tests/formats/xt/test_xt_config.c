@@ -691,8 +691,9 @@ static void keys_are_set_by_their_names(void **unused)
     expect_ok(dra_model_config_set(c, "dim", "24", &err), &err);
     expect_ok(dra_model_config_set(c, "ff.dropout", "0.5", &err), &err);
     expect_ok(dra_model_config_set(c, "shift_tokens", "[1, 0, 0, 0, 0, 0]", &err), &err);
-    expect_ok(xt_parse(xt_config_of("", "'type': 'Decoder', 'dim': 24, 'depth': 3, 'heads': 4, "
-                                        "'attn_dim_head': 8",
+    expect_ok(xt_parse(xt_config_of("",
+                                    "'type': 'Decoder', 'dim': 24, 'depth': 3, 'heads': 4, "
+                                    "'attn_dim_head': 8",
                                     ", 'ff_glu': true, 'ff_dropout': 0.5, 'shift_tokens': [1, 0, "
                                     "0, 0, 0, 0]",
                                     text),
