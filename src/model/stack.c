@@ -252,6 +252,9 @@ static dra_status check_parts(const dra_model_config *c, dra_error *err)
     if (dra_model_idle_key(c, key, sizeof key))
         return dra_fail(err, DRA_ERR_VALUE, "model: %s without %s", key,
                         strncmp(key, "cross.", 6) == 0 ? "a context" : "a blend");
+    if (c->cross->norms)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: cross.norms is set, but only mixers of layers have norms");
     if (from && width && width != from->dim)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: cross.context_dim is %lld, but its context has width %lld",

@@ -63,7 +63,7 @@ static void stops(const char *preset)
     int                   stopped = 0;
     open_subject(&s, preset);
     dra_engine *e = open_engine(&s, NULL);
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 18; k++) {
         answer         a = {0}, more = {0};
         page           p = {0};
         dra_generated  out;
