@@ -31,12 +31,14 @@ extern "C" {
 
 /* Of ops/products/gemm.cuh: handle and workspace of the library of products. */
 struct dra_cuda_gemm_state;
+struct dra_cuda_order; /* of kernels that are being captured, see order.cu */
 
 /* What the device hands its kernels, dra_call.context. */
 struct dra_cuda_context {
     cudaStream_t         stream;
     int                  processors; /* multiprocessors */
     dra_cuda_gemm_state *gemm;
+    dra_cuda_order      *order;   /* NULL: kernels run one after the other */
     mutable const char  *failure; /* what a library says that could not start its kernel; or NULL */
 };
 
@@ -44,6 +46,10 @@ static inline const dra_cuda_context *dra_cuda_of(const dra_call *c)
 {
     return static_cast<const dra_cuda_context *>(c->context);
 }
+
+/* The kernel that is started next writes this memory of the device, which is none of its operands:
+ * it waits for those that did so before. */
+void dra_cuda_order_claim(const dra_cuda_context *c, const void *memory, size_t bytes);
 
 /* A kernel of this device: launch() starts it, and returns. Called only where output 0 has
  * elements; a kernel that does something else besides says so in `empty`. */
@@ -214,7 +220,8 @@ struct dra_fault_place {
 
 static inline dra_fault_place dra_fault_of(const dra_call *c) { return {c->fault, c->op, c->in}; }
 
-/* Of all faults of a launch, the one with the lowest `tile`; of several launches, the first. */
+/* Of all faults of a launch, the one with the lowest `tile`; of several launches, that of the first
+ * instruction, in whatever order they run. */
 __device__ static inline void dra_fault_raise(dra_fault_place f, int64_t tile, dra_fault_kind kind,
                                               int64_t a, int64_t b = 0, int64_t c = 0,
                                               int64_t d = 0)
@@ -224,7 +231,8 @@ __device__ static inline void dra_fault_raise(dra_fault_place f, int64_t tile, d
         mine = atomicCAS(&f.record->lock, 0, 1) == 0;
         if (!mine) continue;
         volatile dra_fault *r = f.record;
-        if (r->kind == DRA_FAULT_NONE || (r->call == f.call && tile < r->tile)) {
+        if (r->kind == DRA_FAULT_NONE || f.call < r->call ||
+            (r->call == f.call && tile < r->tile)) {
             r->number[0] = a, r->number[1] = b, r->number[2] = c, r->number[3] = d;
             r->tile = tile;
             r->op = f.op;

@@ -81,6 +81,13 @@ void dra_cuda_profile_close(dra_cuda_device *d);
 /* limits.cu */
 dra_status dra_cuda_limits(dra_device *d, int repeats, dra_limits *out, dra_error *err);
 
+/* order.cu: what is captured in a stream waits for what it needs alone. begin() comes before an
+ * instruction is captured, end() after it; close() says whether all went well. */
+dra_cuda_order *dra_cuda_order_open(cudaStream_t stream);
+cudaError_t     dra_cuda_order_close(dra_cuda_order *o);
+void            dra_cuda_order_begin(const dra_cuda_walk *w, const dra_instr *in);
+void            dra_cuda_order_end(const dra_cuda_walk *w);
+
 /* graphs.cu */
 dra_status  dra_cuda_start(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err);
 cudaError_t dra_cuda_capture_cond(dra_cuda_walk *w, const dra_region *r);

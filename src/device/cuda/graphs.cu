@@ -82,6 +82,17 @@ static void free_graph(dra_cuda_graph *g)
 
 /* ---- capturing ------------------------------------------------------------------------------- */
 
+/* The block's instructions go into the stream's graph, each after those that it needs. */
+static cudaError_t capture_block(dra_cuda_walk *w, int32_t block)
+{
+    dra_cuda_order *outer = w->context.order;
+    w->context.order = dra_cuda_order_open(w->context.stream);
+    if (w->context.order) dra_cuda_walk_block(w, block);
+    const cudaError_t error = dra_cuda_order_close(w->context.order);
+    w->context.order = outer;
+    return error;
+}
+
 static dra_status capture(dra_cuda_device *d, dra_cuda_graph *g, dra_error *err)
 {
     dra_cuda_walk w = {d, g->l, d->context, true, false, DRA_OK, err};
@@ -92,8 +103,9 @@ static dra_status capture(dra_cuda_device *d, dra_cuda_graph *g, dra_error *err)
     if (st != DRA_OK) return st;
     error = cudaStreamBeginCapture(w.context.stream, cudaStreamCaptureModeThreadLocal);
     if (error == cudaSuccess) {
-        dra_cuda_walk_block(&w, g->block);
+        const cudaError_t walked = capture_block(&w, g->block);
         error = cudaStreamEndCapture(w.context.stream, &graph);
+        if (walked != cudaSuccess) error = walked;
     }
     st = w.status == DRA_OK ? dra_cuda_check(d, "capture", error, err) : w.status;
     if (st == DRA_OK)
@@ -135,9 +147,10 @@ static cudaError_t capture_node(dra_cuda_walk *w, cudaGraphConditionalNodeType t
                                           cudaStreamCaptureModeThreadLocal);
     if (error == cudaSuccess) {
         w->context.stream = inner;
-        body();
+        const cudaError_t walked = body();
         w->context.stream = stream;
         error = cudaStreamEndCapture(inner, &graph);
+        if (walked != cudaSuccess) error = walked;
     }
     cudaStreamDestroy(inner);
     return error;
@@ -173,10 +186,10 @@ cudaError_t dra_cuda_capture_cond(dra_cuda_walk *w, const dra_region *r)
     error = cudaPeekAtLastError();
     if (error == cudaSuccess)
         error = capture_node(w, cudaGraphCondTypeIf, then,
-                             [&] { dra_cuda_walk_block(w, r->block); });
+                             [&] { return capture_block(w, r->block); });
     if (error == cudaSuccess)
         error = capture_node(w, cudaGraphCondTypeIf, otherwise,
-                             [&] { dra_cuda_walk_block(w, r->otherwise); });
+                             [&] { return capture_block(w, r->otherwise); });
     return error;
 }
 
@@ -205,6 +218,7 @@ cudaError_t dra_cuda_capture_loop(dra_cuda_walk *w, const dra_cuda_stage *s, int
     return capture_node(w, cudaGraphCondTypeWhile, loop, [&] {
         dra_cuda_run_piece(w, s);
         go_on<<<1, 1, 0, w->context.stream>>>(loop, number, pieces);
+        return cudaPeekAtLastError();
     });
 }
 

@@ -137,18 +137,35 @@ static void run_cond(walk *w, const dra_region *r)
     if (w->status == DRA_OK) dra_cuda_walk_block(w, flag ? r->block : r->otherwise);
 }
 
+static void run_instruction(walk *w, const dra_instr *in)
+{
+    if (in->kernel)
+        run_kernel(w, in);
+    else if (in->region->kind == DRA_REGION_SCAN)
+        dra_cuda_run_scan(w, in->region);
+    else
+        run_cond(w, in->region);
+}
+
+/* What a region starts comes one after the other; bodies may have an order of their own. */
+static void run_in_order(walk *w, const dra_instr *in)
+{
+    dra_cuda_order *order = w->context.order;
+    dra_cuda_order_begin(w, in);
+    if (in->region) w->context.order = nullptr;
+    run_instruction(w, in);
+    w->context.order = order;
+    dra_cuda_order_end(w);
+}
+
 void dra_cuda_walk_block(walk *w, int32_t block)
 {
     const dra_code_block *k = &w->l->block[block];
-    for (size_t i = 0; i < k->n && w->status == DRA_OK; i++) {
-        const dra_instr *in = k->instr[i];
-        if (in->kernel)
-            run_kernel(w, in);
-        else if (in->region->kind == DRA_REGION_SCAN)
-            dra_cuda_run_scan(w, in->region);
+    for (size_t i = 0; i < k->n && w->status == DRA_OK; i++)
+        if (w->context.order)
+            run_in_order(w, k->instr[i]);
         else
-            run_cond(w, in->region);
-    }
+            run_instruction(w, k->instr[i]);
 }
 
 dra_status dra_cuda_run(dra_device *base, const dra_launch *l, int32_t block, dra_error *err)

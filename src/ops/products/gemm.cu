@@ -30,7 +30,8 @@ struct planned {
     cublasLtMatmulDesc_t   product;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t   algorithm;
-    bool                   found; /* false: the library has none */
+    size_t                 workspace; /* bytes that the algorithm needs */
+    bool                   found;     /* false: the library has none */
 };
 
 struct dra_cuda_gemm_state {
@@ -182,6 +183,7 @@ static cublasStatus_t choose(dra_cuda_gemm_state *s, planned *e)
         e->found = found[i].state == CUBLAS_STATUS_SUCCESS &&
                    found[i].workspaceSize <= workspace_bytes;
         e->algorithm = found[i].algo;
+        e->workspace = found[i].workspaceSize;
     }
     if (wanted) cublasLtMatmulPreferenceDestroy(wanted);
     return st;
@@ -239,6 +241,8 @@ bool dra_cuda_gemm_library(const dra_call *c, const dra_cuda_gemm *g)
     cublasStatus_t       st = plan(s, g, &e);
     if (st == CUBLAS_STATUS_SUCCESS && !e->found) return false;
     if (st == CUBLAS_STATUS_SUCCESS) st = set_bias(e, g);
+    if (st == CUBLAS_STATUS_SUCCESS && e->workspace)
+        dra_cuda_order_claim(dra_cuda_of(c), s->workspace, e->workspace);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = cublasLtMatmul(s->handle, e->product, &one, g->b, e->b, g->a, e->a, &before, plus,
                             e->y, g->y, e->y, &e->algorithm, s->workspace, workspace_bytes,

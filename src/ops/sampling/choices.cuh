@@ -115,7 +115,7 @@ __device__ static u64 weight_of(const choices &c, int32_t id)
     return dra_sample_weight(c.p[id], c.unit);
 }
 
-__device__ static u64 total_of(const choices &c)
+__device__ static inline u64 total_of(const choices &c)
 {
     u64 sum = 0;
     each_choice(c.list, c.n, [&](int32_t id, bool there) { sum += there ? weight_of(c, id) : 0; });
