@@ -150,10 +150,11 @@ static void set_views(dra_lane *l)
 static dra_status open_lanes(dra_engine *e, dra_error *err)
 {
     const dra_engine_config *c = &e->config;
-    e->lanes = 1 + c->n_amateurs;
-    e->pools = e->lanes + (c->draft.model != NULL);
-    e->lane = calloc((size_t)e->pools, sizeof *e->lane);
+    const int lanes = 1 + c->n_amateurs, pools = lanes + (c->draft.model != NULL);
+    e->lane = calloc((size_t)pools, sizeof *e->lane);
     if (!e->lane) return dra_engine_no_memory(err);
+    e->lanes = lanes;
+    e->pools = pools;
     e->positions = INT32_MAX;
     e->shortest = c->model;
     e->cuts = e->cut == 1;
