@@ -14,6 +14,8 @@ function(dra_test_properties name)
     set(timeout 600)
     if(name MATCHES "soak|faults/test_calls")   # with DRA_TEST_FULL every fault at every call
         set(timeout 7200)
+    elseif(name STREQUAL "cuda/test_build")   # every kernel, by nvcc
+        set(timeout 1800)
     endif()
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout}
         ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;UBSAN_OPTIONS=print_stacktrace=1;${nulls};${ARGN}")
