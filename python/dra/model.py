@@ -12,6 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping
 import numpy as np
 
 from . import _c, generation
+from . import forward as named
 from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
                        no_pickle, parse_config, path_bytes, reals_of, text_bytes, view)
 from .errors import (ClosedError, FileError, InvalidValue, OutOfRange, ShapeError, UnknownName)
@@ -29,6 +30,7 @@ class Output(NamedTuple):
     logits: np.ndarray  #: (T, V), or those of the last `keep` tokens
     hidden: np.ndarray  #: (T, C), what the head reads
     state: State
+    attentions: Mapping[str, np.ndarray] = {}  #: "layers.0.attention" (H, T, rows), if asked for
 
 
 class Score(NamedTuple):
@@ -211,6 +213,7 @@ class Model:
         # Where others write parameters in place: how often they did, and when readers were made.
         self._changes: Optional[Callable[[], int]] = None
         self._changes_seen = 0
+        self._shown: Optional[Handle] = None  # the same model, made to show its maps
         at = model.at
         self._state_specs: int = lib.dra_model_state(at)
         size = lib.dra_model_config_text(lib.dra_model_config_of(at), None, 0)
@@ -361,8 +364,8 @@ class Model:
     def _ids(self, text: Text, what: str = "ids", begin: bool = True) -> np.ndarray:
         """Ids of a text, which begins or goes on, or those given: (T) or (B, T)."""
         if set(self._reads) != {"ids"}:
-            raise InvalidValue("model: it reads %s; the Python package offers models that read "
-                               "ids alone" % ", ".join(sorted(self._reads)))
+            raise InvalidValue("model: it reads %s: m.forward({...}) takes inputs by name" %
+                               ", ".join(sorted(self._reads)))
         if isinstance(text, str):
             return self.tokenizer.encode(text, begin=begin)
         ids = ids_of(text, what)
@@ -377,11 +380,14 @@ class Model:
         """A reader of a view; they are kept, with their compiled programs."""
         key = tuple(sorted(outputs.items()))
         if key not in self._readers:
-            a_view = _c.dra_view(model=self._open().at, **outputs)
+            model = self._open()
+            if outputs.get("maps"):
+                self._shown = model = self._shown or named.maps_model(self)
+            a_view = _c.dra_view(model=model.at, **outputs)
             module = self._module(a_view)
             at = make(lib.dra_reader_create, self._device.at, ctypes.byref(module))
-            reader = Handle(at, lib.dra_reader_destroy, a_view, module, self._device, self._model,
-                            self._weights)
+            reader = Handle(at, lib.dra_reader_destroy, a_view, module, self._device, model,
+                            self._model, self._weights)
             call(lib.dra_weights_bind, self._weights.at, reader.at)
             self._readers[key] = reader
         return self._readers[key]
@@ -452,9 +458,11 @@ class Model:
         state._bind(self)
         return state
 
-    def __call__(self, ids: Text, state: Optional[State] = None, keep: int = 0) -> Output:
+    def __call__(self, ids: Text, state: Optional[State] = None, keep: int = 0,
+                 attentions: bool = False) -> Output:
         """What it makes of a text or of ids (T) or (B, T): `.logits`, of all tokens or of the last
-        `keep`, and `.hidden`; `.state` is the state, which was advanced.
+        `keep`, and `.hidden`; `.state` is the state, which was advanced. With `attentions`, also
+        the maps of each layer by name, for which it is read at once.
 
         >>> import dra, numpy as np
         >>> m = dra.load("dra-gru-tiny")
@@ -478,17 +486,41 @@ class Model:
             self._check_room(state, B, T)
             logits = np.empty((B, kept, self.vocab), REAL)
             hidden = np.empty((B, T, self._width()), REAL)
-            for at, end in self._pieces(state, T):
+            maps: Mapping[str, np.ndarray] = {}
+            for at, end in [(0, T)] if attentions else self._pieces(state, T):
                 wanted = end - max(at, T - kept)  # how many logits of this piece
-                reader = self._reader(logits=True, hidden=True, keep=int(wanted <= 1))
+                reader = self._reader(logits=True, hidden=True, keep=int(wanted <= 1),
+                                      **(named.MAPS if attentions else {}))
                 self._run(reader, state, {"ids": rows[:, at:end]})
                 got = self._result(reader, "logits")
                 first = end - got.shape[1] - (T - kept)
                 logits[:, max(first, 0):max(end - (T - kept), 0)] = got[:, max(-first, 0):]
                 hidden[:, at:end] = self._result(reader, "hidden")
                 state._note(rows[:, at:end], got[:, -1])
-        one = ids_given.ndim == 1
-        return Output(logits[0] if one else logits, hidden[0] if one else hidden, state)
+                maps = named.maps_of(self, reader) if attentions else maps
+        if ids_given.ndim == 1:
+            return Output(logits[0], hidden[0], state, {k: x[0] for k, x in maps.items()})
+        return Output(logits, hidden, state, maps)
+
+    def forward(self, inputs: Mapping[str, Any], state: Optional[State] = None, *,
+                attentions: bool = False) -> "named.Outputs":
+        """What it makes of inputs by name, each with an axis B: of models that read images,
+        vectors, numbers or two texts, as `dra forward --inputs` has them. `.state` was advanced: it
+        has the context, which later calls leave out.
+
+        >>> import dra, numpy as np
+        >>> m = dra.load("vit-tiny")
+        >>> m.inputs
+        {'img': (3, 32, 32)}
+        >>> m.forward({"img": np.zeros((2, 3, 32, 32), np.float32)})["logits"].shape
+        (2, 10)
+        """
+        return named.forward(self, inputs, state, attentions)
+
+    @property
+    def inputs(self) -> Dict[str, Tuple[int, ...]]:
+        """What it reads, by name: the shape of a row, -1 for any number of tokens."""
+        return {i.name: i.shape for i in named.inputs_of(self._open().at)}
 
     def _width(self) -> int:
         """Of hidden states."""
@@ -511,27 +543,36 @@ class Model:
         return [self._score(self._ids(t, begin=_is_fresh(state)), state) for t in texts]
 
     def _score(self, ids: np.ndarray, state: Optional[State]) -> Score:
+        return self._score_and_best(ids, state, best=False)[0]
+
+    def _score_and_best(self, ids: np.ndarray, state: Optional[State],
+                        best: bool = True) -> Tuple[Score, np.ndarray]:
+        """A score, and the likeliest token in the place of each of those that are scored."""
         if ids.ndim != 1:
             raise ShapeError("score: expected ids (T), found %s" % (ids.shape,))
-        first = np.empty(0)
+        first, likeliest = np.empty(0), []
         if state is not None and len(ids):
             state._bind(self)
             row = state.logits.astype(np.float64)
+            likeliest.append(row.argmax()[None])
             row -= row.max()
             first = np.array([row[ids[0]] - np.log(np.exp(row).sum())])
         losses = np.empty(max(len(ids) - 1, 0), REAL)
         with self._lock:
             s = self.state() if state is None else state.fork()
             self._check_room(s, 1, max(len(ids) - 1, 0))
-            reader = self._reader(losses=True)
+            reader = self._reader(losses=True, **({"logits": True} if best else {}))
             for at, end in self._pieces(s, len(losses)):
                 goal = ids[None, at + 1:end + 1]
                 self._run(reader, s, {"ids": ids[None, at:end], "targets": goal})
                 losses[at:end] = self._result(reader, "losses")[0]
+                if best:
+                    likeliest.append(self._result(reader, "logits")[0].argmax(1))
         out = np.concatenate([first, -losses.astype(np.float64)])
         if np.isnan(out).any():
             raise InvalidValue("score: the model's logits are NaN")
-        return Score(float(out.sum()), len(out), out)
+        found = np.concatenate(likeliest) if likeliest else np.empty(0, np.int64)
+        return Score(float(out.sum()), len(out), out), found
 
     def embed(self, texts: Any, pool: str = "mean") -> np.ndarray:
         """The hidden states of texts, pooled by their "mean" or as the "last" one: (n, C), or (C)
