@@ -511,8 +511,8 @@ class Model:
         >>> import dra, numpy as np
         >>> m = dra.load("vit-tiny")
         >>> m.inputs
-        {'img': (3, 32, 32)}
-        >>> m.forward({"img": np.zeros((2, 3, 32, 32), np.float32)})["logits"].shape
+        {'img': (1, 8, 8)}
+        >>> m.forward({"img": np.zeros((2, 1, 8, 8), np.float32)})["logits"].shape
         (2, 10)
         """
         return named.forward(self, inputs, state, attentions)
