@@ -692,23 +692,74 @@ class Model:
 
     # -- files
 
-    def save(self, folder: Path, overwrite: bool = False) -> None:
-        """Writes a model folder: config, weights, tokenizer."""
-        out = path_bytes(folder)
+    def save(self, folder: Path, overwrite: bool = False, *, format: Optional[str] = None,
+             dtype: Optional[str] = None) -> None:
+        """Writes a model folder: config, weights, tokenizer. `format` is one of
+        `dra convert --as`: "dra", "gpt2", "llama", "x-transformers", ..., "hf" (that of Hugging
+        Face for this kind of model), "gguf" (one file); as it was loaded, if it is not said.
+        `dtype` is that of matrices: "f32", "f16", "bf16", or blocks of few bits, as "q8_0"."""
+        kind = self._format_number(format)
+        number = _dtype_number(dtype, "save") if dtype is not None else _c.DRA_F32
+        plain = format is None and dtype is None
         with self._lock:
+            if kind == _c.DRA_FORMAT_GGUF and not plain:
+                return self._save_file(folder, overwrite, kind, number)
             if not os.path.exists(folder):
-                return self._save_to(out)
-            if lib.dra_folder_model(out) and not overwrite:
+                return self._save_as(path_bytes(folder), plain, kind, number)
+            if lib.dra_folder_model(path_bytes(folder)) and not overwrite:
                 raise FileError("%s: there is a model already; overwrite=True replaces it" %
                                 os.fspath(folder))
             stage = ctypes.create_string_buffer(4096)
-            call(lib.dra_folder_stage, out, stage, len(stage))
+            call(lib.dra_folder_stage, path_bytes(folder), stage, len(stage))
             try:
-                self._save_to(stage.value)
-                call(lib.dra_folder_replace, out, stage.value)
+                if not plain:
+                    os.rmdir(stage.value)  # a conversion makes its folder itself
+                self._save_as(stage.value, plain, kind, number)
+                call(lib.dra_folder_replace, path_bytes(folder), stage.value)
             except BaseException:
                 lib.dra_folder_drop(stage.value)
                 raise
+
+    def _save_as(self, folder: bytes, plain: bool, kind: int, dtype: int) -> None:
+        if plain:
+            self._save_to(folder)
+        else:
+            self._convert(folder, kind, dtype)
+
+    def _save_file(self, path: Path, overwrite: bool, kind: int, dtype: int) -> None:
+        if os.path.exists(path) and not overwrite:
+            raise FileError("%s: there is a file already; overwrite=True replaces it" %
+                            os.fspath(path))
+        fresh = path_bytes(path) + b".%d.tmp" % os.getpid()
+        self._convert(fresh, kind, dtype)
+        os.replace(fresh, path_bytes(path))
+
+    def _format_number(self, name: Optional[str]) -> int:
+        """Of a format by its name; as it was loaded, if none is said."""
+        config = lib.dra_model_config_of(self._open().at)
+        if name is None:
+            return config.contents.format
+        if name == "hf":
+            found = lib.dra_model_config_class(config)
+            if not found:
+                raise InvalidValue("save: Hugging Face has no class for this model, expected GPT-2, "
+                                   "RWKV or one of Llama's family; format='dra' takes every model")
+            return found
+        names = [lib.dra_format_name(k).decode() for k in range(_c.DRA_FORMAT_COUNT)]
+        if name not in names:
+            raise UnknownName("save: no format %r; there are hf, %s" % (name, ", ".join(names)))
+        return names.index(name)
+
+    def _convert(self, to: bytes, kind: int, dtype: int) -> None:
+        """Writes it in another format, matrices in another dtype."""
+        with tempfile.TemporaryDirectory(prefix="dra-") as room:
+            source = os.path.join(os.fsencode(room), b"model")
+            self._save_to(source)
+            config = Config(lib.dra_folder_config, source)
+            config.at.contents.format = kind
+            c = _c.dra_convert_config(to=to, dtype=dtype, config=config.at)
+            setattr(c, "from", source)
+            call(lib.dra_convert, ctypes.byref(c))
 
     def _save_to(self, folder: bytes) -> None:
         config = lib.dra_model_config_of(self._open().at)
@@ -735,14 +786,10 @@ class Model:
         >>> float(abs(q("Once").logits - m("Once").logits).max()) < 0.1
         True
         """
-        number = _dtype_number(dtype)
+        number = _dtype_number(dtype, "quantise")
         with tempfile.TemporaryDirectory(prefix="dra-") as room, self._lock:
-            source = os.path.join(room, "model")
-            self.save(source)
             target = os.fspath(folder) if folder is not None else os.path.join(room, "quantised")
-            c = _c.dra_convert_config(to=path_bytes(target), dtype=number)
-            setattr(c, "from", path_bytes(source))
-            call(lib.dra_convert, ctypes.byref(c))
+            self._convert(path_bytes(target), _c.DRA_FORMAT_DRA, number)
             model, weights = _load_folder(target)  # mapped files stay, also where they are removed
         out = Model(model, weights, self._device, "%s, %s" % (self._title, dtype), folder,
                     self._tokenizer)
@@ -760,14 +807,14 @@ def _is_one(texts: Any) -> bool:
                                       not isinstance(texts[0], str))
 
 
-def _dtype_number(name: str) -> int:
+def _dtype_number(name: str, what: str) -> int:
     names = {}
     for i in range(_c.DRA_DTYPE_COUNT):
         info = lib.dra_dtype_get(i).contents
         if info.is_float or info.block_elements > 1:
             names[info.name.decode().lower()] = i
     if name.lower() not in names:
-        raise UnknownName("quantise: no dtype %r; there are %s" % (name, ", ".join(names)))
+        raise UnknownName("%s: no dtype %r; there are %s" % (what, name, ", ".join(names)))
     return names[name.lower()]
 
 
