@@ -1,5 +1,6 @@
 """Models: loaded, read with, asked about."""
 import ctypes
+import html
 import json
 import math
 import os
@@ -11,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping
 
 import numpy as np
 
-from . import _c, generation
+from . import _c, _progress, _report, generation
 from . import forward as named
 from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
                        no_pickle, parse_config, path_bytes, reals_of, text_bytes, view)
@@ -317,12 +318,29 @@ class Model:
             return "<dra.Model %s, closed>" % self._title
         return "<dra.Model %s, %s parameters>" % (self._title, format(self.parameter_count, ","))
 
+    def report(self) -> "_report.Report":
+        """Its parameters by part, the size of its states, and how fast its memories forget: text,
+        and tables in a notebook.
+
+        >>> import dra
+        >>> dra.load("dra-gru-tiny").report().title
+        'dra.Model dra-gru-tiny, 1,871,320 parameters'
+        """
+        return _report.of_model(self)
+
+    @property
+    def decays(self) -> "List[_report.Decay]":
+        """Every decay of its memories, with half-lives, as `dra info` lists them."""
+        return _report.decays(self)
+
     def _repr_html_(self) -> str:
-        import html
+        if self._closed:
+            return html.escape(repr(self))
         rows = "".join("<tr><td>%s</td><td><code>%s</code></td></tr>" %
                        (html.escape(k), html.escape(json.dumps(v)))
                        for k, v in self._config.items())
-        return "<b>%s</b><table>%s</table>" % (html.escape(repr(self)), rows)
+        return "%s<details><summary>config</summary><table>%s</table></details>" % (
+            self.report()._repr_html_(), rows)
 
     # -- reading
 
@@ -434,18 +452,23 @@ class Model:
                 and not self._whole:
             raise InvalidValue("model: it puts out no logits of tokens")
 
-    def read(self, text: Text, state: Optional[State] = None) -> State:
+    def read(self, text: Text, state: Optional[State] = None, *,
+             progress: Optional[bool] = False) -> State:
         """Reads a text, or ids, and returns the state, which was advanced; a new one if none is
-        given. Only the logits that follow are computed: `state.logits`."""
+        given. Only the logits that follow are computed: `state.logits`. `progress` shows a bar,
+        where tqdm is installed; None: if a person looks."""
         ids, state = self._ids(text, begin=_is_fresh(state)), self._state_for(text, state)
         rows = np.atleast_2d(ids)
         with self._lock:
             self._check_room(state, *rows.shape)
             reader = self._reader(logits=True, keep=1)
+            bar = _progress.bar(rows.shape[1], "read", progress, "tokens")
             for at, end in self._pieces(state, rows.shape[1]):
                 part = rows[:, at:end]
                 self._run(reader, state, {"ids": part})
                 state._note(part, self._result(reader, "logits")[:, 0])
+                bar.update(end - at)
+            bar.close()
         return state
 
     def _state_for(self, text: Text, state: Optional[State]) -> State:
@@ -528,10 +551,11 @@ class Model:
 
     # -- questions about texts
 
-    def score(self, texts: Any,
-              state: Optional[State] = None) -> Union[Score, List[Score]]:
+    def score(self, texts: Any, state: Optional[State] = None, *,
+              progress: Optional[bool] = False) -> Union[Score, List[Score]]:
         """How likely texts are: a `Score`, or a list of them for a list. With a state, each is what
-        follows there, its first token too; the state stays as it is.
+        follows there, its first token too; the state stays as it is. `progress`: as of read(), of a
+        list.
 
         >>> import dra
         >>> m = dra.load("dra-gru-tiny")
@@ -540,7 +564,8 @@ class Model:
         """
         if _is_one(texts):
             return self._score(self._ids(texts, begin=_is_fresh(state)), state)
-        return [self._score(self._ids(t, begin=_is_fresh(state)), state) for t in texts]
+        return [self._score(self._ids(t, begin=_is_fresh(state)), state)
+                for t in _progress.each(texts, "score", progress)]
 
     def _score(self, ids: np.ndarray, state: Optional[State]) -> Score:
         return self._score_and_best(ids, state, best=False)[0]
@@ -574,14 +599,16 @@ class Model:
         found = np.concatenate(likeliest) if likeliest else np.empty(0, np.int64)
         return Score(float(out.sum()), len(out), out), found
 
-    def embed(self, texts: Any, pool: str = "mean") -> np.ndarray:
+    def embed(self, texts: Any, pool: str = "mean", *,
+              progress: Optional[bool] = False) -> np.ndarray:
         """The hidden states of texts, pooled by their "mean" or as the "last" one: (n, C), or (C)
-        for one text."""
+        for one text. `progress`: as of score()."""
         if pool not in ("mean", "last"):
             raise InvalidValue("embed: pool is 'mean' or 'last', found %r" % pool)
         if _is_one(texts):
             return self._embed(self._ids(texts), pool)
-        return np.stack([self._embed(self._ids(t), pool) for t in texts])
+        return np.stack([self._embed(self._ids(t), pool)
+                         for t in _progress.each(texts, "embed", progress)])
 
     def _embed(self, ids: np.ndarray, pool: str) -> np.ndarray:
         if ids.ndim != 1 or not len(ids):
