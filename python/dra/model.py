@@ -777,14 +777,17 @@ class Model:
             raise UnknownName("save: no format %r; there are hf, %s" % (name, ", ".join(names)))
         return names.index(name)
 
-    def _convert(self, to: bytes, kind: int, dtype: int) -> None:
-        """Writes it in another format, matrices in another dtype."""
+    def _convert(self, to: bytes, kind: int, dtype: int, memory: Optional[str] = None,
+                 seed: int = 0) -> None:
+        """Writes it in another format, matrices in another dtype, with a second memory."""
         with tempfile.TemporaryDirectory(prefix="dra-") as room:
             source = os.path.join(os.fsencode(room), b"model")
             self._save_to(source)
             config = Config(lib.dra_folder_config, source)
+            if memory is not None:
+                call(lib.dra_model_config_graft, config.at, text_bytes(memory))
             config.at.contents.format = kind
-            c = _c.dra_convert_config(to=to, dtype=dtype, config=config.at)
+            c = _c.dra_convert_config(to=to, dtype=dtype, config=config.at, seed=seed)
             setattr(c, "from", source)
             call(lib.dra_convert, ctypes.byref(c))
 
@@ -813,14 +816,29 @@ class Model:
         >>> float(abs(q("Once").logits - m("Once").logits).max()) < 0.1
         True
         """
-        number = _dtype_number(dtype, "quantise")
+        return self._changed(folder, dtype, dtype=_dtype_number(dtype, "quantise"))
+
+    def graft(self, memory: str, folder: Optional[Path] = None, *, seed: int = 0) -> "Model":
+        """The same model with a second memory next to the attention of every layer: "delta",
+        "gru", ... It still puts out what it did; training (blend_steps) lets the memory take over.
+        Written to `folder`, or kept in memory only.
+
+        >>> import dra
+        >>> m = dra.load("gpt2-tiny")
+        >>> g = m.graft("delta")
+        >>> bool((g("Once").logits == m("Once").logits).all()), g.config["mixer"]["blend"]
+        (True, 'schedule')
+        """
+        return self._changed(folder, memory, dtype=_c.DRA_F32, memory=memory, seed=seed)
+
+    def _changed(self, folder: Optional[Path], words: str, **how: Any) -> "Model":
+        """A model that a conversion makes of this one."""
         with tempfile.TemporaryDirectory(prefix="dra-") as room, self._lock:
-            target = os.fspath(folder) if folder is not None else os.path.join(room, "quantised")
-            self._convert(path_bytes(target), _c.DRA_FORMAT_DRA, number)
+            target = os.fspath(folder) if folder is not None else os.path.join(room, "changed")
+            self._convert(path_bytes(target), _c.DRA_FORMAT_DRA, **how)
             model, weights = _load_folder(target)  # mapped files stay, also where they are removed
-        out = Model(model, weights, self._device, "%s, %s" % (self._title, dtype), folder,
-                    self._tokenizer)
-        return out
+        return Model(model, weights, self._device, "%s, %s" % (self._title, words), folder,
+                     self._tokenizer)
 
 
 def _is_fresh(state: Optional[State]) -> bool:

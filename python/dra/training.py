@@ -38,6 +38,7 @@ class Event(NamedTuple):
     tokens_per_second: float
     skipped: int  #: steps whose loss or gradients were not finite
     measures: Dict[str, float]  #: accuracy, error, ...: of what is no text
+    blend: float = math.nan  #: the share of the first of two memories
 
 
 Data = Union[Path, Sequence[Path], np.ndarray]
@@ -170,7 +171,7 @@ class Trainer:
             self._saved_step = e.step
         self._events.append(Event(KINDS[e.kind], e.step, e.steps, e.loss, e.rate, e.norm,
                                   e.eval_loss, e.best_loss, e.tokens, e.seconds,
-                                  e.tokens_per_second, e.skipped, dict(names)))
+                                  e.tokens_per_second, e.skipped, dict(names), e.blend))
         return not self._stop
 
     def _at(self) -> int:

@@ -61,7 +61,8 @@ class Library(Case):
 
     def test_sources_are_python_3_9(self):
         import ast
-        for folder in (HERE, os.path.join(ROOT, "python"), os.path.dirname(__file__)):
+        for folder in (HERE, os.path.join(ROOT, "python"), os.path.dirname(__file__),
+                       os.path.join(ROOT, "examples", "python")):
             for name in os.listdir(folder) if os.path.isdir(folder) else []:
                 if name.endswith(".py"):
                     with open(os.path.join(folder, name)) as f:
