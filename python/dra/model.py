@@ -61,6 +61,9 @@ def _device(name: str, threads: int) -> Handle:
     key = (name, threads, os.getpid())
     found = _devices.get(key)
     if found is None:
+        if not name.startswith("cpu"):
+            from . import _plugins  # takes longer to import than the rest
+            _plugins.find()
         cpu = _c.dra_cpu_config(threads=threads)
         at = make(lib.dra_device_create, text_bytes(name), ctypes.byref(cpu))
         found = _devices[key] = Handle(at, lib.dra_device_destroy)
