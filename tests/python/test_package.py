@@ -72,6 +72,14 @@ class Library(Case):
                     with open(os.path.join(folder, name)) as f:
                         ast.parse(f.read(), name, feature_version=(3, 9))
 
+    def test_import_brings_little(self):
+        """What takes long to import waits until it is used."""
+        out = python("import numpy, sys; before = set(sys.modules); import dra\n"
+                     "print(len(set(sys.modules) - before), *(n for n in ('torch', 'tqdm',"
+                     "'transformers', 'lm_eval', 'importlib.metadata') if n in sys.modules"
+                     " and n not in before))")
+        self.assertLess(int(out.stdout), 60)
+
     def test_typed(self):
         self.assertTrue(os.path.exists(os.path.join(HERE, "py.typed")))
         for name in ("load", "Model", "State", "Trainer", "Tokenizer", "Stream"):
@@ -228,6 +236,22 @@ class Ids(Case):
         tracemalloc.stop()
         results = out.logits.nbytes + out.hidden.nbytes
         self.assertLess(most, results + 40000)
+
+    def test_round_trips_copy_nothing(self):
+        """Ids go in where they are; parameters and states come out where they are."""
+        m = small("dra-delta-tiny")
+        ids, state = np.zeros(10**6, np.int32), m.read("Once upon")
+        gc.collect()
+        tracemalloc.start()
+        self.assertIs(dra._library.ids_of(ids), ids)
+        total = sum(np.from_dlpack(x).nbytes for x in m.parameters.values())
+        kept = [m.parameters["embedding"], np.from_dlpack(m.parameters["embedding"]),
+                state["layers.0.mixer.S"], state["layers.0.mixer.S"]]
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        self.assertGreater(total, 10 * most)
+        for a, b in (kept[:2], kept[2:]):
+            self.assertTrue(np.shares_memory(a, b))
 
 
 class Interrupts(Case):
