@@ -239,7 +239,7 @@ class Ids(Case):
 
     def test_round_trips_copy_nothing(self):
         """Ids go in where they are; parameters and states come out where they are."""
-        m = small("dra-delta-tiny")
+        m = dra.load("dra-delta-tiny")
         ids, state = np.zeros(10**6, np.int32), m.read("Once upon")
         gc.collect()
         tracemalloc.start()
