@@ -24,4 +24,13 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$torch $others" ]; then
     echo "$torch $others" >"$venv/installed"
 fi
 "$venv/bin/pip" install -q --force-reinstall --no-deps "$build"/wheel/dist/dra-*.whl
+# Alone, as most people have it: NumPy is all that it asks for, and nothing is on the PATH.
+bare=$build/wheel/bare
+came=$("$bare/bin/pip" list --format=freeze | sed 's/[ =@].*//' | grep -v '^pip$\|^setuptools$' |
+    sort | tr '\n' ' ')
+[ "$came" = "dra numpy " ] || {
+    echo "full: with the wheel came $came, expected dra and numpy" >&2
+    exit 1
+}
+env -i HOME="$venv" DRA_COMMAND="$bare/bin/dra" "$bare/bin/python" -X dev tests/python/run.py
 exec env DRA_COMMAND="$venv/bin/dra" "$venv/bin/python" -X dev tests/python/run.py
