@@ -24,7 +24,7 @@ define build
 endef
 
 .NOTPARALLEL:
-.PHONY: help deps all demo corpus python wheel test-python cuda test test-full test-cuda check \
+.PHONY: help deps all demo corpus python wheel dist test-python cuda test test-full test-cuda check \
         format bench parity fuzz soak install clean pictures mpi test-bare test-serve serve-campaign \
         serve-table build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
@@ -40,6 +40,7 @@ help:
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  python     the Python package, in build/python"
 	@echo "  wheel      a wheel with the library and the command, in build/wheel/dist (network)"
+	@echo "  dist       the files of a release, in build/dist: source, wheel, Debian package, sums"
 	@echo "  test-python  the wheel in an environment of its own, with torch (network)"
 	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
 	@echo "  cuda       the plugin for NVIDIA GPUs, beside libdra in build/ (needs nvcc)"
@@ -105,6 +106,11 @@ python:
 # pip fetches the build's own tools into build/wheel.
 wheel:
 	@scripts/wheel.sh build/wheel
+
+# The wheel is made first; CUDA_PLUGIN=build/libdra-cuda.so adds the one of the plugin.
+dist: wheel
+	$(call build,build/deb,-DDRA_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr,programs)
+	@scripts/dist.sh build $(CUDA_PLUGIN)
 
 test-python: python wheel
 	@tests/python/full.sh build

@@ -5,5 +5,11 @@ import os
 import sys
 
 spec = importlib.util.find_spec("dra")
-program = os.path.join(list(spec.submodule_search_locations)[0], "bin", "dra")
-os.execv(program, ["dra"] + sys.argv[1:])
+package = list(spec.submodule_search_locations)[0]
+if any("cuda" in a or a == "devices" for a in sys.argv[1:]):  # packages with plugins
+    plugins = importlib.util.spec_from_file_location("plugins",
+                                                     os.path.join(package, "_plugins.py"))
+    module = importlib.util.module_from_spec(plugins)
+    plugins.loader.exec_module(module)
+    module.find()
+os.execv(os.path.join(package, "bin", "dra"), ["dra"] + sys.argv[1:])

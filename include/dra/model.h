@@ -141,6 +141,9 @@ typedef enum dra_format_kind {
 } dra_format_kind;
 #undef DRA_FORMAT_ROW
 
+/* As in formats.def, which is what `dra convert --as` calls it; NULL: there is no such format. */
+DRA_API const char *dra_format_name(dra_format_kind format);
+
 /* What only folders of x-transformers say; it changes nothing in the model. */
 typedef enum dra_xt_release {
     DRA_XT_E, /* as release 2.1.37 */

@@ -15,18 +15,20 @@ from .errors import (BindError, BusyError, ClosedError, DTypeError, DeviceError,
                     FileError, FormatError, GradientError, InvalidValue, LibraryError,
                     OutOfMemory, OutOfRange, ShapeError, UnknownName)
 from .generation import SamplerOption, Stream, sampler_options
+from ._report import Decay, Report
+from .forward import Outputs
 from .model import Gradients, Model, Output, Parameters, Score, load, presets
 from .state import State
 from .tokenizer import Tokenizer
-from .training import Event, Trainer
+from .training import Event, Trainer, report
 
 __version__ = library_version()
 
 __all__ = [
-    "BindError", "BusyError", "ClosedError", "DTypeError", "DeviceError", "DraError", "Event",
-    "FileError", "FormatError", "GradientError", "Gradients", "InvalidValue", "LIBRARY_PATH",
-    "LibraryError", "Model", "OutOfMemory", "OutOfRange", "Output", "Parameters",
-    "SamplerOption", "Score", "ShapeError", "State", "Stream", "Tokenizer", "Trainer",
-    "UnknownName", "errors", "library_version", "load", "presets", "sampler_options",
-    "tokenizer",
+    "BindError", "BusyError", "ClosedError", "DTypeError", "Decay", "DeviceError", "DraError",
+    "Event", "FileError", "FormatError", "GradientError", "Gradients", "InvalidValue",
+    "LIBRARY_PATH", "LibraryError", "Model", "OutOfMemory", "OutOfRange", "Output", "Outputs",
+    "Parameters", "Report", "SamplerOption", "Score", "ShapeError", "State", "Stream", "Tokenizer",
+    "Trainer", "UnknownName", "errors", "library_version", "load", "presets", "report",
+    "sampler_options", "tokenizer",
 ]

@@ -173,7 +173,8 @@ class Writer:
             call(lib.dra_generate_step, self._generator.at, self.out, ctypes.byref(more))
             new = []
             for ids, out in zip(self.ids, self.out):
-                fresh = view(out.ids or 0, (out.n,), np.int32, None)[len(ids):].tolist()
+                more_ids, at = out.n - len(ids), (out.ids or 0) + 4 * len(ids)
+                fresh = list((ctypes.c_int32 * more_ids).from_address(at)) if more_ids else []
                 ids += fresh
                 new.append(fresh)
             self.more = more.value

@@ -1,5 +1,6 @@
 """Models: loaded, read with, asked about."""
 import ctypes
+import html
 import json
 import math
 import os
@@ -11,7 +12,8 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping
 
 import numpy as np
 
-from . import _c, generation
+from . import _c, _progress, _report, generation
+from . import forward as named
 from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
                        no_pickle, parse_config, path_bytes, reals_of, text_bytes, view)
 from .errors import (ClosedError, FileError, InvalidValue, OutOfRange, ShapeError, UnknownName)
@@ -29,6 +31,7 @@ class Output(NamedTuple):
     logits: np.ndarray  #: (T, V), or those of the last `keep` tokens
     hidden: np.ndarray  #: (T, C), what the head reads
     state: State
+    attentions: Mapping[str, np.ndarray] = {}  #: "layers.0.attention" (H, T, rows), if asked for
 
 
 class Score(NamedTuple):
@@ -58,6 +61,9 @@ def _device(name: str, threads: int) -> Handle:
     key = (name, threads, os.getpid())
     found = _devices.get(key)
     if found is None:
+        if not name.startswith("cpu"):
+            from . import _plugins  # takes longer to import than the rest
+            _plugins.find()
         cpu = _c.dra_cpu_config(threads=threads)
         at = make(lib.dra_device_create, text_bytes(name), ctypes.byref(cpu))
         found = _devices[key] = Handle(at, lib.dra_device_destroy)
@@ -211,6 +217,7 @@ class Model:
         # Where others write parameters in place: how often they did, and when readers were made.
         self._changes: Optional[Callable[[], int]] = None
         self._changes_seen = 0
+        self._shown: Optional[Handle] = None  # the same model, made to show its maps
         at = model.at
         self._state_specs: int = lib.dra_model_state(at)
         size = lib.dra_model_config_text(lib.dra_model_config_of(at), None, 0)
@@ -314,12 +321,29 @@ class Model:
             return "<dra.Model %s, closed>" % self._title
         return "<dra.Model %s, %s parameters>" % (self._title, format(self.parameter_count, ","))
 
+    def report(self) -> "_report.Report":
+        """Its parameters by part, the size of its states, and how fast its memories forget: text,
+        and tables in a notebook.
+
+        >>> import dra
+        >>> dra.load("dra-gru-tiny").report().title
+        'dra.Model dra-gru-tiny, 1,871,320 parameters'
+        """
+        return _report.of_model(self)
+
+    @property
+    def decays(self) -> "List[_report.Decay]":
+        """Every decay of its memories, with half-lives, as `dra info` lists them."""
+        return _report.decays(self)
+
     def _repr_html_(self) -> str:
-        import html
+        if self._closed:
+            return html.escape(repr(self))
         rows = "".join("<tr><td>%s</td><td><code>%s</code></td></tr>" %
                        (html.escape(k), html.escape(json.dumps(v)))
                        for k, v in self._config.items())
-        return "<b>%s</b><table>%s</table>" % (html.escape(repr(self)), rows)
+        return "%s<details><summary>config</summary><table>%s</table></details>" % (
+            self.report()._repr_html_(), rows)
 
     # -- reading
 
@@ -361,8 +385,8 @@ class Model:
     def _ids(self, text: Text, what: str = "ids", begin: bool = True) -> np.ndarray:
         """Ids of a text, which begins or goes on, or those given: (T) or (B, T)."""
         if set(self._reads) != {"ids"}:
-            raise InvalidValue("model: it reads %s; the Python package offers models that read "
-                               "ids alone" % ", ".join(sorted(self._reads)))
+            raise InvalidValue("model: it reads %s: m.forward({...}) takes inputs by name" %
+                               ", ".join(sorted(self._reads)))
         if isinstance(text, str):
             return self.tokenizer.encode(text, begin=begin)
         ids = ids_of(text, what)
@@ -377,11 +401,14 @@ class Model:
         """A reader of a view; they are kept, with their compiled programs."""
         key = tuple(sorted(outputs.items()))
         if key not in self._readers:
-            a_view = _c.dra_view(model=self._open().at, **outputs)
+            model = self._open()
+            if outputs.get("maps"):
+                self._shown = model = self._shown or named.maps_model(self)
+            a_view = _c.dra_view(model=model.at, **outputs)
             module = self._module(a_view)
             at = make(lib.dra_reader_create, self._device.at, ctypes.byref(module))
-            reader = Handle(at, lib.dra_reader_destroy, a_view, module, self._device, self._model,
-                            self._weights)
+            reader = Handle(at, lib.dra_reader_destroy, a_view, module, self._device, model,
+                            self._model, self._weights)
             call(lib.dra_weights_bind, self._weights.at, reader.at)
             self._readers[key] = reader
         return self._readers[key]
@@ -428,18 +455,23 @@ class Model:
                 and not self._whole:
             raise InvalidValue("model: it puts out no logits of tokens")
 
-    def read(self, text: Text, state: Optional[State] = None) -> State:
+    def read(self, text: Text, state: Optional[State] = None, *,
+             progress: Optional[bool] = False) -> State:
         """Reads a text, or ids, and returns the state, which was advanced; a new one if none is
-        given. Only the logits that follow are computed: `state.logits`."""
+        given. Only the logits that follow are computed: `state.logits`. `progress` shows a bar,
+        where tqdm is installed; None: if a person looks."""
         ids, state = self._ids(text, begin=_is_fresh(state)), self._state_for(text, state)
         rows = np.atleast_2d(ids)
         with self._lock:
             self._check_room(state, *rows.shape)
             reader = self._reader(logits=True, keep=1)
+            bar = _progress.bar(rows.shape[1], "read", progress, "tokens")
             for at, end in self._pieces(state, rows.shape[1]):
                 part = rows[:, at:end]
                 self._run(reader, state, {"ids": part})
                 state._note(part, self._result(reader, "logits")[:, 0])
+                bar.update(end - at)
+            bar.close()
         return state
 
     def _state_for(self, text: Text, state: Optional[State]) -> State:
@@ -452,9 +484,11 @@ class Model:
         state._bind(self)
         return state
 
-    def __call__(self, ids: Text, state: Optional[State] = None, keep: int = 0) -> Output:
+    def __call__(self, ids: Text, state: Optional[State] = None, keep: int = 0,
+                 attentions: bool = False) -> Output:
         """What it makes of a text or of ids (T) or (B, T): `.logits`, of all tokens or of the last
-        `keep`, and `.hidden`; `.state` is the state, which was advanced.
+        `keep`, and `.hidden`; `.state` is the state, which was advanced. With `attentions`, also
+        the maps of each layer by name, for which it is read at once.
 
         >>> import dra, numpy as np
         >>> m = dra.load("dra-gru-tiny")
@@ -478,17 +512,41 @@ class Model:
             self._check_room(state, B, T)
             logits = np.empty((B, kept, self.vocab), REAL)
             hidden = np.empty((B, T, self._width()), REAL)
-            for at, end in self._pieces(state, T):
+            maps: Mapping[str, np.ndarray] = {}
+            for at, end in [(0, T)] if attentions else self._pieces(state, T):
                 wanted = end - max(at, T - kept)  # how many logits of this piece
-                reader = self._reader(logits=True, hidden=True, keep=int(wanted <= 1))
+                reader = self._reader(logits=True, hidden=True, keep=int(wanted <= 1),
+                                      **(named.MAPS if attentions else {}))
                 self._run(reader, state, {"ids": rows[:, at:end]})
                 got = self._result(reader, "logits")
                 first = end - got.shape[1] - (T - kept)
                 logits[:, max(first, 0):max(end - (T - kept), 0)] = got[:, max(-first, 0):]
                 hidden[:, at:end] = self._result(reader, "hidden")
                 state._note(rows[:, at:end], got[:, -1])
-        one = ids_given.ndim == 1
-        return Output(logits[0] if one else logits, hidden[0] if one else hidden, state)
+                maps = named.maps_of(self, reader) if attentions else maps
+        if ids_given.ndim == 1:
+            return Output(logits[0], hidden[0], state, {k: x[0] for k, x in maps.items()})
+        return Output(logits, hidden, state, maps)
+
+    def forward(self, inputs: Mapping[str, Any], state: Optional[State] = None, *,
+                attentions: bool = False) -> "named.Outputs":
+        """What it makes of inputs by name, each with an axis B: of models that read images,
+        vectors, numbers or two texts, as `dra forward --inputs` has them. `.state` was advanced: it
+        has the context, which later calls leave out.
+
+        >>> import dra, numpy as np
+        >>> m = dra.load("vit-tiny")
+        >>> m.inputs
+        {'img': (1, 8, 8)}
+        >>> m.forward({"img": np.zeros((2, 1, 8, 8), np.float32)})["logits"].shape
+        (2, 10)
+        """
+        return named.forward(self, inputs, state, attentions)
+
+    @property
+    def inputs(self) -> Dict[str, Tuple[int, ...]]:
+        """What it reads, by name: the shape of a row, -1 for any number of tokens."""
+        return {i.name: i.shape for i in named.inputs_of(self._open().at)}
 
     def _width(self) -> int:
         """Of hidden states."""
@@ -496,10 +554,11 @@ class Model:
 
     # -- questions about texts
 
-    def score(self, texts: Any,
-              state: Optional[State] = None) -> Union[Score, List[Score]]:
+    def score(self, texts: Any, state: Optional[State] = None, *,
+              progress: Optional[bool] = False) -> Union[Score, List[Score]]:
         """How likely texts are: a `Score`, or a list of them for a list. With a state, each is what
-        follows there, its first token too; the state stays as it is.
+        follows there, its first token too; the state stays as it is. `progress`: as of read(), of a
+        list.
 
         >>> import dra
         >>> m = dra.load("dra-gru-tiny")
@@ -508,39 +567,51 @@ class Model:
         """
         if _is_one(texts):
             return self._score(self._ids(texts, begin=_is_fresh(state)), state)
-        return [self._score(self._ids(t, begin=_is_fresh(state)), state) for t in texts]
+        return [self._score(self._ids(t, begin=_is_fresh(state)), state)
+                for t in _progress.each(texts, "score", progress)]
 
     def _score(self, ids: np.ndarray, state: Optional[State]) -> Score:
+        return self._score_and_best(ids, state, best=False)[0]
+
+    def _score_and_best(self, ids: np.ndarray, state: Optional[State],
+                        best: bool = True) -> Tuple[Score, np.ndarray]:
+        """A score, and the likeliest token in the place of each of those that are scored."""
         if ids.ndim != 1:
             raise ShapeError("score: expected ids (T), found %s" % (ids.shape,))
-        first = np.empty(0)
+        first, likeliest = np.empty(0), []
         if state is not None and len(ids):
             state._bind(self)
             row = state.logits.astype(np.float64)
+            likeliest.append(row.argmax()[None])
             row -= row.max()
             first = np.array([row[ids[0]] - np.log(np.exp(row).sum())])
         losses = np.empty(max(len(ids) - 1, 0), REAL)
         with self._lock:
             s = self.state() if state is None else state.fork()
             self._check_room(s, 1, max(len(ids) - 1, 0))
-            reader = self._reader(losses=True)
+            reader = self._reader(losses=True, **({"logits": True} if best else {}))
             for at, end in self._pieces(s, len(losses)):
                 goal = ids[None, at + 1:end + 1]
                 self._run(reader, s, {"ids": ids[None, at:end], "targets": goal})
                 losses[at:end] = self._result(reader, "losses")[0]
+                if best:
+                    likeliest.append(self._result(reader, "logits")[0].argmax(1))
         out = np.concatenate([first, -losses.astype(np.float64)])
         if np.isnan(out).any():
             raise InvalidValue("score: the model's logits are NaN")
-        return Score(float(out.sum()), len(out), out)
+        found = np.concatenate(likeliest) if likeliest else np.empty(0, np.int64)
+        return Score(float(out.sum()), len(out), out), found
 
-    def embed(self, texts: Any, pool: str = "mean") -> np.ndarray:
+    def embed(self, texts: Any, pool: str = "mean", *,
+              progress: Optional[bool] = False) -> np.ndarray:
         """The hidden states of texts, pooled by their "mean" or as the "last" one: (n, C), or (C)
-        for one text."""
+        for one text. `progress`: as of score()."""
         if pool not in ("mean", "last"):
             raise InvalidValue("embed: pool is 'mean' or 'last', found %r" % pool)
         if _is_one(texts):
             return self._embed(self._ids(texts), pool)
-        return np.stack([self._embed(self._ids(t), pool) for t in texts])
+        return np.stack([self._embed(self._ids(t), pool)
+                         for t in _progress.each(texts, "embed", progress)])
 
     def _embed(self, ids: np.ndarray, pool: str) -> np.ndarray:
         if ids.ndim != 1 or not len(ids):
@@ -651,23 +722,77 @@ class Model:
 
     # -- files
 
-    def save(self, folder: Path, overwrite: bool = False) -> None:
-        """Writes a model folder: config, weights, tokenizer."""
-        out = path_bytes(folder)
+    def save(self, folder: Path, overwrite: bool = False, *, format: Optional[str] = None,
+             dtype: Optional[str] = None) -> None:
+        """Writes a model folder: config, weights, tokenizer. `format` is one of
+        `dra convert --as`: "dra", "gpt2", "llama", "x-transformers", ..., "hf" (that of Hugging
+        Face for this kind of model), "gguf" (one file); as it was loaded, if it is not said.
+        `dtype` is that of matrices: "f32", "f16", "bf16", or blocks of few bits, as "q8_0"."""
+        kind = self._format_number(format)
+        number = _dtype_number(dtype, "save") if dtype is not None else _c.DRA_F32
+        plain = format is None and dtype is None
         with self._lock:
+            if kind == _c.DRA_FORMAT_GGUF and not plain:
+                return self._save_file(folder, overwrite, kind, number)
             if not os.path.exists(folder):
-                return self._save_to(out)
-            if lib.dra_folder_model(out) and not overwrite:
+                return self._save_as(path_bytes(folder), plain, kind, number)
+            if lib.dra_folder_model(path_bytes(folder)) and not overwrite:
                 raise FileError("%s: there is a model already; overwrite=True replaces it" %
                                 os.fspath(folder))
             stage = ctypes.create_string_buffer(4096)
-            call(lib.dra_folder_stage, out, stage, len(stage))
+            call(lib.dra_folder_stage, path_bytes(folder), stage, len(stage))
             try:
-                self._save_to(stage.value)
-                call(lib.dra_folder_replace, out, stage.value)
+                if not plain:
+                    os.rmdir(stage.value)  # a conversion makes its folder itself
+                self._save_as(stage.value, plain, kind, number)
+                call(lib.dra_folder_replace, path_bytes(folder), stage.value)
             except BaseException:
                 lib.dra_folder_drop(stage.value)
                 raise
+
+    def _save_as(self, folder: bytes, plain: bool, kind: int, dtype: int) -> None:
+        if plain:
+            self._save_to(folder)
+        else:
+            self._convert(folder, kind, dtype)
+
+    def _save_file(self, path: Path, overwrite: bool, kind: int, dtype: int) -> None:
+        if os.path.exists(path) and not overwrite:
+            raise FileError("%s: there is a file already; overwrite=True replaces it" %
+                            os.fspath(path))
+        fresh = path_bytes(path) + b".%d.tmp" % os.getpid()
+        self._convert(fresh, kind, dtype)
+        os.replace(fresh, path_bytes(path))
+
+    def _format_number(self, name: Optional[str]) -> int:
+        """Of a format by its name; as it was loaded, if none is said."""
+        config = lib.dra_model_config_of(self._open().at)
+        if name is None:
+            return config.contents.format
+        if name == "hf":
+            found = lib.dra_model_config_class(config)
+            if not found:
+                raise InvalidValue("save: Hugging Face has no class for this model, expected GPT-2, "
+                                   "RWKV or one of Llama's family; format='dra' takes every model")
+            return found
+        names = [lib.dra_format_name(k).decode() for k in range(_c.DRA_FORMAT_COUNT)]
+        if name not in names:
+            raise UnknownName("save: no format %r; there are hf, %s" % (name, ", ".join(names)))
+        return names.index(name)
+
+    def _convert(self, to: bytes, kind: int, dtype: int, memory: Optional[str] = None,
+                 seed: int = 0) -> None:
+        """Writes it in another format, matrices in another dtype, with a second memory."""
+        with tempfile.TemporaryDirectory(prefix="dra-") as room:
+            source = os.path.join(os.fsencode(room), b"model")
+            self._save_to(source)
+            config = Config(lib.dra_folder_config, source)
+            if memory is not None:
+                call(lib.dra_model_config_graft, config.at, text_bytes(memory))
+            config.at.contents.format = kind
+            c = _c.dra_convert_config(to=to, dtype=dtype, config=config.at, seed=seed)
+            setattr(c, "from", source)
+            call(lib.dra_convert, ctypes.byref(c))
 
     def _save_to(self, folder: bytes) -> None:
         config = lib.dra_model_config_of(self._open().at)
@@ -694,18 +819,29 @@ class Model:
         >>> float(abs(q("Once").logits - m("Once").logits).max()) < 0.1
         True
         """
-        number = _dtype_number(dtype)
+        return self._changed(folder, dtype, dtype=_dtype_number(dtype, "quantise"))
+
+    def graft(self, memory: str, folder: Optional[Path] = None, *, seed: int = 0) -> "Model":
+        """The same model with a second memory next to the attention of every layer: "delta",
+        "gru", ... It still puts out what it did; training (blend_steps) lets the memory take over.
+        Written to `folder`, or kept in memory only.
+
+        >>> import dra
+        >>> m = dra.load("gpt2-tiny")
+        >>> g = m.graft("delta")
+        >>> bool((g("Once").logits == m("Once").logits).all()), g.config["mixer"]["blend"]
+        (True, 'schedule')
+        """
+        return self._changed(folder, memory, dtype=_c.DRA_F32, memory=memory, seed=seed)
+
+    def _changed(self, folder: Optional[Path], words: str, **how: Any) -> "Model":
+        """A model that a conversion makes of this one."""
         with tempfile.TemporaryDirectory(prefix="dra-") as room, self._lock:
-            source = os.path.join(room, "model")
-            self.save(source)
-            target = os.fspath(folder) if folder is not None else os.path.join(room, "quantised")
-            c = _c.dra_convert_config(to=path_bytes(target), dtype=number)
-            setattr(c, "from", path_bytes(source))
-            call(lib.dra_convert, ctypes.byref(c))
+            target = os.fspath(folder) if folder is not None else os.path.join(room, "changed")
+            self._convert(path_bytes(target), _c.DRA_FORMAT_DRA, **how)
             model, weights = _load_folder(target)  # mapped files stay, also where they are removed
-        out = Model(model, weights, self._device, "%s, %s" % (self._title, dtype), folder,
-                    self._tokenizer)
-        return out
+        return Model(model, weights, self._device, "%s, %s" % (self._title, words), folder,
+                     self._tokenizer)
 
 
 def _is_fresh(state: Optional[State]) -> bool:
@@ -719,14 +855,14 @@ def _is_one(texts: Any) -> bool:
                                       not isinstance(texts[0], str))
 
 
-def _dtype_number(name: str) -> int:
+def _dtype_number(name: str, what: str) -> int:
     names = {}
     for i in range(_c.DRA_DTYPE_COUNT):
         info = lib.dra_dtype_get(i).contents
         if info.is_float or info.block_elements > 1:
             names[info.name.decode().lower()] = i
     if name.lower() not in names:
-        raise UnknownName("quantise: no dtype %r; there are %s" % (name, ", ".join(names)))
+        raise UnknownName("%s: no dtype %r; there are %s" % (what, name, ", ".join(names)))
     return names[name.lower()]
 
 

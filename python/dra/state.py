@@ -1,12 +1,13 @@
 """The state of sequences: what a model has read, as a value."""
 import ctypes
+import html
 import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from . import _c
+from . import _c, _report
 from ._library import (REAL, Handle, Path, address, call, lib, make, path_bytes, reals_of, view)
 from .errors import InvalidValue, ShapeError, UnknownName
 
@@ -221,15 +222,15 @@ class State:
         rows = "" if self.batch == 1 else "%d sequences, " % self.batch
         return "<dra.State: %s%d tokens read, %d bytes>" % (rows, self.tokens, self.nbytes)
 
+    def report(self) -> "_report.Report":
+        """The shape and the size of its tensors: text, and a table in a notebook."""
+        self._owner()
+        return _report.of_state(self)
+
     def _repr_html_(self) -> str:
-        import html
         if self._model is None or self._model.closed:
             return html.escape(repr(self))
-        rows = "".join("<tr><td>%s</td><td>%s</td><td>%.3g</td></tr>" %
-                       (html.escape(name), x.shape, np.linalg.norm(x))
-                       for name, x in ((name, self[name]) for name in self))
-        return ("<b>%s</b><table><tr><th>tensor</th><th>shape</th><th>norm</th></tr>%s</table>" %
-                (html.escape(repr(self)), rows))
+        return self.report()._repr_html_()
 
 
 def _copies(s: State) -> Tuple[Optional[np.ndarray], Optional[np.ndarray]]:

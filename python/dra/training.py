@@ -1,5 +1,6 @@
 """Training runs: an iterator of what happens."""
 import ctypes
+import html
 import json
 import math
 import os
@@ -11,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Name
 
 import numpy as np
 
-from . import _c
+from . import _c, _progress, _report
 from ._library import (Config, Handle, Lent, Path, call, ids_of, lib, make, no_pickle,
                        parse_config, path_bytes, text_bytes)
 from .errors import ClosedError, FileError, InvalidValue, ShapeError
@@ -37,6 +38,7 @@ class Event(NamedTuple):
     tokens_per_second: float
     skipped: int  #: steps whose loss or gradients were not finite
     measures: Dict[str, float]  #: accuracy, error, ...: of what is no text
+    blend: float = math.nan  #: the share of the first of two memories
 
 
 Data = Union[Path, Sequence[Path], np.ndarray]
@@ -169,7 +171,7 @@ class Trainer:
             self._saved_step = e.step
         self._events.append(Event(KINDS[e.kind], e.step, e.steps, e.loss, e.rate, e.norm,
                                   e.eval_loss, e.best_loss, e.tokens, e.seconds,
-                                  e.tokens_per_second, e.skipped, dict(names)))
+                                  e.tokens_per_second, e.skipped, dict(names), e.blend))
         return not self._stop
 
     def _at(self) -> int:
@@ -208,12 +210,25 @@ class Trainer:
             raise KeyboardInterrupt("training was stopped after step %d, which is saved in %s" %
                                     (self._step, self.folder))
 
-    def run(self) -> Optional[Event]:
-        """To the end; returns the last event."""
-        last = None
+    def run(self, progress: Optional[bool] = None) -> Optional[Event]:
+        """To the end; returns the last event. `progress` shows a bar, where tqdm is installed;
+        None: if a person looks, at a terminal or in a notebook."""
+        last, bar = None, None
         for last in self:
-            pass
+            if bar is None:
+                bar = _progress.bar(last.steps, "train", progress, "steps")
+                bar.update(last.step - 1)
+            if last.kind == "step":
+                bar.update()
+                bar.set_postfix_str("loss %.4g" % last.loss)
+        if bar is not None:
+            bar.close()
         return last
+
+    def report(self) -> "_report.Report":
+        """Its losses so far, from its log: text, and a curve in a notebook. `dra report` writes a
+        page."""
+        return _report.of_run(self.folder)
 
     def stop(self) -> None:
         """No further step is made; what was done is saved."""
@@ -261,6 +276,17 @@ class Trainer:
     def __repr__(self) -> str:
         return "<dra.Trainer in %s, step %d%s>" % (self.folder, self._step,
                                                    ", closed" if self._closed else "")
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.report()._repr_html_()
+        except FileError:  # it has not begun
+            return html.escape(repr(self))
+
+
+def report(folder: Path) -> "_report.Report":
+    """The losses of a run in a folder, also one that another process is making."""
+    return _report.of_run(folder)
 
 
 class _Interrupt:

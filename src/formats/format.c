@@ -20,7 +20,18 @@ static const dra_format *const formats[] = {
 };
 #undef DRA_FORMAT_ROW
 
+#define DRA_FORMAT_ROW(kind, table, name) name,
+static const char *const format_names[] = {
+#include "dra/formats.def"
+};
+#undef DRA_FORMAT_ROW
+
 enum { FORMATS = DRA_FORMAT_COUNT, SIZE_MOST = 1 << 20 };
+
+const char *dra_format_name(dra_format_kind format)
+{
+    return (unsigned)format < FORMATS ? format_names[format] : NULL;
+}
 
 const dra_format *dra_format_of(const dra_model_config *c) { return formats[c->format]; }
 

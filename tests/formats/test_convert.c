@@ -96,6 +96,13 @@ static void formats_there_and_back(void **unused)
     same_bytes("gpt2/generation_config.json", "own/generation_config.json");
 }
 
+static void formats_have_names(void **unused)
+{
+    assert_string_equal(dra_format_name(DRA_FORMAT_DRA), "dra");
+    assert_string_equal(dra_format_name(DRA_FORMAT_GRANITE_HYBRID), "granitemoehybrid");
+    assert_null(dra_format_name(DRA_FORMAT_COUNT));
+}
+
 static void a_dry_run_writes_nothing(void **unused)
 {
     table     t = {0};
@@ -531,6 +538,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_there_and_back),
+        cmocka_unit_test(formats_have_names),
         cmocka_unit_test(a_dry_run_writes_nothing),
         cmocka_unit_test(rwkv_cpp_there_and_back),
         cmocka_unit_test(the_tiny_model_in_fp32),

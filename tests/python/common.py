@@ -1,6 +1,8 @@
 """What the tests share: small models, texts, and how results are compared."""
 import functools
+import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -81,3 +83,39 @@ def command():
     """The command line of the same build; None: there is none."""
     path = os.environ.get("DRA_COMMAND")
     return path if path and os.path.exists(path) else None
+
+
+TYPES = {"F32": np.float32, "I32": np.int32, "BOOL": np.bool_}
+
+
+def write_tensors(path, arrays):
+    """A safetensors file of arrays by name."""
+    header, at = {}, 0
+    kinds = {np.dtype(t): name for name, t in TYPES.items()}
+    for name, x in arrays.items():
+        header[name] = {"dtype": kinds[x.dtype], "shape": x.shape, "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for x in arrays.values():
+            f.write(np.ascontiguousarray(x).tobytes())
+
+
+def read_tensors(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size, = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    header.pop("__metadata__", None)
+    return {name: np.frombuffer(body[slice(*h["data_offsets"])], TYPES[h["dtype"]]).reshape(
+        h["shape"]) for name, h in header.items()}
+
+
+def run_command(*args):
+    """The command line; its text where it succeeds."""
+    out = subprocess.run([command(), *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         universal_newlines=True, timeout=120)
+    if out.returncode:
+        raise AssertionError("dra %s: %s" % (" ".join(args), out.stdout))
+    return out.stdout

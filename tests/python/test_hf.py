@@ -64,6 +64,15 @@ class Models(Case):
         h.save_pretrained(self.path)
         self.same(dra.load(self.path)("x").logits, h.dra("x").logits)
 
+    def test_folders_are_those_of_transformers(self):
+        """What m.save writes as "hf" opens there as a class of its own."""
+        m = dra.load("gpt2-tiny", seed=3)
+        m.save(self.path + "-gpt2", format="hf")
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(self.path + "-gpt2").eval()
+        self.assertEqual(type(theirs).__name__, "GPT2LMHeadModel")
+        with torch.no_grad():
+            self.near(theirs(self.ids).logits[0].numpy(), m(self.ids[0].int()).logits, 1e-5)
+
     def test_refused(self):
         mask = torch.ones_like(self.ids)
         mask[0, 0] = 0

@@ -2,13 +2,17 @@
 import ctypes
 import gc
 import os
+import re
+import subprocess
+import sys
 import tracemalloc
 import unittest
+import zipfile
 
 import numpy as np
 
 import dra
-from common import SMALL, TEXT, Case, python, small
+from common import SMALL, TEXT, Case, command, python, run_command, small
 
 HERE = os.path.dirname(os.path.abspath(dra.__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -61,17 +65,59 @@ class Library(Case):
 
     def test_sources_are_python_3_9(self):
         import ast
-        for folder in (HERE, os.path.join(ROOT, "python"), os.path.dirname(__file__)):
+        for folder in (HERE, os.path.join(ROOT, "python"), os.path.dirname(__file__),
+                       os.path.join(ROOT, "examples", "python")):
             for name in os.listdir(folder) if os.path.isdir(folder) else []:
                 if name.endswith(".py"):
                     with open(os.path.join(folder, name)) as f:
                         ast.parse(f.read(), name, feature_version=(3, 9))
+
+    def test_import_brings_little(self):
+        """What takes long to import waits until it is used."""
+        out = python("import numpy, sys; before = set(sys.modules); import dra\n"
+                     "print(len(set(sys.modules) - before), *(n for n in ('torch', 'tqdm',"
+                     "'transformers', 'lm_eval', 'importlib.metadata') if n in sys.modules"
+                     " and n not in before))")
+        self.assertLess(int(out.stdout), 60)
 
     def test_typed(self):
         self.assertTrue(os.path.exists(os.path.join(HERE, "py.typed")))
         for name in ("load", "Model", "State", "Trainer", "Tokenizer", "Stream"):
             self.assertIn(name, dra.__all__)
             self.assertTrue(getattr(dra, name).__doc__)
+
+
+class Release(Case):
+    def test_one_version(self):
+        with open(os.path.join(ROOT, "include", "dra", "base.h")) as f:
+            parts = re.findall(r"^#define DRA_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", f.read(), re.M)
+        version = ".".join(parts)
+        self.assertEqual(dra.__version__, version)
+        if command():
+            self.assertEqual(run_command("--version").strip(), "dra " + version)
+        with open(os.path.join(ROOT, "CHANGELOG.md")) as f:
+            newest = re.search(r"^## (\S+)", f.read(), re.M)
+        self.assertEqual(newest.group(1), version)
+
+    def test_plugins_in_packages(self):
+        """The wheel of the plugin, here of the one that is compiled for the host."""
+        built = os.path.join(os.path.dirname(command() or ""), "tests/cuda_host/libdra-cuda.so")
+        if not os.path.exists(built):
+            self.skipTest("no plugin for the host in the build")
+        room = self.folder()
+        subprocess.run([sys.executable, os.path.join(ROOT, "python", "plugin_wheel.py"), built,
+                        dra.__version__, room], check=True, stdout=subprocess.PIPE)
+        wheel, = [n for n in os.listdir(room) if n.endswith(".whl")]
+        with zipfile.ZipFile(os.path.join(room, wheel)) as z:
+            z.extractall(room)
+            self.assertIn("dra==" + dra.__version__, z.read(
+                "dra_cuda13-%s.dist-info/METADATA" % dra.__version__).decode())
+        path = os.pathsep.join([room, *sys.path])
+        code = ("import dra\n"
+                "try: print(dra.load('dra-gru-tiny', device='cuda', set={'dim': 48})('x').logits.shape)\n"
+                "except dra.DeviceError as e: print(e)")
+        self.assertEqual(python(code, PYTHONPATH=path).stdout.strip(), "(1, 256)")
+        self.assertIn("no libdra-cuda.so", python(code).stdout)
 
 
 class Loading(Case):
@@ -190,6 +236,22 @@ class Ids(Case):
         tracemalloc.stop()
         results = out.logits.nbytes + out.hidden.nbytes
         self.assertLess(most, results + 40000)
+
+    def test_round_trips_copy_nothing(self):
+        """Ids go in where they are; parameters and states come out where they are."""
+        m = dra.load("dra-delta-tiny")
+        ids, state = np.zeros(10**6, np.int32), m.read("Once upon")
+        gc.collect()
+        tracemalloc.start()
+        self.assertIs(dra._library.ids_of(ids), ids)
+        total = sum(np.from_dlpack(x).nbytes for x in m.parameters.values())
+        kept = [m.parameters["embedding"], np.from_dlpack(m.parameters["embedding"]),
+                state["layers.0.mixer.S"], state["layers.0.mixer.S"]]
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        self.assertGreater(total, 10 * most)
+        for a, b in (kept[:2], kept[2:]):
+            self.assertTrue(np.shares_memory(a, b))
 
 
 class Interrupts(Case):

@@ -305,6 +305,15 @@ static void settle_rotation(dra_xt *x)
     p->turn.width = r;
 }
 
+/* What is said as it is by default, or was filled in. */
+static void drop_usual_positions(dra_position_config *p)
+{
+    drop_default(&p->t5.buckets, BUCKETS);
+    drop_default(&p->t5.max_distance, MAX_DISTANCE);
+    drop_default(&p->dynamic.layers, POSITION_LAYERS);
+    if (p->turn.xpos_base == XPOS_BASE) p->turn.xpos_base = 0;
+}
+
 static void settle_positions(dra_xt *x)
 {
     dra_position_config *p = &x->c.position;
@@ -319,6 +328,7 @@ static void settle_positions(dra_xt *x)
         p->t5.buckets = p->t5.max_distance = 0; /* defaults that were said */
     if (!x->dynamic_pos_bias) p->dynamic.layers = 0;
     if (!x->alibi_pos_bias || p->alibi.slopes == x->c.heads) p->alibi.slopes = 0;
+    drop_usual_positions(p);
 }
 
 static void tell_positions(dra_xt *x)
@@ -334,10 +344,7 @@ static void tell_positions(dra_xt *x)
     x->rotary_emb_dim = r == s.d / 2 ? 0 : r;
     drop_default(&p->heads, s.H);
     drop_default(&p->alibi.slopes, s.H);
-    drop_default(&p->t5.buckets, BUCKETS);
-    drop_default(&p->t5.max_distance, MAX_DISTANCE);
-    drop_default(&p->dynamic.layers, POSITION_LAYERS);
-    if (p->turn.xpos_base == XPOS_BASE) p->turn.xpos_base = 0;
+    drop_usual_positions(p);
 }
 
 /* ---- layout and residuals (F58 to F67, F72) -------------------------------------------------- */

@@ -321,6 +321,25 @@ static void defaults_may_be_said(void **unused)
     json_decref(expected);
 }
 
+static void defaults_of_options_may_be_said(void **unused)
+{
+    char plain[XT_TEXT], said[XT_TEXT], stack[200];
+    for (size_t i = 0; i < COUNT(plain_ones_of); i++) {
+        CHECK_CONFIG(a);
+        CHECK_CONFIG(b);
+        dra_error err = {0};
+        snprintf(stack, sizeof stack, "%s%s", plain_ones_of[i].with, plain_ones_of[i].more);
+        xt_config_of("", XT_DECODER, plain_ones_of[i].with, plain);
+        xt_config_of("", XT_DECODER, stack, said);
+        expect_ok(xt_parse(plain, &a, &err), &err);
+        expect_ok(xt_parse(said, &b, &err), &err);
+        json_t *expected = dump(a, DRA_FORMAT_XT), *is = dump(b, DRA_FORMAT_XT);
+        if (!json_equal(is, expected)) fail_msg("%s became %s", said, json_dumps(is, 0));
+        json_decref(is);
+        json_decref(expected);
+    }
+}
+
 static char *saved_config(const char *name)
 {
     static char text[8000];
@@ -757,6 +776,7 @@ int main(void)
         cmocka_unit_test(written_as_they_were_read),
         cmocka_unit_test(the_same_by_way_of_dra),
         cmocka_unit_test(defaults_may_be_said),
+        cmocka_unit_test(defaults_of_options_may_be_said),
         cmocka_unit_test(a_folder_keeps_its_spelling),
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(other_wrappers_are_named),
