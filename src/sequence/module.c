@@ -71,6 +71,20 @@ static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_lay
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
+/* Whoever asks for W gets W + scale B A: products, their gradients and every way to read a text
+ * know nothing of factors. */
+static void add_factors(dra_graph *g, const dra_specs *params, dra_value *param)
+{
+    for (int i = 0; i < dra_specs_count(params) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        if (!p->factors) continue;
+        const dra_value w = dra_dtype_of(g, param[i]) == DRA_REAL ? param[i]
+                                                                  : dra_cast(g, param[i], DRA_REAL);
+        const dra_value ba = dra_matmul(g, param[p->factors + 1], param[p->factors]);
+        param[i] = dra_add(g, w, dra_affine(g, ba, p->factor_scale, 0));
+    }
+}
+
 static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                            dra_value *param, dra_value *state)
 {
@@ -80,6 +94,7 @@ static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_s
         param[i] = declare_as(g, dra_specs_at(m->params, i),
                               shape->layouts ? &shape->layouts[i] : &plain);
     }
+    add_factors(g, m->params, param);
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
         state[i] = dra_state(
