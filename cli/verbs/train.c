@@ -797,6 +797,7 @@ static int run_train(const void *args)
 
 static const cli_note files[] = {
     {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
+    {"DIR/adapter_config.json, adapter_model.safetensors", "instead of these, with --lora"},
     {"DIR/best", "the same, at the lowest evaluation loss"},
     {"DIR/log.jsonl", "a line for each logged step"},
     {"DIR/train", "checkpoints, settings, and where the data are"},
@@ -813,6 +814,8 @@ static const cli_note examples[] = {
      "rows continue where the previous ones stopped, with their state"},
     {"dra train --model run --data other.txt --out further --tensorboard",
      "train it further on another text, with a log for TensorBoard"},
+    {"dra train --model run --lora r=16,alpha=32 --data other.txt --out adapter",
+     "the same by factors of low rank: a small folder that stands for the model"},
     {0},
 };
 

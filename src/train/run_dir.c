@@ -208,8 +208,11 @@ dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_err
         st = read_settings(c->folder, &before, err);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (c->train->aux_loss[k] != 0 || before.aux_loss[k] != 0) config.aux |= 1u << k;
-    const dra_lora_config *lora = c->train->lora.rank ? &c->train->lora : &before.lora;
-    if (st == DRA_OK) st = take_lora(c, lora, &config, base, err);
+    /* Before the model, which would only be another one. */
+    const dra_train_config given = {.lora = c->train->lora};
+    if (st == DRA_OK && is_resumed(c)) st = dra_train_config_merge(&before, &given, c->force, err);
+    if (st == DRA_OK)
+        st = take_lora(c, is_resumed(c) ? &before.lora : &given.lora, &config, base, err);
     if (st == DRA_OK) st = dra_model_create(&config, out, err);
     if (st == DRA_OK && is_resumed(c) && !c->force) st = check_same(c->folder, *out, err);
     if (st == DRA_OK) return DRA_OK;
