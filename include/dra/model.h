@@ -279,6 +279,8 @@ typedef struct dra_model_config {
      * or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
     dra_lora_config lora;
     const char     *lora_base;
+    /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */
+    bool tune_state;
 
     struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;
@@ -569,6 +571,11 @@ DRA_API dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, i
 /* A row that has read nothing then counts as one that has read a token. */
 DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int which,
                                       const dra_real *from, size_t count, dra_error *err);
+
+/* What RWKV's trainers learn as the state to start from, blocks.N.att.time_state in a checkpoint of
+ * PyTorch or safetensors, into row 0; what it does not have stays. */
+DRA_API dra_status dra_rwkv_time_state(const dra_model *m, const char *path, dra_states *s,
+                                       dra_error *err);
 
 /* ---- from one format to another -------------------------------------------------------------- */
 

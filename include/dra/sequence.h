@@ -94,7 +94,10 @@ typedef struct dra_spec {
      * follows in the list; 0: it is used as it is. */
     int    factors;
     double factor_scale;
-    bool   factor; /* such an A or B */
+    bool   added; /* a parameter that files of the model do not have: such an A or B, or a start */
+    /* A state that starts at `number` plus a parameter, its number in the list of these; 0: at
+     * `number`. What is kept between calls is without it. */
+    int start;
 } dra_spec;
 
 /* How the numbers of a parameter are stored. Products read every layout as it is. */

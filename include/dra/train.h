@@ -444,6 +444,35 @@ DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer *
                                       dra_error *err);
 DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
 
+/* ---- states to start from -------------------------------------------------------------------- */
+
+typedef struct dra_tune_event { /* after a step; step 0: before the first */
+    int64_t step, steps;
+    double  loss;       /* of the step */
+    double  eval_loss;  /* of what is held out; NaN: not measured at this step */
+    double  rate, norm; /* of the step */
+} dra_tune_event;
+
+typedef struct dra_tune_config { /* all is borrowed */
+    dra_device       *device;
+    const dra_model  *model; /* as it was trained */
+    const char       *weights;
+    bool              skip_hash;
+    const dra_corpus *data;
+    const dra_train_config
+                     *train; /* steps, batch, context, rate, clip, split, seed, recompute, ... */
+    const dra_states *from;  /* of the model, one row; NULL: its own initial state */
+    bool (*event)(void *user, const dra_tune_event *e); /* false: stop here; may be NULL */
+    void *user;
+} dra_tune_config;
+
+/* Learns the state that texts are read from, and nothing else: rows of `data` start from it, their
+ * gradient goes to it. *out: that state of one row which has read nothing, for
+ * dra_context_save(). Refused where no memory has a state of fixed size. */
+DRA_API dra_status dra_tune_state(const dra_tune_config *c, dra_states **out, dra_error *err);
+
+/* ---- runs: what is to come ------------------------------------------------------------------- */
+
 typedef struct dra_trainer_plan { /* what is to come */
     dra_train_config train;       /* complete */
     int64_t          first;       /* the step it starts after: 0, or that of a checkpoint */

@@ -167,8 +167,8 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec                *p = dra_specs_at(params, i);
         const dra_name_rule           *r;
-        const dra_tensor_source_entry *e = p->factor ? NULL : dra_format_find(n, s, p, &r);
-        if (p->factor) continue; /* of an adapter */
+        const dra_tensor_source_entry *e = p->added ? NULL : dra_format_find(n, s, p, &r);
+        if (p->added) continue;
         if (e) used[e - s->entry] = true;
         if (e && st == DRA_OK) st = check_also(n, s, r, e, used, err);
         if (!e && (!r || !r->part)) /* parts of one tensor are missing together */

@@ -294,6 +294,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) {
         declare_params(m);
         if (config->lora.rank) st = dra_lora_declare(m, err);
+        if (st == DRA_OK && config->tune_state) st = dra_start_declare(m, err);
     }
     if (st == DRA_OK) {
         st = dra_specs_error(m->params, err);

@@ -168,14 +168,14 @@ static dra_status read_factors(dra_weights *w, const dra_tensors *file, const ch
     return st;
 }
 
-static dra_status load_factors(dra_weights *w, const dra_model_config *m,
+static dra_status load_added(dra_weights *w, const dra_model_config *m,
                                const dra_weights_config *c, dra_error *err)
 {
-    const bool   fresh = strcmp(c->path, m->lora_base) == 0;
+    const bool   fresh = !m->lora.rank || strcmp(c->path, m->lora_base) == 0;
     dra_tensors *file = NULL;
     dra_status   st = fresh ? DRA_OK : dra_tensors_open(c->path, &file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) {
-        if (!dra_specs_at(w->specs, i)->factor) continue;
+        if (!dra_specs_at(w->specs, i)->added) continue;
         st = own_weight(w, i, err);
         if (st == DRA_OK && fresh) dra_specs_fill(w->specs, i, c->seed, w->at[i].own);
     }
@@ -199,8 +199,8 @@ dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c
     if (st == DRA_OK) st = dra_name_rules_create(config, dra_dialect_of(w->file), &w->reads, err);
     if (st == DRA_OK) st = dra_format_compare(m, &w->reads, w->file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++)
-        if (!dra_specs_at(w->specs, i)->factor) st = load_weight(w, i, err);
-    if (st == DRA_OK && adapts) st = load_factors(w, config, c, err);
+        if (!dra_specs_at(w->specs, i)->added) st = load_weight(w, i, err);
+    if (st == DRA_OK) st = load_added(w, config, c, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
     return st;
@@ -359,7 +359,7 @@ static const void *stored_form(void *user, int i, dra_param_layout *layout)
 static bool has_factors(const dra_weights *w)
 {
     for (int i = 0; i < w->n; i++)
-        if (dra_specs_at(w->specs, i)->factor) return true;
+        if (dra_specs_at(w->specs, i)->factors) return true;
     return false;
 }
 

@@ -103,6 +103,21 @@ static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_s
     }
 }
 
+/* ---- starts that are learned ----------------------------------------------------------------- */
+
+/* States as they are kept, without their starts, become those that memories read, or back. Reading
+ * a text whole, in parts or from where it stopped so gives the same gradients of starts. */
+static void shift_states(dra_graph *g, const dra_module *m, const dra_value *param, bool back,
+                         dra_value *state)
+{
+    for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(m->state, i);
+        if (!p->start || !state[i].id) continue;
+        const dra_value start = dra_reshape(g, param[p->start], state_shape(p, 1, 0));
+        state[i] = (back ? dra_sub : dra_add)(g, state[i], start);
+    }
+}
+
 /* ---- rows of a pool -------------------------------------------------------------------------- */
 
 /* Takes the states without items of B rows out of the pool; give_rows() puts them back. */
@@ -204,6 +219,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     declare_inputs(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     take_rows(g, module, shape, in, used);
+    shift_states(g, module, all, false, used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
     if (shape->context) hide_context(module, used);
     dra_tokens_declare(g, module, shape, &call.tokens);
@@ -211,6 +227,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     module->build(g, module->self, &call, next);
     keep_context(g, module, shape, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
+    shift_states(g, module, all, true, next);
     if (clamped.id) dra_output(g, "clamped", clamped);
     give_rows(g, module, shape, in, next);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];

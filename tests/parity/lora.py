@@ -30,6 +30,7 @@ BODY = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_l
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
              linear_value_head_dim=8, linear_conv_kernel_dim=4,
              layer_types=["linear_attention"] * 3 + ["full_attention"])
+# olmo_hybrid: transformers 5.23 saves its convolutions in equal parts, right for equal widths alone.
 FAMILIES = {  # keys of a config; modules whose names PEFT gets
     "gpt2": (dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=128, resid_pdrop=0.0,
                   embd_pdrop=0.0, attn_pdrop=0.0), ["c_attn", "c_proj", "c_fc"]),
@@ -37,7 +38,7 @@ FAMILIES = {  # keys of a config; modules whose names PEFT gets
     "qwen3": (dict(BODY, head_dim=8), ["q_proj", "k_proj", "gate_proj"]),
     "qwen3_5_text": (dict(BODY, **DELTA, head_dim=16),
                      ["in_proj_qkv", "in_proj_z", "out_proj", "q_proj", "up_proj"]),
-    "olmo_hybrid": (dict(BODY, **DELTA, num_key_value_heads=4),
+    "olmo_hybrid": (dict(BODY, **DELTA | {"linear_num_key_heads": 4, "num_key_value_heads": 4}),
                     ["q_proj", "k_proj", "o_proj", "up_proj"]),
     "mamba2": (dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_heads=8, head_dim=8,
                     state_size=16, n_groups=1, expand=2, conv_kernel=4), ["in_proj", "out_proj"]),

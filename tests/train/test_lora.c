@@ -45,7 +45,7 @@ static void fill_factors(course *c)
 {
     dra_error err = {0};
     for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++) {
-        if (!dra_specs_at(dra_model_params(c->model), i)->factor) continue;
+        if (!dra_specs_at(dra_model_params(c->model), i)->added) continue;
         dra_real *x = dra_weights_edit(c->weights, i);
         for (int64_t k = 0; k < size_of(c, i); k++) x[k] = (dra_real)(0.1 * sin((double)(k + i)));
     }
@@ -122,8 +122,8 @@ static void nothing_else_learns(void **state)
         open_lora(&c, presets[k], "q,v");
         for (int i = 0; i < dra_specs_count(dra_model_params(c.model)); i++) {
             const dra_spec *p = dra_specs_at(dra_model_params(c.model), i);
-            if (p->frozen == p->factor) fail_msg("%s: %s", presets[k], p->name);
-            if (p->factor) factors += size_of(&c, i);
+            if (p->frozen == p->added) fail_msg("%s: %s", presets[k], p->name);
+            if (p->added) factors += size_of(&c, i);
         }
         dra_model_groups(c.model, group);
         for (int g = 0; g < DRA_PARAM_GROUPS; g++) trained += group[g];
