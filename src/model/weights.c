@@ -168,8 +168,8 @@ static dra_status read_factors(dra_weights *w, const dra_tensors *file, const ch
     return st;
 }
 
-static dra_status load_added(dra_weights *w, const dra_model_config *m,
-                               const dra_weights_config *c, dra_error *err)
+static dra_status load_added(dra_weights *w, const dra_model_config *m, const dra_weights_config *c,
+                             dra_error *err)
 {
     const bool   fresh = !m->lora.rank || strcmp(c->path, m->lora_base) == 0;
     dra_tensors *file = NULL;
