@@ -362,7 +362,10 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
 static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokenizer **out,
                                      dra_error *err)
 {
-    const dra_status st = dra_tokenizer_open_folder(s->model, V, out, err);
+    char       base[PATH];
+    const bool bare = s->model && !dra_tokenizer_is_in(s->model) &&
+                      dra_folder_adapts(s->model, base, sizeof base);
+    const dra_status st = dra_tokenizer_open_folder(bare ? base : s->model, V, out, err);
     if (st != DRA_ERR_VALUE) return st;
     char why[DRA_ERROR_TEXT];
     snprintf(why, sizeof why, "%s", err->text);

@@ -21,7 +21,7 @@
 struct args {
     cli_source       from;
     const char      *out, *context, *log, *prompt;
-    const char      *text_key, *separator, *cache;
+    const char      *text_key, *separator, *cache, *lora;
     cli_pairs        pairs;
     cli_list         data, eval_data, aux_loss, group;
     dra_train_config train;
@@ -121,6 +121,11 @@ static const cli_option options[] = {
      "decay:lr=2x,wd=0 (dra info lists the groups of a model)",
      "NAME:lr=Nx,wd=X"},
     CLI_MOMENT_OPTIONS(TRAIN),
+    {"lora", CLI_TEXT, AT(lora), 0, 0,
+     "learn only products of rank r that are added to these matrices of --model, whose weights stay: "
+     "--out becomes an adapter as PEFT has them; alpha/r scales them; targets are the names of "
+     "matrices without W_, or all",
+     "r=N,alpha=X,targets=q,k,v,o", .unset = "everything learns"},
     {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",
      .unset = "1", .flags = CLI_ZERO},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
@@ -306,6 +311,9 @@ static int check_args(const struct args *a, const char *verb, dra_train_config *
         if (cli_read_aux_loss(verb, a->aux_loss.text[i], train) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->group.count; i++)
         if (cli_read_group(verb, a->group.text[i], train) != CLI_OK) return CLI_USAGE;
+    if (a->lora && cli_read_lora(verb, a->lora, train) != CLI_OK) return CLI_USAGE;
+    if (a->lora && !a->resume && !s->model)
+        return cli_misused(verb, "--lora: expected --model, the model that is adapted");
     if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
     return cli_misused(verb,
                        "--context: expected T or T:STEP,T:STEP,..., T from 1 to 1048576, "
@@ -407,7 +415,7 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     if (st == DRA_OK) st = look_at_data(a, c, err);
     if (st == DRA_OK) st = open_tokenizer(a, c, tokenizer, err);
     if (st != DRA_OK || c->vocab == *vocab) *vocab = 0;
-    const dra_run_model_config run = {a->out, c, train, a->resume, a->force};
+    const dra_run_model_config run = {a->out, c, train, a->resume, a->force, a->from.model};
     if (st == DRA_OK) st = dra_run_model(&run, out, err);
     dra_model_config_destroy(c);
     const bool draws = !a->resume && !a->from.model;
@@ -789,6 +797,7 @@ static int run_train(const void *args)
 
 static const cli_note files[] = {
     {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
+    {"DIR/adapter_config.json, adapter_model.safetensors", "instead of these, with --lora"},
     {"DIR/best", "the same, at the lowest evaluation loss"},
     {"DIR/log.jsonl", "a line for each logged step"},
     {"DIR/train", "checkpoints, settings, and where the data are"},
@@ -805,6 +814,8 @@ static const cli_note examples[] = {
      "rows continue where the previous ones stopped, with their state"},
     {"dra train --model run --data other.txt --out further --tensorboard",
      "train it further on another text, with a log for TensorBoard"},
+    {"dra train --model run --lora r=16,alpha=32 --data other.txt --out adapter",
+     "the same by factors of low rank: a small folder that stands for the model"},
     {0},
 };
 

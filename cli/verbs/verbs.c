@@ -13,17 +13,17 @@
 #include <string.h>
 
 extern const cli_verb cmd_bench, cmd_chat, cmd_convert, cmd_demo, cmd_detokenize, cmd_devices,
-    cmd_embed, cmd_eval, cmd_forward, cmd_generate, cmd_grad, cmd_help, cmd_info, cmd_init, cmd_ops,
-    cmd_perplexity, cmd_presets, cmd_probe, cmd_report, cmd_serve, cmd_study, cmd_sweep,
-    cmd_tokenize, cmd_tokenizer, cmd_train;
+    cmd_embed, cmd_eval, cmd_extend, cmd_forward, cmd_generate, cmd_grad, cmd_help, cmd_info,
+    cmd_init, cmd_ops, cmd_perplexity, cmd_presets, cmd_probe, cmd_report, cmd_serve, cmd_study,
+    cmd_sweep, cmd_tokenize, cmd_tokenizer, cmd_train, cmd_tune_state;
 
 /* In the order of the overview; verbs of a group stand together. */
 static const cli_verb *const verbs[] = {
-    &cmd_demo,  &cmd_presets,  &cmd_init,       &cmd_tokenizer, &cmd_train,
-    &cmd_sweep, &cmd_probe,    &cmd_study,      &cmd_generate,  &cmd_chat,
-    &cmd_serve, &cmd_eval,     &cmd_perplexity, &cmd_embed,     &cmd_forward,
-    &cmd_grad,  &cmd_tokenize, &cmd_detokenize, &cmd_info,      &cmd_report,
-    &cmd_bench, &cmd_devices,  &cmd_ops,        &cmd_help,      &cmd_convert,
+    &cmd_demo,       &cmd_presets,    &cmd_init,       &cmd_tokenizer, &cmd_train,    &cmd_extend,
+    &cmd_tune_state, &cmd_sweep,      &cmd_probe,      &cmd_study,     &cmd_generate, &cmd_chat,
+    &cmd_serve,      &cmd_eval,       &cmd_perplexity, &cmd_embed,     &cmd_forward,  &cmd_grad,
+    &cmd_tokenize,   &cmd_detokenize, &cmd_info,       &cmd_report,    &cmd_bench,    &cmd_devices,
+    &cmd_ops,        &cmd_help,       &cmd_convert,
 };
 
 const cli_verb *cli_verb_at(size_t i) { return i < COUNT(verbs) ? verbs[i] : NULL; }

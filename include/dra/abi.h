@@ -52,7 +52,7 @@ DRA_BEGIN_C
     row(dra_generation_config) row(dra_weights_config) row(dra_message) row(dra_engine_config)     \
     row(dra_job_token) row(dra_job_result) row(dra_job_config) row(dra_state_info)                 \
     row(dra_engine_stats) row(dra_look) row(dra_seen) row(dra_config_key)            \
-    row(dra_sampler_option)
+    row(dra_sampler_option) row(dra_lora_config) row(dra_tune_event) row(dra_tune_config)
 /* clang-format on */
 
 /* Checks what a program was compiled with: its version, and `n` sizes, of dra_real and of the

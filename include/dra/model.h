@@ -185,6 +185,15 @@ typedef struct dra_condition_config {
 
 /* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
  * to is borrowed, and dra_model_create() copies all of it. */
+/* Only products of two matrices of low rank learn, added to matrices that stay as they are: W + s B
+ * A with A (r, I), B (O, r) and s = alpha / r [Hu et al. 2022]. */
+typedef struct dra_lora_config {
+    int64_t rank;        /* r; 0: everything learns */
+    double  alpha;       /* 0: r, so that s is 1 */
+    char    targets[96]; /* last parts of the names of matrices, without W_: "q,k,v,o"; all: of
+                          * every layer; "": q,k,v,o */
+} dra_lora_config;
+
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -268,6 +277,13 @@ typedef struct dra_model_config {
     const int64_t *pattern;
     double         embed_scale; /* what is embedded is multiplied by it; 0: 1 */
     double         logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
+
+    /* Not in files: a model to train by LoRA. The weights that stay are those of lora_base, a folder
+     * or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
+    dra_lora_config lora;
+    const char     *lora_base;
+    /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */
+    bool tune_state;
 
     struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;
@@ -466,7 +482,8 @@ DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_we
 typedef struct dra_weights_config {
     const char *path;
     /* Files of dra have a hash of all their bytes, which is checked unless this is set. */
-    bool skip_hash;
+    bool     skip_hash;
+    uint64_t seed; /* of factors that are drawn, see dra_lora_config */
 } dra_weights_config;
 DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *config,
                                          dra_weights **out, dra_error *err);
@@ -507,6 +524,10 @@ DRA_API dra_status dra_folder_config(const char *folder, dra_model_config **out,
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_folder_config_own(const char *folder, const dra_memory *const *own,
                                          dra_model_config **out, dra_error *err);
+/* Whether a folder holds an adapter, factors of low rank (dra_lora_config, or those of Hugging
+ * Face's PEFT): everywhere it stands for the model that they are added to, whose path `base`
+ * receives. */
+DRA_API bool dra_folder_adapts(const char *folder, char *base, size_t size);
 /* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
  * same model_type is replaced, its other keys stay; its dtype becomes that of real numbers, as that
  * of drawn or trained weights is. */
@@ -553,6 +574,11 @@ DRA_API dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, i
 /* A row that has read nothing then counts as one that has read a token. */
 DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int which,
                                       const dra_real *from, size_t count, dra_error *err);
+
+/* What RWKV's trainers learn as the state to start from, blocks.N.att.time_state in a checkpoint of
+ * PyTorch or safetensors, into row 0; what it does not have stays. */
+DRA_API dra_status dra_rwkv_time_state(const dra_model *m, const char *path, dra_states *s,
+                                       dra_error *err);
 
 /* ---- from one format to another -------------------------------------------------------------- */
 

@@ -360,6 +360,9 @@ typedef struct dra_train_config {
     int64_t         sample_every; /* 0: never */
     int64_t         keep;         /* checkpoints; 0: 2 */
     int64_t         early_stop;   /* ends after N evaluations without a better one; 0: does not */
+    /* The run writes an adapter instead of weights; the model must be one of dra_run_model(). JSON:
+     * "lora": {"rank": 16, "alpha": 32, "targets": "q,v"}. */
+    dra_lora_config lora;
 } dra_train_config;
 
 DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
@@ -422,12 +425,15 @@ DRA_API dra_status dra_run_objective(const char *folder, dra_objective_config *o
 
 /* The model of a run: `config`, made to measure what the settings add to the loss, those of `train`
  * and, where a run in the folder is resumed, its own. A run that is resumed must be of this model;
- * with `force` it may be of another whose tensors have the same names and shapes. */
+ * with `force` it may be of another whose tensors have the same names and shapes. With lora in the
+ * settings it learns by factors, added to the weights at `base`, or to those that the adapter in the
+ * folder names. */
 typedef struct dra_run_model_config {
     const char             *folder;
     const dra_model_config *model;
     const dra_train_config *train;
     bool                    resume, force;
+    const char             *base; /* where dra_trainer_config.weights are; or NULL */
 } dra_run_model_config;
 
 DRA_API dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_error *err);
@@ -437,6 +443,35 @@ DRA_API dra_status dra_run_model(const dra_run_model_config *c, dra_model **out,
 DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out,
                                       dra_error *err);
 DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
+
+/* ---- states to start from -------------------------------------------------------------------- */
+
+typedef struct dra_tune_event { /* after a step; step 0: before the first */
+    int64_t step, steps;
+    double  loss;       /* of the step */
+    double  eval_loss;  /* of what is held out; NaN: not measured at this step */
+    double  rate, norm; /* of the step */
+} dra_tune_event;
+
+typedef struct dra_tune_config { /* all is borrowed */
+    dra_device       *device;
+    const dra_model  *model; /* as it was trained */
+    const char       *weights;
+    bool              skip_hash;
+    const dra_corpus *data;
+    const dra_train_config
+                     *train; /* steps, batch, context, rate, clip, split, seed, recompute, ... */
+    const dra_states *from;  /* of the model, one row; NULL: its own initial state */
+    bool (*event)(void *user, const dra_tune_event *e); /* false: stop here; may be NULL */
+    void *user;
+} dra_tune_config;
+
+/* Learns the state that texts are read from, and nothing else: rows of `data` start from it, their
+ * gradient goes to it. *out: that state of one row which has read nothing, for
+ * dra_context_save(). Refused where no memory has a state of fixed size. */
+DRA_API dra_status dra_tune_state(const dra_tune_config *c, dra_states **out, dra_error *err);
+
+/* ---- runs: what is to come ------------------------------------------------------------------- */
 
 typedef struct dra_trainer_plan { /* what is to come */
     dra_train_config train;       /* complete */

@@ -91,7 +91,7 @@ class Trainer:
         device_handle = _device(device, threads)
         run = _c.dra_run_model_config(
             folder=path_bytes(out), model=config.at, train=ctypes.pointer(train),
-            resume=resume, force=force)
+            resume=resume, force=force, base=None if resume else start)
         built = Handle(make(lib.dra_run_model, ctypes.byref(run)), lib.dra_model_destroy)
         corpora = [self._corpus(d, words) for d in (data, eval_data)]
         trainer = _c.dra_trainer_config(

@@ -326,7 +326,10 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
     const dra_dtype           dtype = how->dtype == DRA_F32 ? DRA_REAL : how->dtype;
     const unsigned            tokens = DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES;
     const unsigned            others = DRA_FOLDER_HABITS | (how->tokenizer ? 0 : tokens);
-    dra_status st = dra_folder_write_config(folder, c->config, how->from, dtype, err);
+    char                      base[4096];
+    const bool                adapted = dra_folder_adapts(how->from, base, sizeof base);
+    const char               *like = adapted ? base : how->from;
+    dra_status                st = dra_folder_write_config(folder, c->config, like, dtype, err);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
     dra_tokenizer *own = NULL; /* in a single file */
     if (st == DRA_OK && !how->tokenizer && c->from->gguf.pairs && dra_tokenizer_is_in(how->from))
@@ -334,6 +337,7 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
     const dra_tokenizer *tokenizer = how->tokenizer ? how->tokenizer : own;
     if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, tokenizer, c->config->vocab, err);
     dra_tokenizer_destroy(own);
+    if (st == DRA_OK && adapted) st = dra_folder_copy(base, folder, others, err);
     return st == DRA_OK ? dra_folder_copy(how->from, folder, others, err) : st;
 }
 

@@ -210,6 +210,9 @@ dra_shape   dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours);
 dra_param_layout dra_name_rule_layout(const dra_name_rule *r, const dra_tensor_info *t);
 /* Whether that says all: its numbers are there as they are, and in no other order. */
 bool dra_name_rule_in_place(const dra_name_rule *r);
+/* The same of the numbers of a parameter in tensor e: nothing is added to them either. */
+bool dra_param_in_place(const dra_tensor_source_entry *e, const dra_name_rule *r,
+                        const dra_spec *p);
 
 /* The tensor that a pattern names, with or without a prefix; NULL: missing. */
 const dra_tensor_source_entry *dra_format_look(const dra_name_rules *n, const dra_tensor_source *s,

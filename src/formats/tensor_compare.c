@@ -6,7 +6,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
-#include "formats/format.h"
+#include "formats/adapter.h"
 
 enum { COUNT = 64 }; /* of numbers that are compared at a time */
 
@@ -167,7 +167,8 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec                *p = dra_specs_at(params, i);
         const dra_name_rule           *r;
-        const dra_tensor_source_entry *e = dra_format_find(n, s, p, &r);
+        const dra_tensor_source_entry *e = p->added ? NULL : dra_format_find(n, s, p, &r);
+        if (p->added) continue;
         if (e) used[e - s->entry] = true;
         if (e && st == DRA_OK) st = check_also(n, s, r, e, used, err);
         if (!e && (!r || !r->part)) /* parts of one tensor are missing together */
@@ -181,6 +182,7 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
     }
     free(used);
     if (st != DRA_OK) return st;
-    return missing.n || strange.n ? report_differences(s, params, &missing, &strange, stranger, err)
-                                  : DRA_OK;
+    if (missing.n || strange.n)
+        return report_differences(s, params, &missing, &strange, stranger, err);
+    return s->adapter ? dra_adapter_compare(m, n, s, err) : DRA_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
-#include "formats/format.h"
+#include "formats/adapter.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -103,6 +103,11 @@ bool dra_name_rule_in_place(const dra_name_rule *r)
     if (!r) return true;
     const bool elsewhere = r->place == DRA_PARTS_IN || (r->place && r->transposed);
     return r->as == DRA_AS_IT_IS && !r->halved_every && !elsewhere && !r->order && !r->rows;
+}
+
+bool dra_param_in_place(const dra_tensor_source_entry *e, const dra_name_rule *r, const dra_spec *p)
+{
+    return dra_name_rule_in_place(r) && !dra_adapter_has(e->adapter, e, r, p);
 }
 
 static void put_in_front(dra_shape *shape, int64_t n)
@@ -332,7 +337,9 @@ dra_status dra_name_rule_read(const dra_tensor_source_entry *e, const dra_name_r
     const double by = divisor_of(r, p);
     for (size_t i = 0; i < n && r && (r->as || by != 1); i++)
         to[i] = (dra_real)from_stored(r->as, (double)to[i] * by);
-    return r && r->order ? read_ordered(r, p, to, err) : DRA_OK;
+    const dra_status st = r && r->order ? read_ordered(r, p, to, err) : DRA_OK;
+    const bool       adds = st == DRA_OK && dra_adapter_has(e->adapter, e, r, p);
+    return adds ? dra_adapter_add(e->adapter, e, r, p, to, err) : st;
 }
 
 void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_real *from,

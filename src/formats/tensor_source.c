@@ -14,6 +14,7 @@
 #include "file/json.h"
 #include "file/pth.h"
 #include "file/seal.h"
+#include "formats/adapter.h"
 
 enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
 
@@ -231,15 +232,33 @@ static dra_status open_file(dra_tensor_source *s, dra_error *err)
     return st == DRA_OK ? add_tensors(s, &s->header, err) : st;
 }
 
+/* The adapter of a folder, and the path of its model. */
+static dra_status open_adapted(dra_tensor_source *s, const char *folder, char *base, size_t size,
+                               dra_error *err)
+{
+    dra_status st = dra_adapter_base(folder, base, size, err);
+    if (st == DRA_OK && dra_adapter_is(base))
+        st = dra_fail_at(err, DRA_ERR_VALUE, folder,
+                         "is an adapter of an adapter; merge that first (dra convert)");
+    return st == DRA_OK ? dra_adapter_open(folder, &s->adapter, err) : st;
+}
+
 dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err)
 {
+    char               base[PATH_TEXT];
     dra_tensor_source *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
-    dra_status st = resolve_path(s, path, err);
+    dra_status st = DRA_OK;
+    if (dra_adapter_is(path)) {
+        st = open_adapted(s, path, base, sizeof base, err);
+        path = base;
+    }
+    if (st == DRA_OK) st = resolve_path(s, path, err);
     if (st == DRA_OK)
         st = ends_with(s->path, ".index.json") ? open_index(s, err) : open_file(s, err);
     if (st == DRA_OK) st = sort_entries(s, err);
+    for (size_t i = 0; i < s->count && s->adapter; i++) s->entry[i].adapter = s->adapter;
     if (st == DRA_OK)
         *out = s;
     else
@@ -254,7 +273,7 @@ dra_status dra_tensor_source_check(const dra_tensor_source *s, dra_error *err)
         st = dra_tensors_check(s->file[i], err);
         dra_tensors_rest(s->file[i]);
     }
-    return st;
+    return st == DRA_OK && s->adapter ? dra_adapter_check(s->adapter, err) : st;
 }
 
 /* Clocks of file systems may be coarse. */
@@ -277,7 +296,9 @@ uint64_t dra_tensor_source_key(const dra_tensor_source *s)
         add_map(&h, dra_tensors_map(s->file[i]));
         settled = settled && is_settled(dra_tensors_map(s->file[i]));
     }
-    return settled ? dra_hash_end(&h) : 0;
+    const uint64_t added = s->adapter ? dra_adapter_key(s->adapter) : 1;
+    dra_hash_add(&h, &added, sizeof added);
+    return settled && added ? dra_hash_end(&h) : 0;
 }
 
 void dra_tensor_source_rest(const dra_tensor_source *s)
@@ -299,6 +320,7 @@ void dra_tensor_source_close(dra_tensor_source *s)
     dra_header_free(&s->header);
     dra_gguf_free(&s->gguf);
     dra_file_map_close(&s->map);
+    dra_adapter_close(s->adapter);
     free(s->path);
     free(s);
 }

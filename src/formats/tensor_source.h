@@ -9,8 +9,9 @@
 #include "file/gguf.h"
 
 typedef struct dra_tensor_source_entry {
-    const dra_tensor_info *info;
-    const char            *file; /* that holds it */
+    const dra_tensor_info    *info;
+    const char               *file;    /* that holds it */
+    const struct dra_adapter *adapter; /* what may be added to it, see formats/adapter.h; or NULL */
 } dra_tensor_source_entry;
 
 typedef struct dra_tensor_source {
@@ -18,18 +19,20 @@ typedef struct dra_tensor_source {
     size_t                   count;
     dra_tensor_source_entry *entry; /* by name */
 
-    size_t        n_files; /* safetensors, PyTorch */
-    dra_tensors **file;
-    char        **file_name;
-    dra_gguf      gguf;              /* GGUF: its settings and tensors; `map` is the file         */
-    dra_file_map  map;               /* rwkv.cpp: the file,                                       */
-    dra_header    header;            /* its tensors,                                              */
-    int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these */
+    size_t              n_files; /* safetensors, PyTorch */
+    dra_tensors       **file;
+    char              **file_name;
+    dra_gguf            gguf;   /* GGUF: its settings and tensors; `map` is the file         */
+    dra_file_map        map;    /* rwkv.cpp: the file,                                       */
+    dra_header          header; /* its tensors,                                              */
+    int64_t             vocab, dim, depth; /* and its header: 0 where it is none of these */
+    struct dra_adapter *adapter; /* of its folder, which has another model's tensors; or NULL */
 } dra_tensor_source;
 
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with
  * model.safetensors, its index, pytorch_model.bin, its index, model.pt or model.pth, looked for in
- * this order. */
+ * this order. The folder of an adapter stands for its model: whoever reads a parameter gets it with
+ * the factors added. */
 dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err);
 void       dra_tensor_source_close(dra_tensor_source *s);      /* NULL is allowed */
 void       dra_tensor_source_rest(const dra_tensor_source *s); /* all files, as dra_file_map_rest */

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "dra/file.h"
 #include "file/parent.h"
-#include "formats/format.h"
+#include "formats/adapter.h"
 #include "model/model.h"
 #include "model/owned.h"
 #include "file/system.h"
@@ -51,6 +51,11 @@ static dra_status config_of_file(const char *path, dra_model_config **out, dra_e
     return dra_config_end(st, out);
 }
 
+bool dra_folder_adapts(const char *folder, char *base, size_t size)
+{
+    return dra_adapter_is(folder) && dra_adapter_base(folder, base, size, NULL) == DRA_OK;
+}
+
 dra_status dra_folder_config(const char *folder, dra_model_config **out, dra_error *err)
 {
     return dra_folder_config_own(folder, NULL, out, err);
@@ -61,8 +66,15 @@ dra_status dra_folder_config_own(const char *folder, const dra_memory *const *ow
 {
     char               path[PATH_TEXT];
     dra_tensor_source *s;
+    char               base[PATH_TEXT];
     *out = NULL;
     if (is_file(folder)) return config_of_file(folder, out, err);
+    if (dra_adapter_is(folder)) { /* its model's; the weights are that model's with its factors */
+        const dra_status found = dra_adapter_base(folder, base, sizeof base, err);
+        if (found != DRA_OK) return found;
+        folder = base;
+        if (is_file(folder)) return config_of_file(folder, out, err);
+    }
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK) st = read_config(path, own, out, err);
     /* Weights that are not there, or damaged, are named by who loads them. */

@@ -26,7 +26,9 @@ static const struct {
     dra_folder_kind kind;
 } files[] = {
     {"config.json", DRA_FOLDER_CONFIG},
+    {"adapter_config.json", DRA_FOLDER_CONFIG},
     {"model.safetensors", DRA_FOLDER_WEIGHTS},
+    {"adapter_model.safetensors", DRA_FOLDER_WEIGHTS},
     {"model.safetensors.index.json", DRA_FOLDER_WEIGHTS},
     {"model-" FIVE "-of-" FIVE ".safetensors", DRA_FOLDER_WEIGHTS},
     {"pytorch_model.bin", DRA_FOLDER_WEIGHTS},

@@ -77,6 +77,16 @@ void       dra_condition_declare(dra_model *m);
 /* From the input "condition"; none: there is none. */
 dra_value dra_condition_build(dra_graph *g, const dra_model *m, const dra_module_call *call);
 
+/* ---- LoRA (lora.c) --------------------------------------------------------------------------- */
+
+/* Adds the factors of the config to parameters that are all declared; only they are trained. */
+dra_status dra_lora_declare(dra_model *m, dra_error *err);
+
+/* ---- starts of states (start.c) -------------------------------------------------------------- */
+
+/* Adds a parameter for every state of fixed size; only they are trained. */
+dra_status dra_start_declare(dra_model *m, dra_error *err);
+
 /* ---- compositions (compose.c) ---------------------------------------------------------------- */
 
 /* Makes the models of other stacks, and declares their parameters after those of m. */

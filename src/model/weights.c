@@ -11,7 +11,7 @@
 #include "device/array.h"
 #include "device/device.h"
 #include "dra/file.h"
-#include "formats/format.h"
+#include "formats/adapter.h"
 #include "model/model.h"
 #include "model/weights_cache.h"
 #include "model/weights_finite.h"
@@ -136,7 +136,8 @@ static dra_status load_weight(dra_weights *w, int i, dra_error *err)
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
     at->layout = dra_name_rule_layout(at->rule, t);
-    if (dra_name_rule_in_place(at->rule) && is_usable(p, &at->layout, t->data)) {
+    const bool in_place = dra_param_in_place(at->from, at->rule, p);
+    if (in_place && is_usable(p, &at->layout, t->data)) {
         if (at->layout.dtype == DRA_REAL && !at->layout.transposed)
             at->data = (const dra_real *)t->data +
                        (size_t)at->layout.part * (at->bytes / sizeof(dra_real));
@@ -147,21 +148,59 @@ static dra_status load_weight(dra_weights *w, int i, dra_error *err)
     st = own_weight(w, i, err);
     if (st == DRA_OK) st = dra_name_rule_read(at->from, at->rule, p, at->own, err);
     dra_tensor_source_rest(w->file); /* what was read is not needed twice */
-    if (!dra_name_rule_in_place(at->rule)) at->from = NULL;
+    if (!in_place) at->from = NULL;
+    return st;
+}
+
+/* ---- factors --------------------------------------------------------------------------------- */
+
+/* Those of a file of an adapter; of the model that they are added to there are none yet. */
+static dra_status read_factors(dra_weights *w, const dra_tensors *file, const char *path,
+                               dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; st == DRA_OK && i < w->n; i++) {
+        const int A = dra_specs_at(w->specs, i)->factors;
+        if (A)
+            st = dra_adapter_read(&w->rules, w->specs, file, path, i, w->at[A].own,
+                                  w->at[A + 1].own, err);
+    }
+    return st;
+}
+
+static dra_status load_added(dra_weights *w, const dra_model_config *m, const dra_weights_config *c,
+                             dra_error *err)
+{
+    const bool   fresh = !m->lora.rank || strcmp(c->path, m->lora_base) == 0;
+    dra_tensors *file = NULL;
+    dra_status   st = fresh ? DRA_OK : dra_tensors_open(c->path, &file, err);
+    for (int i = 0; st == DRA_OK && i < w->n; i++) {
+        if (!dra_specs_at(w->specs, i)->added) continue;
+        st = own_weight(w, i, err);
+        if (st == DRA_OK && fresh) dra_specs_fill(w->specs, i, c->seed, w->at[i].own);
+    }
+    if (st == DRA_OK && !fresh) st = read_factors(w, file, c->path, err);
+    dra_tensors_close(file);
     return st;
 }
 
 dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c, dra_weights **out,
                                  dra_error *err)
 {
-    dra_weights *w;
-    dra_status   st = create_weights(m, &w, err);
-    if (st == DRA_OK) st = dra_tensor_source_open(c->path, &w->file, err);
-    if (st == DRA_OK && !c->skip_hash) st = dra_tensor_source_check(w->file, err);
+    const dra_model_config *config = dra_model_config_of(m);
+    const bool              adapts = config->lora.rank > 0;
+    dra_weights            *w;
+    dra_status              st = create_weights(m, &w, err);
+    if (st == DRA_OK && adapts && !config->lora_base)
+        st = dra_fail(err, DRA_ERR_VALUE, "lora: expected the path of the model that is adapted");
     if (st == DRA_OK)
-        st = dra_name_rules_create(dra_model_config_of(m), dra_dialect_of(w->file), &w->reads, err);
+        st = dra_tensor_source_open(adapts ? config->lora_base : c->path, &w->file, err);
+    if (st == DRA_OK && !c->skip_hash) st = dra_tensor_source_check(w->file, err);
+    if (st == DRA_OK) st = dra_name_rules_create(config, dra_dialect_of(w->file), &w->reads, err);
     if (st == DRA_OK) st = dra_format_compare(m, &w->reads, w->file, err);
-    for (int i = 0; st == DRA_OK && i < w->n; i++) st = load_weight(w, i, err);
+    for (int i = 0; st == DRA_OK && i < w->n; i++)
+        if (!dra_specs_at(w->specs, i)->added) st = load_weight(w, i, err);
+    if (st == DRA_OK) st = load_added(w, config, c, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
     return st;
@@ -316,8 +355,25 @@ static const void *stored_form(void *user, int i, dra_param_layout *layout)
     return at->from->info->data;
 }
 
+/* Whether some matrix has factors: then only these are saved, what they are added to is there. */
+static bool has_factors(const dra_weights *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (dra_specs_at(w->specs, i)->factors) return true;
+    return false;
+}
+
+static dra_status save_factors(const dra_weights *w, const char *path, dra_error *err)
+{
+    saving           s = {.w = w};
+    const dra_status st = dra_adapter_write(&w->rules, w->specs, path, get_dense, &s, err);
+    free(s.dense);
+    return st;
+}
+
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
+    if (has_factors(w)) return save_factors(w, path, err);
     saving                   s = {.w = w};
     const dra_weights_writer store = {.rules = &w->rules,
                                       .params = w->specs,

@@ -71,6 +71,20 @@ static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_lay
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
+/* Whoever asks for W gets W + scale B A: products, their gradients and every way to read a text
+ * know nothing of factors. */
+static void add_factors(dra_graph *g, const dra_specs *params, dra_value *param)
+{
+    for (int i = 0; i < dra_specs_count(params) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        if (!p->factors) continue;
+        const dra_value w = dra_dtype_of(g, param[i]) == DRA_REAL ? param[i]
+                                                                  : dra_cast(g, param[i], DRA_REAL);
+        const dra_value ba = dra_matmul(g, param[p->factors + 1], param[p->factors]);
+        param[i] = dra_add(g, w, dra_affine(g, ba, p->factor_scale, 0));
+    }
+}
+
 static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                            dra_value *param, dra_value *state)
 {
@@ -80,11 +94,27 @@ static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_s
         param[i] = declare_as(g, dra_specs_at(m->params, i),
                               shape->layouts ? &shape->layouts[i] : &plain);
     }
+    add_factors(g, m->params, param);
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
         state[i] = dra_state(
             g, dra_state_name(name, "state", p->name), DRA_REAL,
             state_shape(p, batch_of(p, shape), dra_spec_has_rows(p) ? shape->rows[i] : 0));
+    }
+}
+
+/* ---- starts that are learned ----------------------------------------------------------------- */
+
+/* States as they are kept, without their starts, become those that memories read, or back. Reading
+ * a text whole, in parts or from where it stopped so gives the same gradients of starts. */
+static void shift_states(dra_graph *g, const dra_module *m, const dra_value *param, bool back,
+                         dra_value *state)
+{
+    for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(m->state, i);
+        if (!p->start || !state[i].id) continue;
+        const dra_value start = dra_reshape(g, param[p->start], state_shape(p, 1, 0));
+        state[i] = (back ? dra_sub : dra_add)(g, state[i], start);
     }
 }
 
@@ -189,6 +219,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     declare_inputs(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     take_rows(g, module, shape, in, used);
+    shift_states(g, module, all, false, used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
     if (shape->context) hide_context(module, used);
     dra_tokens_declare(g, module, shape, &call.tokens);
@@ -196,6 +227,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     module->build(g, module->self, &call, next);
     keep_context(g, module, shape, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
+    shift_states(g, module, all, true, next);
     if (clamped.id) dra_output(g, "clamped", clamped);
     give_rows(g, module, shape, in, next);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];

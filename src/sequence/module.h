@@ -22,6 +22,14 @@ size_t    dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s);
 size_t    dra_param_layout_place(const dra_param_layout *f, const dra_shape *s, size_t k);
 bool      dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b);
 
+/* The matrix at i becomes W + scale B A with two new parameters, NAME.lora_A (rank, I), drawn, and
+ * NAME.lora_B (O, rank), 0 at first [Hu et al. 2022]. */
+void dra_specs_adapt(dra_specs *s, int i, int64_t rank, double scale);
+/* State i starts at a new parameter beside its number, start.NAME, 0 at first. */
+void dra_specs_add_start(dra_specs *params, dra_specs *states, int i);
+/* No parameter that is in the list now is trained. */
+void dra_specs_freeze(dra_specs *s);
+
 typedef struct dra_lend { /* a parameter, see dra_reader_borrow() */
     const char      *name;
     dra_param_layout form;

@@ -1,5 +1,6 @@
 /* Lists of named tensors: a module's parameters and states, and how parameters are initialised. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,38 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
         return;
     }
     s->at[s->n++] = copy;
+}
+
+void dra_specs_adapt(dra_specs *s, int i, int64_t rank, double scale)
+{
+    const int     at = s->n;
+    const int64_t O = s->at[i].shape.dim[0], I = s->at[i].shape.dim[1];
+    char          prefix[DRA_NAME_TEXT];
+    snprintf(prefix, sizeof prefix, "%s", s->at[i].name);
+    dra_specs_add(s, prefix,
+                  &(dra_spec){".lora_A", DRA_SHAPE(rank, I), DRA_FILL_UNIFORM,
+                              .number = 1 / sqrt((double)I), .product = true, .added = true,
+                              .group = DRA_PARAM_LOW_RANK});
+    dra_specs_add(s, prefix,
+                  &(dra_spec){".lora_B", DRA_SHAPE(O, rank), .product = true, .added = true,
+                              .group = DRA_PARAM_LOW_RANK});
+    if (s->n != at + 2) return; /* the list keeps the error */
+    s->at[i].factors = at;
+    s->at[i].factor_scale = scale;
+}
+
+void dra_specs_add_start(dra_specs *params, dra_specs *states, int i)
+{
+    const int at = params->n;
+    dra_specs_add(params, "start.",
+                  &(dra_spec){states->at[i].name, states->at[i].shape, .added = true,
+                              .group = DRA_PARAM_VECTOR});
+    if (params->n > at) states->at[i].start = at;
+}
+
+void dra_specs_freeze(dra_specs *s)
+{
+    for (int i = 0; i < s->n; i++) s->at[i].frozen = true;
 }
 
 dra_status dra_specs_error(const dra_specs *s, dra_error *err)

@@ -15,6 +15,7 @@
 #include "file/seal.h"
 #include "model/compose.h"
 #include "model/folder_files.h"
+#include "formats/adapter.h"
 #include "formats/tensor_source.h"
 #include "train/train.h"
 
@@ -102,7 +103,8 @@ dra_status dra_run_resumable(const char *folder, dra_error *err)
 
 static bool is_resumed(const dra_run_model_config *c)
 {
-    return c->resume && has_file(c->folder, "config.json") && has_file(c->folder, "train");
+    return c->resume && has_file(c->folder, "train") &&
+           (has_file(c->folder, "config.json") || dra_adapter_is(c->folder));
 }
 
 /* Reads the settings that the run saved. */
@@ -169,8 +171,35 @@ static dra_status check_same(const char *folder, const dra_model *asked, dra_err
     return st;
 }
 
+/* A path that means the same wherever it is read. */
+static dra_status whole_path(const char *path, char out[DRA_PATH], dra_error *err)
+{
+    char      *whole = dra_sys_realpath(path);
+    dra_status st = whole ? dra_path(out, err, "%s", whole)
+                          : dra_fail_system(err, path, "find it", errno);
+    free(whole);
+    return st;
+}
+
+/* Puts the factors of the settings into the config. */
+static dra_status take_lora(const dra_run_model_config *c, const dra_lora_config *lora,
+                            dra_model_config *config, char base[DRA_PATH], dra_error *err)
+{
+    char       named[DRA_PATH];
+    dra_status st = DRA_OK;
+    if (lora->rank == 0) return DRA_OK;
+    if (!c->base && !is_resumed(c))
+        return dra_fail(err, DRA_ERR_VALUE, "train: lora needs the weights of a model to adapt");
+    if (!c->base) st = dra_adapter_base(c->folder, named, sizeof named, err);
+    if (st == DRA_OK) st = whole_path(c->base ? c->base : named, base, err);
+    config->lora = *lora;
+    config->lora_base = base;
+    return st;
+}
+
 dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_error *err)
 {
+    char             base[DRA_PATH];
     dra_model_config config = *c->model;
     dra_train_config before = {0};
     dra_status       st = DRA_OK;
@@ -179,6 +208,11 @@ dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_err
         st = read_settings(c->folder, &before, err);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (c->train->aux_loss[k] != 0 || before.aux_loss[k] != 0) config.aux |= 1u << k;
+    /* Before the model, which would only be another one. */
+    const dra_train_config given = {.lora = c->train->lora};
+    if (st == DRA_OK && is_resumed(c)) st = dra_train_config_merge(&before, &given, c->force, err);
+    if (st == DRA_OK)
+        st = take_lora(c, is_resumed(c) ? &before.lora : &given.lora, &config, base, err);
     if (st == DRA_OK) st = dra_model_create(&config, out, err);
     if (st == DRA_OK && is_resumed(c) && !c->force) st = check_same(c->folder, *out, err);
     if (st == DRA_OK) return DRA_OK;
@@ -386,13 +420,20 @@ static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_e
     return dra_folder_remove(folder, DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES, err);
 }
 
+const char *dra_trainer_weights_file(const dra_trainer *t)
+{
+    return dra_model_config_of(t->c.model)->lora.rank ? DRA_ADAPTER_WEIGHTS : "model.safetensors";
+}
+
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(t->c.model);
     char                    path[DRA_PATH];
     dra_status              st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = origin_of(t, folder, path, err);
-    if (st == DRA_OK) st = dra_folder_save_config_like(folder, c, path, err);
+    if (st == DRA_OK && c->lora.rank) st = dra_folder_make(folder, err);
+    if (st == DRA_OK && c->lora.rank) st = dra_adapter_save_config(folder, c, err);
+    if (st == DRA_OK && !c->lora.rank) st = dra_folder_save_config_like(folder, c, path, err);
     if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);
     return st == DRA_OK ? dra_folder_save_tokenizer(folder, t->c.tokenizer, c->vocab, err) : st;

@@ -171,8 +171,10 @@ dra_status dra_trainer_check_alone(const dra_trainer *t, dra_error *err);
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);
 /* The settings that were noted; where there are none, *out is left alone. */
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err);
-/* Writes what a model folder has besides weights. */
+/* Writes what a model folder has besides weights, or an adapter's. */
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err);
+/* How the weights of such a folder are called. */
+const char *dra_trainer_weights_file(const dra_trainer *t);
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 

@@ -54,6 +54,16 @@ static const dra_field group_fields[] = {
 
 static const dra_field groups_fields[] = {DRA_PARAM_EACH(GROUP){0}};
 
+static const char *const target_letters[] = {
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_,", NULL};
+
+static const dra_field lora_fields[] = {
+    {FIELD(dra_lora_config, rank, INT), .max = 1 << 20},
+    {FIELD(dra_lora_config, alpha, REAL), .max = 1e6, .unset = "rank"},
+    {FIELD(dra_lora_config, targets, TEXT), .choices = target_letters,
+     .most = sizeof((dra_lora_config *)NULL)->targets},
+    {0}};
+
 static const dra_field fields[] = {
     {TRAIN(steps, INT), .max = MOST, .unset = "1000"},
     {TRAIN(batch, INT), .max = 1 << 20, .unset = "8"},
@@ -132,6 +142,7 @@ static const dra_field fields[] = {
     {TRAIN(sample_every, INT), .max = MOST, .zero = true},
     {TRAIN(keep, INT), .max = 1 << 20, .unset = "2"},
     {TRAIN(early_stop, INT), .min = -1, .max = MOST, .zero = true},
+    {TRAIN(lora, OBJECT), .fields = lora_fields},
     {0}};
 
 const dra_field *dra_train_fields(void) { return fields; }
@@ -341,6 +352,10 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: decay_steps is %lld, but schedule is %s, expected wsd",
                         (long long)c->decay_steps, schedules[c->schedule]);
+    if ((c->lora.rank > 0) != (dra_model_config_of(model)->lora.rank > 0))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: lora.rank is %lld, but the model has factors of rank %lld",
+                        (long long)c->lora.rank, (long long)dra_model_config_of(model)->lora.rank);
     if (c->early_stop > 0 && c->eval_every < 0)
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: early_stop is %lld, but nothing is evaluated (eval_every is 0)",

@@ -309,7 +309,7 @@ static dra_status keep_best(dra_trainer *t, dra_error *err)
     dra_status st = dra_path(folder, err, "%s/best", t->c.folder);
     if (st == DRA_OK) st = dra_trainer_describe(t, folder, err);
     if (st == DRA_OK) st = dra_trainer_here(t, err);
-    if (st == DRA_OK) st = dra_path(path, err, "%s/model.safetensors", folder);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/%s", folder, dra_trainer_weights_file(t));
     return st == DRA_OK ? dra_weights_save(t->weights, path, err) : st;
 }
 
@@ -352,7 +352,7 @@ dra_status dra_trainer_publish(dra_trainer *t, dra_error *err)
 {
     char       from[DRA_PATH], to[DRA_PATH];
     dra_status st = dra_checkpoint_path(t->c.folder, t->saved, "/model.safetensors", from, err);
-    if (st == DRA_OK) st = dra_path(to, err, "%s/model.safetensors", t->c.folder);
+    if (st == DRA_OK) st = dra_path(to, err, "%s/%s", t->c.folder, dra_trainer_weights_file(t));
     if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = dra_file_share(from, to, err);
     if (st == DRA_OK) st = dra_folder_sync(t->c.folder, err);

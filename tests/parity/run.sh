@@ -16,6 +16,7 @@ torch=torch==2.13.0
 safetensors=safetensors==0.8.0
 tokenizers=tokenizers==0.23.3
 transformers=transformers==5.22.2
+peft=peft==0.21.2
 rwkv=rwkv==0.8.32
 x_transformers=x-transformers==2.1.37
 x_transformers_newer="x-transformers==2.26.4 torch-einops-utils==0.2.0"
@@ -49,7 +50,7 @@ make_venv() {
 [ -f build/libdra.so ] || fail "build/libdra.so not found; call this by make parity"
 [ "$(cat "$venv/complete" 2>/dev/null)" = "$torch" ] || make_venv
 # Small and not needed by the rest: where pip cannot get one, its script says that it is skipped.
-for package in "$safetensors" "$tokenizers" "$transformers" "$rwkv"; do
+for package in "$safetensors" "$tokenizers" "$transformers" "$peft" "$rwkv"; do
     "$venv/bin/python" -c "import ${package%%=*}" 2>/dev/null ||
         "$venv/bin/pip" install -c "$venv/constraint.txt" "$package" >>"$log" 2>&1 || true
 done
@@ -92,6 +93,7 @@ python=$venv/bin/python
 "$python" tests/parity/templates.py build/libdra.so
 "$python" tests/parity/hf.py build/dra
 "$python" tests/parity/llama_models.py build/dra build/double/dra
+"$python" tests/parity/lora.py build/dra
 "$python" tests/parity/rwkv_models.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/x_options.py build/libdra.so build/double/dra

@@ -41,11 +41,21 @@ static const char *bytes_text(uint64_t bytes, char text[24])
     return cli_bytes_text((size_t)bytes, text);
 }
 
+/* Numbers of a model that a checkpoint has. */
+static int64_t count_saved(const dra_model *model)
+{
+    int64_t group[DRA_PARAM_GROUPS], n = 0;
+    if (!dra_model_config_of(model)->lora.rank) return dra_model_param_count(model);
+    dra_model_groups(model, group);
+    for (int k = 0; k < DRA_PARAM_GROUPS; k++) n += group[k];
+    return n;
+}
+
 /* The least it can be: what optimizers keep at least, and no model of its own for the best. */
 dra_status cli_disk_check(const char *run, const dra_model *model, const dra_train_config *c,
                           bool sure, dra_error *err)
 {
-    const uint64_t weights = (uint64_t)dra_model_param_count(model) * sizeof(dra_real);
+    const uint64_t weights = (uint64_t)count_saved(model) * sizeof(dra_real);
     const uint64_t states = c->optimizer == DRA_OPTIMIZER_ADAMW ? 2 : c->momentum < 0 ? 0 : 1;
     const uint64_t all = weights * (1 + states) *
                          (uint64_t)count_saves(c, dra_trainer_saved(run) >= 0);
@@ -64,9 +74,13 @@ dra_status cli_disk_check(const char *run, const dra_model *model, const dra_tra
 
 void cli_disk_plan(const char *run, const dra_trainer_plan *p, FILE *out)
 {
-    const int64_t  n = count_saves(&p->train, p->first > 0);
-    const uint64_t each = p->weights + p->moments, free_bytes = find_free(run);
-    const uint64_t best = p->eval_tokens || p->eval_examples ? p->weights : 0;
+    const int64_t n = count_saves(&p->train, p->first > 0);
+    int64_t       trained = 0;
+    for (int k = 0; k < DRA_PARAM_GROUPS; k++) trained += p->group[k];
+    const bool     adapts = p->train.lora.rank > 0;
+    const uint64_t weights = adapts ? (uint64_t)trained * sizeof(dra_real) : p->weights;
+    const uint64_t each = weights + p->moments, free_bytes = find_free(run);
+    const uint64_t best = p->eval_tokens || p->eval_examples ? weights : 0;
     char           a[24], b[24];
     if (free_bytes == 0) return;
     cli_fold(9, out, "disk     %s of %s free: %lld checkpoint%s%s",

@@ -74,6 +74,41 @@ static bool read_settings(const char *text, dra_group_config *g)
     return false;
 }
 
+/* "r=16", "alpha=32" or, with what follows without a name of its own, "targets=q,k". */
+static bool read_lora_part(const char *part, bool *targets, dra_lora_config *c)
+{
+    static const char key[] = "targets=";
+    const size_t      used = strlen(c->targets), room = sizeof c->targets - used;
+    const bool        more = *targets && !strchr(part, '=');
+    double            rank;
+    if (more) return snprintf(c->targets + used, room, ",%s", part) < (int)room;
+    *targets = strncmp(part, key, strlen(key)) == 0;
+    if (*targets) return !used && snprintf(c->targets, room, "%s", part + strlen(key)) < (int)room;
+    if (strncmp(part, "alpha=", 6) == 0)
+        return c->alpha == 0 && cli_read_real(part + 6, &c->alpha) && c->alpha > 0;
+    if (strncmp(part, "r=", 2) != 0 || c->rank || !cli_read_real(part + 2, &rank)) return false;
+    c->rank = rank >= 1 && rank <= 1 << 16 ? (int64_t)rank : 0;
+    return c->rank > 0 && (double)c->rank == rank;
+}
+
+int cli_read_lora(const char *verb, const char *text, dra_train_config *c)
+{
+    char quoted[80], part[sizeof c->lora.targets];
+    bool targets = false, well = true;
+    for (const char *at = text; well; at++) {
+        const size_t n = strcspn(at, ",");
+        snprintf(part, sizeof part, "%.*s", (int)n, at);
+        well = n > 0 && n < sizeof part && read_lora_part(part, &targets, &c->lora);
+        at += n;
+        if (!*at) break;
+    }
+    if (well && c->lora.rank) return CLI_OK;
+    return cli_misused(verb,
+                       "--lora: expected r=N,alpha=X,targets=q,k,v,o with r from 1 to 65536, each "
+                       "once, found %s",
+                       cli_quote(text, quoted, sizeof quoted));
+}
+
 int cli_read_group(const char *verb, const char *text, dra_train_config *c)
 {
     char         quoted[80], name[32];
