@@ -494,7 +494,7 @@ damaged_models() {
 check "presets" says '^gpt2-tiny ' presets
 check "presets --json" says '"name": "rwkv4", "parameters": ' presets --json
 check "a preset is a config" presets_are_configs
-check "softmax is attention" failed "wkv, slots; did you mean attention?" \
+check "softmax is attention" failed "shortconv; did you mean attention?" \
     init --preset gpt2-tiny --set mixer.memory=softmax --out never
 check "--dtype of training" misused \
     "dra train: no such option: '--dtype'; did you mean --precision?" train --dtype bf16

@@ -45,14 +45,14 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid"}
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
 
 
 def bar(family, what, column):
     """Keys of length 1 and norms of heads amplify what is rounded in float: transformers' own float is
     as far from its float64."""
-    return BARS[what][column] * (100 if family in HYBRIDS and not column else 1)
+    return BARS[what][column] * (100 if family in HYBRIDS - {"lfm2"} and not column else 1)
 
 
 # ---- random configs -----------------------------------------------------------------------------
@@ -214,9 +214,24 @@ def granitemoehybrid(rng):
         mamba_conv_bias=rng.random() < 0.7, position_embedding_type=rng.choice([None, "rope"]))
 
 
+def lfm2(rng):
+    c = common(rng)
+    while c["rope_parameters"]["rope_type"] == "dynamic":
+        c["rope_parameters"] = rope(rng, 64)
+    c["norm_eps"] = c.pop("rms_norm_eps")
+    n = c["num_hidden_layers"] = max(2, c["num_hidden_layers"])
+    kinds = [rng.choice(["conv", "full_attention"]) for _ in range(n)]
+    kinds[0], kinds[-1] = rng.choice([("conv", "full_attention"), ("full_attention", "conv")])
+    own = [l for l in range(n) if kinds[l] == "full_attention"]
+    return c | dict(conv_L_cache=rng.choice([2, 3, 3, 4]), conv_bias=False) | rng.choice(
+        [{"layer_types": kinds}, {"full_attn_idxs": own}]) | rng.choice(
+        [{"block_auto_adjust_ff_dim": False},
+         {"block_multiple_of": 4, "block_ffn_dim_multiplier": rng.choice([1.0, 1.3])}])
+
+
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
                                     gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
-                                    granitemoehybrid)}
+                                    granitemoehybrid, lfm2)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -407,7 +422,7 @@ def is_telling(family, model):
         return 1 < c.n_groups < c.num_heads and c.num_hidden_layers > 1 and c.use_conv_bias
     r = c.rope_parameters or {"rope_type": "default"}
     kind = (r if "rope_type" in r else r["full_attention"])["rope_type"]
-    if family in HYBRIDS and family != "granitemoehybrid" and (
+    if family in HYBRIDS and family not in ("granitemoehybrid", "lfm2") and (
             c.linear_key_head_dim == c.linear_value_head_dim or c.linear_conv_kernel_dim != 4 or
             c.linear_num_key_heads in (1, c.linear_num_value_heads)):
         return False
