@@ -2,6 +2,7 @@
 
     llama_models.py DRA [DRA_DOUBLE [COUNT [FAMILY...]]]
     llama_models.py fixtures FOLDER [FAMILY...]   what tests/formats/test_llama.c reads
+    llama_models.py caches FOLDER FAMILY...       what tests/formats/test_recurrent.c reads besides
 
 For COUNT configs of each family (20, seeded): logits, loss, the gradient of every parameter, whole
 against parts, greedy tokens; folders that `dra` writes load strictly with from_pretrained and give the
@@ -391,11 +392,8 @@ def run(family, dra, count, column):
             model.float().save_pretrained(folder)
             mend(model, folder)
             if column:
+                model = as_double(model)
                 torch.set_default_dtype(torch.float64)
-                module = sys.modules[type(model).__module__]
-                double = getattr(module, type(model).__name__)(model.config)
-                double.load_state_dict(model.double().state_dict())
-                model = double.eval()
             side = Side(dra, folder, work)
 
             def put(what, number):
@@ -447,12 +445,11 @@ def fixtures(folder, families):
         path = f"{folder}/{family}"
         model.float().save_pretrained(path)
         mend(model, path)
+        double = as_double(model)
         torch.set_default_dtype(torch.float64)
-        double = getattr(sys.modules[type(model).__module__], type(model).__name__)(c)
-        double.load_state_dict(model.double().state_dict())
         ids = torch.randint(0, c.vocab_size, (1, 20))
         with torch.no_grad():
-            logits = double.eval()(ids, use_cache=False).logits
+            logits = double(ids, use_cache=False).logits
         double.zero_grad()
         loss = loss_of(double, ids)
         loss.backward()
@@ -469,6 +466,39 @@ def fixtures(folder, families):
                   f"{path}/expected.safetensors")
 
 
+def as_double(model):
+    """The same model of the modules in double."""
+    torch.set_default_dtype(torch.float64)
+    double = getattr(sys.modules[type(model).__module__], type(model).__name__)(model.config)
+    double.load_state_dict(model.double().state_dict())
+    torch.set_default_dtype(torch.float32)
+    return double.eval()
+
+
+def cache_of(found):
+    """The tensors of a cache, called as `dra forward --outputs cache` calls them."""
+    cache = getattr(found, "past_key_values", None) or found.cache_params
+    tensors = {}
+    for l, layer in enumerate(cache.layers):
+        for name in ("keys", "values", "conv_states", "recurrent_states"):
+            own = getattr(layer, name, None)
+            own = own.get(0) if isinstance(own, dict) else own
+            if own is not None:
+                tensors[f"layers.{l}.{name}"] = own.clone()
+    return tensors
+
+
+def caches(folder, families):
+    """Of the models that fixtures() has made: their caches after 9 tokens."""
+    in_double(families)
+    for family in families:
+        path = f"{folder}/{family}"
+        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"))
+        ids = load_file(f"{path}/expected.safetensors")["ids"].long()
+        with torch.no_grad():
+            save_file(cache_of(model(ids[:, :9], use_cache=True)), f"{path}/cache.safetensors")
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -476,6 +506,9 @@ def main():
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         fixtures(sys.argv[2], sys.argv[3:] or list(FAMILIES))
+        return
+    if sys.argv[1] == "caches":
+        caches(sys.argv[2], sys.argv[3:])
         return
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
