@@ -78,6 +78,31 @@ static void G4_a_quarter_rotates(void **state)
     }
 }
 
+/* G2: narrow weights leave A_log, dt_bias and convolutions' biases as they are. */
+static void G2_rates_stay_f32(void **state)
+{
+    static const char *const kept[] = {"A_log", "dt_bias"};
+    dra_tensor_source       *s;
+    dra_error                err = {0};
+    CHECK_CONFIG(c);
+    expect_ok(dra_folder_config("tests/data/llama/qwen3_5_text", &c, &err), &err);
+    const dra_convert_config how = {.from = "tests/data/llama/qwen3_5_text",
+                                    .to = in_folder("narrow"),
+                                    .config = c,
+                                    .dtype = DRA_F16};
+    size_t                   n = 0;
+    expect_ok(dra_convert(&how, &err), &err);
+    expect_ok(dra_tensor_source_open(in_folder("narrow"), &s, &err), &err);
+    for (size_t i = 0; i < s->count; i++) {
+        const dra_tensor_info *t = s->entry[i].info;
+        for (size_t k = 0; k < COUNT(kept); k++)
+            if (strstr(t->name, kept[k])) assert_int_equal(t->dtype, DRA_REAL), n++;
+        if (strstr(t->name, "in_proj_qkv")) assert_int_equal(t->dtype, DRA_F16);
+    }
+    assert_true(n > 1);
+    dra_tensor_source_close(s);
+}
+
 /* M8: how long chunks are is not part of the model. */
 static void M8_chunks_are_not_the_model(void **state)
 {
@@ -172,35 +197,35 @@ static void knows_attention_of_fla(void **state)
     "\"linear_value_head_dim\": 4, \"rope_theta\": 1000.0, "
 
 static const struct {
-    const char     *name;
+    const char     *name, *arch;
     dra_format_kind kind;
     const char     *json;
 } ggufs[] = {
-    {"qwen35", DRA_FORMAT_QWEN3_5,
+    {"qwen35", "qwen35", DRA_FORMAT_QWEN3_5,
      "{\"model_type\": \"qwen3_5_text\", " SIZES ATTENTION DELTA
      "\"head_dim\": 8, \"partial_rotary_factor\": 0.5}"},
-    {"qwen35-irregular", DRA_FORMAT_QWEN3_5,
+    {"qwen35-irregular", "qwen35", DRA_FORMAT_QWEN3_5,
      "{\"model_type\": \"qwen3_5_text\", " SIZES ATTENTION DELTA
      "\"head_dim\": 16, \"layer_types\": [\"full_attention\", \"linear_attention\", "
      "\"linear_attention\", \"full_attention\", \"linear_attention\"]}"},
-    {"qwen3-next", DRA_FORMAT_QWEN3_NEXT,
+    {"qwen3-next", "qwen35", DRA_FORMAT_QWEN3_NEXT,
      "{\"model_type\": \"qwen3_next\", " SIZES ATTENTION DELTA
      "\"head_dim\": 8, \"mlp_only_layers\": [0, 1, 2, 3, 4]}"},
-    {"mamba2", DRA_FORMAT_MAMBA2,
+    {"mamba2", "mamba2", DRA_FORMAT_MAMBA2,
      "{\"model_type\": \"mamba2\", " SIZES "\"num_heads\": 8, \"head_dim\": 6, \"state_size\": 5, "
      "\"n_groups\": 4, \"conv_kernel\": 3}"},
-    {"granite", DRA_FORMAT_GRANITE_HYBRID,
+    {"granite", "granitehybrid", DRA_FORMAT_GRANITE_HYBRID,
      "{\"model_type\": \"granitemoehybrid\", " SIZES ATTENTION
      "\"num_local_experts\": 0, \"shared_intermediate_size\": 20, \"mamba_n_heads\": 8, "
      "\"mamba_d_state\": 5, \"mamba_n_groups\": 1, \"embedding_multiplier\": 12.0, "
      "\"logits_scaling\": 8.0, \"residual_multiplier\": 0.25, \"attention_multiplier\": 0.3, "
      "\"layer_types\": [\"mamba\", \"attention\", \"mamba\", \"mamba\", \"attention\"]}"},
-    {"granite-rope", DRA_FORMAT_GRANITE_HYBRID,
+    {"granite-rope", "granitehybrid", DRA_FORMAT_GRANITE_HYBRID,
      "{\"model_type\": \"granitemoehybrid\", " SIZES ATTENTION
      "\"num_local_experts\": 0, \"shared_intermediate_size\": 20, \"mamba_n_heads\": 4, "
      "\"mamba_d_state\": 5, \"mamba_conv_bias\": false, \"position_embedding_type\": \"rope\", "
      "\"layer_types\": [\"mamba\", \"attention\", \"mamba\", \"mamba\", \"attention\"]}"},
-    {"lfm2", DRA_FORMAT_LFM2,
+    {"lfm2", "lfm2", DRA_FORMAT_LFM2,
      "{\"model_type\": \"lfm2\", " SIZES ATTENTION
      "\"block_multiple_of\": 4, \"conv_L_cache\": 4, \"full_attn_idxs\": [1, 3]}"}};
 
@@ -214,6 +239,23 @@ static void make_gguf(size_t i, char from[60], char file[60])
     expect_ok(convert(in_folder(from), in_folder(file), DRA_FORMAT_GGUF, &err), &err);
 }
 
+/* What llama.cpp does not go without. */
+static void expect_keys(const char *path, const char *name)
+{
+    static const char *const keys[] = {"context_length",       "embedding_length",
+                                       "block_count",          "feed_forward_length",
+                                       "attention.head_count", "attention.layer_norm_rms_epsilon"};
+    dra_tensor_source       *s;
+    dra_error                err = {0};
+    char                     key[100];
+    expect_ok(dra_tensor_source_open(path, &s, &err), &err);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        snprintf(key, sizeof key, "%s.%s", name, keys[i]);
+        if (!json_object_get(s->gguf.pairs, key)) fail_msg("%s: no key %s", path, key);
+    }
+    dra_tensor_source_close(s);
+}
+
 static void gguf_there_and_back(void **state)
 {
     for (size_t i = 0; i < COUNT(ggufs); i++) {
@@ -222,6 +264,7 @@ static void gguf_there_and_back(void **state)
         make_gguf(i, from, file);
         snprintf(back, sizeof back, "%s.back", ggufs[i].name);
         snprintf(own, sizeof own, "%s.own", ggufs[i].name);
+        expect_keys(in_folder(file), ggufs[i].arch);
         expect_same_logits(in_folder(from), in_folder(file), BACK_TOL);
         expect_ok(convert(in_folder(file), in_folder(back), ggufs[i].kind, &err), &err);
         expect_same_logits(in_folder(from), in_folder(back), BACK_TOL);
@@ -487,6 +530,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_A_FOLDER(knows_the_sizes_of_LFM2),
         cmocka_unit_test(G4_a_quarter_rotates),
+        IN_A_FOLDER(G2_rates_stay_f32),
         cmocka_unit_test(M8_chunks_are_not_the_model),
         cmocka_unit_test(M9_rates_do_not_decay),
         IN_A_FOLDER(knows_attention_of_fla),

@@ -211,12 +211,13 @@ class Transformers:
         mask[0, -first:] = 1
         if not left:
             mask[0] = mask[0].flip(0)
-        a, cache = self.read(torch.cat([row, ids]), attention_mask=mask)
-        mask = torch.cat([mask, torch.ones(2, T - first, dtype=mask.dtype)], 1)
-        more = {"attention_mask": mask}
-        if self.key == "past_key_values":
-            more["position_ids"] = (mask.cumsum(1) - 1)[:, T:]
-        b, _ = self.read(torch.cat([ids[:, first:]] * 2), cache, **more)
+        longer = torch.cat([mask, torch.ones(2, T - first, dtype=mask.dtype)], 1)
+        at = (longer.cumsum(1) - 1).clamp(min=0)  # as its generate() counts them
+        told = self.key == "past_key_values"
+        more = {"position_ids": at[:, :T]} if told else {}
+        a, cache = self.read(torch.cat([row, ids]), attention_mask=mask, **more)
+        more = {"position_ids": at[:, T:]} if told else {}
+        b, _ = self.read(torch.cat([ids[:, first:]] * 2), cache, attention_mask=longer, **more)
         return torch.cat([a[0, -first:] if left else a[0, :first], b[0]])
 
 
@@ -242,7 +243,8 @@ class LlamaCpp:
     def __init__(self, path):
         import llama_cpp
         self.l = llama_cpp
-        llama_cpp.llama_log_set(llama_cpp.llama_log_callback(lambda *_: None), None)
+        self.quiet = llama_cpp.llama_log_callback(lambda *_: None)  # as long as the library lives
+        llama_cpp.llama_log_set(self.quiet, None)
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
@@ -359,7 +361,10 @@ def measure(engine, ids, want):
 
 
 def measure_llama(path, ids, want, send):
-    send.send(measure(LlamaCpp(path), ids, want))
+    try:
+        send.send(measure(LlamaCpp(path), ids, want))
+    except Refused:
+        send.send({way: "refused" for way in WAYS})
 
 
 def in_a_process(path, ids, want):

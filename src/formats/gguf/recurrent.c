@@ -358,6 +358,7 @@ void dra_gguf_write_recurrent(dra_keys *k, const dra_model_config *c)
         if (!v) v = json_object_get(rope, p->key);
         if (json_is_number(v)) put_value(&t, p->rest, json_incref((json_t *)(uintptr_t)v));
     }
+    put_int(&t, "context_length", c->context); /* of some a folder does not say it */
     put_int(&t, "vocab_size", c->vocab);
     if (t.f->counts) put_counts(&t, c);
     if (t.f == &qwen35) put_qwen35(&t, c);
