@@ -160,7 +160,7 @@ enum { DRA_OPTIONS_BYTES = 128 }; /* the most that options of a program's own me
 
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
-                                    "slots", "shortconv"; NULL: append                                   */
+                                    "slots", "shortconv"; NULL: append                      */
     const dra_memory *own;       /* a user's own table instead                              */
     const char       *retrieval; /* "time", "window", "slots-own", "slots-all", "pooled", "none",
                                     "joint", "formula"; NULL: the memory's first            */

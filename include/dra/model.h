@@ -562,7 +562,7 @@ typedef struct dra_cache_tensor {
     bool      items; /* it grows with the text: axis 2 counts tokens */
 } dra_cache_tensor;
 
-/* How many tensors there are; 0: the model has no such form, and err says which state is in none. */
+/* How many tensors there are; 0: the model has no such form, and err names a state without one. */
 DRA_API int dra_cache_count(const dra_model *m, dra_error *err);
 /* Tensor `which` of B rows that hold T tokens. */
 DRA_API dra_status dra_cache_at(const dra_model *m, int which, int64_t B, int64_t T,

@@ -1,5 +1,5 @@
 /* The column of dra in docs/conformance.md: whichever way a text is read, a family says the same
- * about it. Each relation is a pitfall that engines have had (G6, G10, M5, M6 of the page's list). */
+ * about it. Each relation is a pitfall that engines have had (G6, G10, M5, M6 of that list). */
 #include "drawn.h"
 
 #ifdef DRA_REAL_DOUBLE

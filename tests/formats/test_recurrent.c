@@ -60,8 +60,8 @@ static dra_model_config *parse_config(const char *json, dra_model_config **c)
 static void G4_a_quarter_rotates(void **state)
 {
     static const char *const more[] = {
-        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e4, \"mrope_section\": [1, "
-        "1, 0], \"mrope_interleaved\": true}",
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e4, "
+        "\"mrope_section\": [1, 1, 0], \"mrope_interleaved\": true}",
         "\"rope_theta\": 1e4", "\"partial_rotary_factor\": 0.25",
         "\"rope_parameters\": {\"partial_rotary_factor\": 0.25}"};
     for (size_t i = 0; i < COUNT(more); i++) {
@@ -126,7 +126,7 @@ static const dra_spec *spec_named(const dra_model *m, const char *name)
     return dra_specs_at(dra_model_params(m), i);
 }
 
-/* M9: A_log, D and dt_bias are in no group that decays (matrix, map, head), and start as they should:
+/* M9: A_log, D and dt_bias are in no group that decays (matrix, map, head), and start as they do:
  * factors from 1 to 16, D 1, rates that give finite half-lives. */
 static void M9_rates_do_not_decay(void **state)
 {
@@ -163,8 +163,9 @@ static void knows_attention_of_fla(void **state)
     static const char json[] =
         "{\"model_type\": \"gated_deltanet\", \"vocab_size\": 19, \"hidden_size\": 24, "
         "\"num_hidden_layers\": 3, \"num_heads\": 2, \"head_dim\": 6, \"expand_v\": 1.5, "
-        "\"intermediate_size\": 20, \"output_gate_activation\": \"sigmoid\", \"attn\": {\"layers\": "
-        "[1], \"num_heads\": 4, \"num_kv_heads\": 2, \"qkv_bias\": true, \"window_size\": 7, "
+        "\"intermediate_size\": 20, \"output_gate_activation\": \"sigmoid\", "
+        "\"attn\": {\"layers\": [1], \"num_heads\": 4, \"num_kv_heads\": 2, \"qkv_bias\": true, "
+        "\"window_size\": 7, "
         "\"rope_theta\": 500.0}}";
     CHECK_CONFIG(c);
     dra_error   err = {0};
@@ -290,7 +291,7 @@ static dra_real *tensor_of(const char *path, const char *name, size_t *n, dra_sh
     return x;
 }
 
-/* G5: head 3 g + j, of key g of two, is number 2 j + g, wherever heads of values are; gains of norms
+/* G5: head 3 g + j, of key g of two, is number 2 j + g wherever heads of values are; gains of norms
  * are whole, but of heads; A is what decays are made of. */
 static void heads_of_values_stand_in_tiles(void **state)
 {

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Prints the table of docs/conformance.md: families x ways to read a text x engines, by
-# conformance.py. Called by `make conformance`, which has made build/ before. Arguments are families.
+# conformance.py. Called by `make conformance`, which has made build/ before. Arguments are
+# families.
 #
-# In a virtual environment of its own, as make parity has one. llama-cpp-python is compiled by pip, which
-# takes a quarter of an hour once and is left out where it fails.
+# In a virtual environment of its own, as make parity has one. llama-cpp-python is compiled by pip,
+# which takes a quarter of an hour once and is left out where it fails.
 set -eu
 cd "$(dirname "$0")/../.."
 

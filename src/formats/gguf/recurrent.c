@@ -95,7 +95,7 @@ const dra_mixer_config *dra_gguf_find_linear(const dra_model_config *c)
     return NULL;
 }
 
-/* The family of a config; NULL: it is none. Smaller differences are found when keys are read back. */
+/* NULL: it is none. Smaller differences are found when keys are read back. */
 const dra_gguf_family *dra_gguf_family_of(const dra_model_config *c)
 {
     const dra_mixer_config *m = dra_gguf_find_linear(c);

@@ -1,4 +1,4 @@
-/* Recurrent families in GGUF: names, shapes and orders of their tensors, from the rules of folders. */
+/* Recurrent families in GGUF: names, shapes and orders of tensors, from the rules of folders. */
 #include <string.h>
 
 #include "base/error.h"
