@@ -25,8 +25,9 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo corpus python wheel dist test-python cuda test test-full test-cuda check \
-        format bench parity fuzz soak install clean pictures mpi test-bare test-serve serve-campaign \
-        serve-table build-float build-double build-asan build-tsan check-format check-cppcheck \
+        format bench parity conformance fuzz soak install clean pictures mpi test-bare \
+        test-serve serve-campaign serve-table build-float build-double build-asan build-tsan \
+        check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
 help:
@@ -50,6 +51,7 @@ help:
 	@echo "  format     rewrite all C files in the project's format"
 	@echo "  bench      kernels and whole steps against the limits of the machine"
 	@echo "  parity     compare with other implementations"
+	@echo "  conformance  ways to read a text, families by engines, FAMILIES=\"lfm2 mamba2\""
 	@echo "  test-serve clients and the page against dra serve, PYTHON=... with openai, lm-eval"
 	@echo "  serve-campaign  SERVE_REQUESTS (100000) mixed requests against dra serve"
 	@echo "  serve-table  tokens per second by the number of clients, of SERVE_MODEL"
@@ -194,6 +196,9 @@ endif
 
 parity: build-float
 	@tests/parity/run.sh
+
+conformance: build-float
+	@tests/parity/conformance.sh $(FAMILIES)
 
 # By coverage where clang brings libFuzzer, else by mutation under gcc's sanitizers; FUZZ="pth zip"
 # picks some.

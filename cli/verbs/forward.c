@@ -28,12 +28,15 @@ static const cli_option options[] = {
     {"rwkv-state", CLI_TEXT, offsetof(forward_args, rwkv_state), 0, 0,
      "or from Hugging Face's state of RWKV: tensors state.0, state.1, ..., (B, channels, L)",
      "FILE"},
+    {"cache", CLI_TEXT, offsetof(forward_args, cache), 0, 0,
+     "or from a cache of transformers: layers.L.keys, .values, .conv_states, .recurrent_states",
+     "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_WRITES | CLI_TENSORS | CLI_REQUIRED, .group = "Output", .brief = 'o'},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
      "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
-     "rwkv-state, out, numbers, loss",
+     "rwkv-state, cache, out, numbers, loss",
      "LIST", .unset = "logits, or the output of the model's head"},
     {"keep", CLI_INT, offsetof(forward_args, keep), 0, INT32_MAX,
      "only the logits of the last N tokens", .unset = "all"},
@@ -52,7 +55,7 @@ static int read_outputs(forward_work *w)
 {
     static const char *const names[] = {"logits", "hidden",     "streams", "branches", "hiddens",
                                         "adds",   "attentions", "scores",  "state",    "rwkv-state",
-                                        "out",    "numbers",    "loss"};
+                                        "cache",  "out",        "numbers", "loss"};
     bool *const              wanted[] = {&w->logits,
                                          &w->hidden,
                                          &w->stack[FORWARD_STREAMS].wanted,
@@ -63,6 +66,7 @@ static int read_outputs(forward_work *w)
                                          &w->scores,
                                          &w->state,
                                          &w->rwkv_state,
+                                         &w->cache,
                                          &w->head[FORWARD_OUT].wanted,
                                          &w->head[FORWARD_NUMBERS].wanted,
                                          &w->loss};
@@ -76,7 +80,7 @@ static int read_outputs(forward_work *w)
             return cli_misused(
                 "forward",
                 "--outputs: expected logits, hidden, streams, branches, hiddens, "
-                "adds, attentions, scores, state, rwkv-state, out, numbers, loss, found %s",
+                "adds, attentions, scores, state, rwkv-state, cache, out, numbers, loss, found %s",
                 cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
@@ -94,7 +98,8 @@ static int check_encoder(const forward_work *w)
         const char *name;
     } refused[] = {{a->chunks, "--chunks"},       {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"}, {a->rwkv_state, "--rwkv-state"},
-                   {w->state, "--outputs state"}, {w->rwkv_state, "--outputs rwkv-state"}};
+                   {w->state, "--outputs state"}, {w->rwkv_state, "--outputs rwkv-state"},
+                   {a->cache, "--cache"},         {w->cache, "--outputs cache"}};
     for (size_t i = 0; i < COUNT(refused); i++)
         if (refused[i].given && cli_is_encoder(&a->from))
             return cli_misused("forward",
@@ -113,8 +118,8 @@ static int check_args(forward_work *w)
         return cli_misused("forward", "expected one of --tokens, --text and --inputs");
     if (a->positions && a->keep)
         return cli_misused("forward", "expected only one of --keep and --positions");
-    if (a->state_in && a->rwkv_state)
-        return cli_misused("forward", "expected only one of --state-in and --rwkv-state");
+    if (!!a->state_in + !!a->rwkv_state + !!a->cache > 1)
+        return cli_misused("forward", "expected only one of --state-in, --rwkv-state and --cache");
     return read_outputs(w) == CLI_OK ? check_encoder(w) : CLI_USAGE;
 }
 
@@ -158,7 +163,8 @@ const cli_verb cmd_forward = {
         "V) and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, the "
         "layers' attentions, their scores and the state (state), for RWKV also in Hugging Face's "
-        "form (rwkv-state). With ids (B, T) there is an axis B in front; in streams, branches, "
+        "form (rwkv-state), for models of attention, delta, moment and shortconv as a cache of "
+        "transformers (cache). With ids (B, T) there is an axis B in front; in streams, branches, "
         "hiddens and adds it follows the first.\n"
         "--text reads texts by the model's tokenizer: one as --tokens reads its ids, several as "
         "rows of a batch. Each row gets the numbers it would get alone, 0 after its end, and "

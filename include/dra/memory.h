@@ -152,11 +152,15 @@ typedef struct dra_delta_options {
     bool   scale_queries;
 } dra_delta_options;
 
+typedef struct dra_shortconv_options {
+    int64_t taps; /* tokens that it sees, 2 to 8; 0: 3 */
+} dra_shortconv_options;
+
 enum { DRA_OPTIONS_BYTES = 128 }; /* the most that options of a program's own memory have */
 
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
-                                    "slots"; NULL: append                                   */
+                                    "slots", "shortconv"; NULL: append                      */
     const dra_memory *own;       /* a user's own table instead                              */
     const char       *retrieval; /* "time", "window", "slots-own", "slots-all", "pooled", "none",
                                     "joint", "formula"; NULL: the memory's first            */
@@ -170,14 +174,15 @@ typedef struct dra_memory_config {
     bool              steps;     /* run the step over time, not the fused form: the oracle  */
     bool              norm;      /* items and slots normalised as they are read, with gains */
 
-    dra_ema_options    ema;
-    dra_ssm_options    ssm;
-    dra_cell_options   cell;
-    dra_moment_options moment;
-    dra_lambda_options lambda;
-    dra_delta_options  delta;
-    dra_slots_options  slots;
-    bool               pi; /* slots, of any memory read slot by slot, are read through learned maps
+    dra_ema_options       ema;
+    dra_ssm_options       ssm;
+    dra_cell_options      cell;
+    dra_moment_options    moment;
+    dra_lambda_options    lambda;
+    dra_delta_options     delta;
+    dra_shortconv_options shortconv;
+    dra_slots_options     slots;
+    bool pi; /* slots, of any memory read slot by slot, are read through learned maps
                               pi_k (D, D), pi_v (E, E), which start as the identity           */
 
     /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which

@@ -580,6 +580,29 @@ DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int whi
 DRA_API dra_status dra_rwkv_time_state(const dra_model *m, const char *path, dra_states *s,
                                        dra_error *err);
 
+/* ---- the state as a cache of transformers ---------------------------------------------------- */
+
+/* Tensors of layer L, called as the attributes of cache.layers[L] are: layers.L.keys and .values
+ * (B, K, T, D), .conv_states (B, channels, W), .recurrent_states (B, H, D, E), of Mamba-2 (B, H, E,
+ * D). Models of attention, delta, moment and shortconv have this form. */
+typedef struct dra_cache_tensor {
+    char      name[64];
+    dra_shape shape;
+    bool      items; /* it grows with the text: axis 2 counts tokens */
+} dra_cache_tensor;
+
+/* How many tensors there are; 0: the model has no such form, and err names a state without one. */
+DRA_API int dra_cache_count(const dra_model *m, dra_error *err);
+/* Tensor `which` of B rows that hold T tokens. */
+DRA_API dra_status dra_cache_at(const dra_model *m, int which, int64_t B, int64_t T,
+                                dra_cache_tensor *out, dra_error *err);
+/* Its numbers, of rows that hold as many tokens, and back into rows that dra_states_place() has
+ * made hold them (1 where nothing grows). */
+DRA_API dra_status dra_cache_get(const dra_model *m, const dra_states *s, int which, dra_real *to,
+                                 size_t count, dra_error *err);
+DRA_API dra_status dra_cache_set(const dra_model *m, dra_states *s, int which, const dra_real *from,
+                                 size_t count, dra_error *err);
+
 /* ---- from one format to another -------------------------------------------------------------- */
 
 /* Grafts a second memory of this kind onto every layer, blended with what it has (attention):

@@ -9,7 +9,14 @@
 #include "file/fail.h"
 #include "file/format.h"
 
-enum { AXES = 4, NAME_MOST = 63, TEXT_MOST = 1 << 30, PAIR_LEAST = 13, TENSOR_LEAST = 25 };
+enum {
+    AXES = 4,
+    NAME_MOST = 63,
+    TEXT_MOST = 1 << 30,
+    PAIR_LEAST = 13,
+    TENSOR_LEAST = 25,
+    LIST_SHORT = 1024
+};
 
 const dra_gguf_type dra_gguf_types[] = {
 #define DRA_QUANT(NAME, name, elements, bytes, d, writes, vectors, ggml, most, rwkv)               \
@@ -166,7 +173,7 @@ static dra_status read_value(reader *r, uint32_t type, json_t **out)
     return st == DRA_OK && !*out ? no_memory(r) : st;
 }
 
-/* Lists are long; only those of the tokenizer are wanted. */
+/* Lists are long; only those of the tokenizer are wanted, and numbers of layers. */
 static dra_status read_list(reader *r, bool wanted, json_t **out)
 {
     uint32_t   type = 0;
@@ -181,6 +188,7 @@ static dra_status read_list(reader *r, bool wanted, json_t **out)
         return fail_reading(r, "the length of a list", n, "one that is in the file");
     *out = dra_json_array(&r->json);
     if (!*out) return no_memory(r);
+    wanted = wanted || (type != DRA_GGUF_TEXT && n <= LIST_SHORT);
     if (!wanted && type != DRA_GGUF_TEXT) r->at += (size_t)n * least, n = 0;
     for (uint64_t i = 0; i < n && st == DRA_OK; i++) {
         json_t     *item = NULL;

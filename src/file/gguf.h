@@ -13,7 +13,7 @@
 
 typedef struct dra_gguf {
     dra_header header; /* its tensors, which point into the file */
-    json_t    *pairs;  /* an object; of arrays only those of the tokenizer */
+    json_t *pairs; /* an object; of arrays only those of the tokenizer, and short ones of numbers */
 } dra_gguf;
 
 bool dra_gguf_is(const unsigned char *file, size_t bytes);

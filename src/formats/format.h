@@ -32,15 +32,17 @@ typedef enum dra_stored_as {
     DRA_AS_IT_IS,
     DRA_AS_NEG_EXP, /* -e^p      */
     DRA_AS_DECAY,   /* e^(-e^p)  */
-    DRA_AS_EXP      /* e^p       */
+    DRA_AS_EXP,     /* e^p       */
+    DRA_AS_PLUS_ONE /* p + 1     */
 } dra_stored_as;
 
 /* In which order a file has the rows of a head that are rotated in pairs, where the parameter has
  * the other. */
 typedef enum dra_row_order {
     DRA_ROWS_AS_THEY_ARE,
-    DRA_ROWS_HALVES,    /* first all first ones of pairs, then all second ones */
-    DRA_ROWS_NEIGHBOURS /* pair by pair */
+    DRA_ROWS_HALVES,     /* first all first ones of pairs, then all second ones */
+    DRA_ROWS_NEIGHBOURS, /* pair by pair */
+    DRA_ROWS_TILED /* head g r + j of `groups` groups of r heads is there number j groups + g */
 } dra_row_order;
 
 /* One parameter, and which part of a file it is. "*" stands for the number of a layer. */
@@ -60,7 +62,8 @@ typedef struct dra_name_rule {
     int64_t        halved_every; /* stored divided by 2^(layer / this); 0: as it is            */
     dra_shape      shape; /* there, of as many numbers; rank 0: as the parameter's             */
     dra_row_order  order; /* rows are there in this order, of heads of... */
-    int64_t        head_rows; /* ... so many */
+    int64_t        head_rows, groups; /* ... so many */
+    bool           inward;            /* not of rows, but of columns */
     /* Rows of parts take turns: the tensor has `blocks` blocks, and in each part k has rows[k] of
      * them, after those of the parts before. NULL: parts are equal. */
     const int64_t *rows;
@@ -84,6 +87,7 @@ typedef struct dra_name_rules {
     dra_dialect              dialect;
     const char *prefix, *wrapped; /* that names may have; the first is written, but not of the */
     const char *head;             /* head */
+    int64_t     blocks;           /* tensors "blk.N." from here on are not read; 0: all are */
     const dra_name_rule *row;     /* the last has no name; NULL: dra's own */
     int                  constants;
     dra_constant         constant[DRA_CONSTANTS_MOST];

@@ -2,6 +2,7 @@
  * delta rule with decays by softplus, a norm of heads and a gate. [Yang et al. 2025; transformers,
  * models/qwen3_5, models/qwen3_next, models/olmo_hybrid] */
 #include "formats/gated_delta.h"
+#include "formats/lfm2.h"
 #include "formats/mamba2.h"
 
 #include <string.h>
@@ -10,7 +11,10 @@
 
 bool dra_linear_is(const dra_mixer_config *m)
 {
-    return m->a.memory && (strcmp(m->a.memory, "delta") == 0 || strcmp(m->a.memory, "moment") == 0);
+    static const char *const memories[] = {"delta", "moment", "shortconv"};
+    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
+        if (m->a.memory && strcmp(m->a.memory, memories[i]) == 0) return true;
+    return false;
 }
 
 static const dra_mixer_config *find_mixer(const dra_model_config *c, bool linear)
@@ -77,6 +81,10 @@ void dra_gated_delta_read(dra_keys *k, const dra_llama *f, const dra_model_confi
         read_mamba(k, c, m);
         return;
     }
+    if (f->linear == DRA_LINEAR_LFM2) {
+        dra_lfm2_read(k, c, m);
+        return;
+    }
     const widths w = read_widths(k, f, c);
     const bool   olmo = f->linear == DRA_LINEAR_OLMO;
     *m = (dra_mixer_config){.heads = w.Hv,
@@ -112,7 +120,8 @@ void dra_gated_delta_write(dra_keys *k, const dra_llama *f, const dra_model_conf
 {
     const dra_mixer_config *m = find_mixer(c, true);
     if (m && f->linear == DRA_LINEAR_GRANITE) write_mamba(k, c, m);
-    if (!m || f->linear == DRA_LINEAR_GRANITE) return;
+    if (m && f->linear == DRA_LINEAR_LFM2) dra_lfm2_write(k, m);
+    if (!m || f->linear >= DRA_LINEAR_GRANITE) return;
     const struct {
         const char *key;
         int64_t     n;
@@ -221,12 +230,14 @@ void dra_gated_delta_rules(const dra_model_config *c, const dra_llama *f, dra_ru
         dra_rules_add(a, "layers.*.mixer.branch_norm_g", "layers.*.post_attention_layernorm.weight")
             ->instead = "layers.*.feedforward_layer_norm.weight";
     a->mixer = 1;
+    if (m && f->linear == DRA_LINEAR_LFM2) dra_lfm2_conv_rules(m, a);
     if (m && f->linear == DRA_LINEAR_OLMO) add_olmo(a, m);
     if (m && f->linear <= DRA_LINEAR_QWEN3_NEXT) add_qwen(a, m, f->linear == DRA_LINEAR_QWEN3_NEXT);
     if (m && f->linear == DRA_LINEAR_GRANITE) add_granite(a, m);
     dra_rules_add(a, "layers.*.mixer.A_log", "layers.*.linear_attn.A_log");
     dra_rules_add(a, "layers.*.mixer.dt_bias", "layers.*.linear_attn.dt_bias");
     a->mixers = NULL;
+    if (f->linear == DRA_LINEAR_LFM2) dra_lfm2_rules(a);
     if (f->linear != DRA_LINEAR_GRANITE) return;
     const int64_t inner[] = {c->ff.dim, c->ff.dim};
     dra_rules_add_parts(a, "layers.*.shared_mlp.input_linear.weight", 2, halves, inner, 1, 0);

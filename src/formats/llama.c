@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "formats/gated_delta.h"
+#include "formats/lfm2.h"
 #include "model/model.h"
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -75,6 +76,7 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
 /* ---- config ---------------------------------------------------------------------------------- */
 
 static const char EXPERTS[] = "num_local_experts";
+static const char TIE[] = "tie_embedding"; /* of LFM2; it counts before tie_word_embeddings */
 
 /* Keys of models that have more than this file describes. */
 static void refuse_others(dra_keys *k, const dra_llama *f)
@@ -128,19 +130,25 @@ static const char *inner_key(const dra_llama *f)
     return f->linear == DRA_LINEAR_GRANITE ? "shared_intermediate_size" : "intermediate_size";
 }
 
+static bool is_lfm2(const dra_llama *f) { return f->linear == DRA_LINEAR_LFM2; }
+
+static const char *eps_key(const dra_llama *f) { return is_lfm2(f) ? "norm_eps" : "rms_norm_eps"; }
+
 static void read_sizes(dra_keys *k, const dra_llama *f, dra_model_config *c)
 {
     c->vocab = dra_keys_int(k, "vocab_size", NULL, f->vocab);
     c->dim = dra_keys_int(k, "hidden_size", NULL, f->dim);
-    c->ff.dim = dra_keys_int(k, inner_key(f), NULL, f->inner);
+    c->ff.dim = is_lfm2(f) ? dra_lfm2_inner(k, f->inner)
+                           : dra_keys_int(k, inner_key(f), NULL, f->inner);
     c->depth = dra_keys_int(k, "num_hidden_layers", NULL, f->depth);
     c->heads = dra_keys_int(k, "num_attention_heads", NULL, f->heads);
     c->context = dra_keys_int(k, "max_position_embeddings", NULL, f->context);
     if (c->heads < 1) dra_keys_refuse(k, "num_attention_heads", "1 or more");
     if (c->depth < 1) dra_keys_refuse(k, "num_hidden_layers", "1 or more");
-    c->norm_eps = dra_keys_real(k, "rms_norm_eps", f->eps > 0 ? f->eps : 1e-6);
+    c->norm_eps = dra_keys_real(k, eps_key(f), f->eps > 0 ? f->eps : 1e-6);
     c->attention_dropout = dra_keys_real(k, "attention_dropout", 0);
     c->tied = dra_keys_bool(k, "tie_word_embeddings", f->tied) ? DRA_ON : DRA_OFF;
+    if (is_lfm2(f)) c->tied = dra_keys_bool(k, TIE, c->tied == DRA_ON) ? DRA_ON : DRA_OFF;
 }
 
 /* The activation, as the key names it. */
@@ -312,16 +320,20 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     const int64_t           D = c->key_dim ? c->key_dim : c->dim / c->heads;
     put_int(k, "vocab_size", c->vocab);
     put_int(k, "hidden_size", c->dim);
-    put_int(k, inner_key(f), c->ff.dim);
+    if (is_lfm2(f))
+        dra_lfm2_put_inner(k, c->ff.dim, f->inner);
+    else
+        put_int(k, inner_key(f), c->ff.dim);
     put_int(k, "num_hidden_layers", c->depth);
     put_int(k, "num_attention_heads", c->heads);
     put_int(k, "num_key_value_heads", m && m->kv_heads ? m->kv_heads : c->heads);
     put_int(k, "max_position_embeddings", c->context);
     if (f->head_dim || c->key_dim || has_key(k, "head_dim")) put_int(k, "head_dim", D);
-    put_activation(k, f, c);
-    put_real(k, "rms_norm_eps", c->norm_eps);
+    if (!is_lfm2(f)) put_activation(k, f, c);
+    put_real(k, eps_key(f), c->norm_eps);
     put_real(k, "attention_dropout", c->attention_dropout);
     dra_keys_put(k, "tie_word_embeddings", dra_json_bool(c->tied == DRA_ON));
+    if (is_lfm2(f)) dra_json_delete(k->object, TIE);
     if (f->attention_bias)
         dra_keys_put(k, "attention_bias", dra_json_bool(m && m->biases == DRA_BIAS_ALL));
     if (f->mlp_bias) dra_keys_put(k, "mlp_bias", dra_json_bool(c->ff.bias == DRA_FF_BIAS_ALL));
@@ -412,6 +424,10 @@ HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .di
 HYBRID(granite_hybrid, "granitemoehybrid", "GraniteMoeHybridForCausalLM", .vocab = 32000,
        .dim = 4096, .inner = 1024, .depth = 32, .heads = 32, .context = 2048, .theta = 1e4,
        .attention_bias = true, .granite = true, .linear = DRA_LINEAR_GRANITE);
+
+HYBRID(lfm2, "lfm2", "Lfm2ForCausalLM", .vocab = 65536, .dim = 2560, .inner = 12288, .depth = 32,
+       .heads = 32, .kv_heads = 8, .context = 128000, .theta = 1e6, .eps = 1e-5, .tied = true,
+       .qk_norm = DRA_LLAMA_NORM_HEAD, .linear = DRA_LINEAR_LFM2);
 
 /* ---- Qwen3.5 as published: its text part in a config of its own, beside that of pictures ----- */
 

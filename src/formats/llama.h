@@ -32,7 +32,8 @@ typedef enum dra_llama_linear {
     DRA_LINEAR_QWEN3_5,    /* q, k, v in one tensor, all else in its own               */
     DRA_LINEAR_QWEN3_NEXT, /* head by head of keys: q, k, v, gate; strength, rate      */
     DRA_LINEAR_OLMO,       /* all apart; keys fall back to those of attention          */
-    DRA_LINEAR_GRANITE     /* they are of Mamba-2                                      */
+    DRA_LINEAR_GRANITE,    /* they are of Mamba-2                                      */
+    DRA_LINEAR_LFM2        /* they are short convolutions                              */
 } dra_llama_linear;
 
 typedef struct dra_llama {

@@ -8,11 +8,12 @@
 #include <string.h>
 
 #include "formats/gated_delta.h"
+#include "formats/lfm2.h"
 #include "formats/llama.h"
 #include "model/owned.h"
 
 static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention",
-                  LINEAR[] = "linear_attention", BLOCKS[] = "layers_block_type",
+                  LINEAR[] = "linear_attention", CONV[] = "conv", BLOCKS[] = "layers_block_type",
                   POSITIONS[] = "position_embedding_type";
 
 /* ---- rope, reading --------------------------------------------------------------------------- */
@@ -212,7 +213,13 @@ static bool has_rotary(dra_keys *k, const dra_llama *f, const dra_model_config *
     return every < 1 || (l + 1) % every != 0;
 }
 
-/* Whether layer l is one of gated DeltaNet. */
+/* What layers that are none of attention are called. */
+static const char *linear_name(const dra_llama *f)
+{
+    return f->linear == DRA_LINEAR_LFM2 ? CONV : LINEAR;
+}
+
+/* Whether layer l is one of gated DeltaNet, Mamba-2 or a convolution. */
 static bool has_delta(dra_keys *k, const dra_llama *f, const dra_model_config *c, int64_t l)
 {
     const bool    granite = f->linear == DRA_LINEAR_GRANITE;
@@ -222,9 +229,12 @@ static bool has_delta(dra_keys *k, const dra_llama *f, const dra_model_config *c
     if (!f->linear) return false;
     if (type && granite) /* older names */
         type = strcmp(type, "mamba") == 0 ? LINEAR : strcmp(type, "attention") == 0 ? FULL : type;
-    if (own && (!type || (strcmp(type, FULL) != 0 && strcmp(type, LINEAR) != 0)))
-        dra_keys_refuse(k, key, "full_attention and linear_attention");
-    if (type || granite) return !type || strcmp(type, LINEAR) == 0;
+    if (own && (!type || (strcmp(type, FULL) != 0 && strcmp(type, linear_name(f)) != 0)))
+        dra_keys_refuse(k, key,
+                        f->linear == DRA_LINEAR_LFM2 ? "full_attention and conv"
+                                                     : "full_attention and linear_attention");
+    if (type || granite) return !type || strcmp(type, linear_name(f)) == 0;
+    if (f->linear == DRA_LINEAR_LFM2) return dra_lfm2_has_conv(k, l);
     const bool    olmo = f->linear == DRA_LINEAR_OLMO;
     const int64_t every = olmo ? 4 : dra_keys_int(k, "full_attention_interval", NULL, 4);
     if (olmo && c->depth < 4 && l == c->depth - 1) return false;
@@ -378,7 +388,7 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
     for (int64_t l = 0; l < c->depth; l++) {
         const dra_mixer_config *m = mixer_of(c, l);
         if (m->a.window > 0) W = m->a.window;
-        const char *type = dra_linear_is(m) ? LINEAR : m->a.window > 0 ? SLIDING : FULL;
+        const char *type = dra_linear_is(m) ? linear_name(f) : m->a.window > 0 ? SLIDING : FULL;
         dra_json_append(j, types, dra_json_text(j, type));
         dra_json_append(j, ropes_of, dra_json_int(j, m->rotary));
     }

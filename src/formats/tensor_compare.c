@@ -1,4 +1,5 @@
 /* A file against a model: tensors that are missing, those that are none of its, constants. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,9 @@ static bool is_ignored(const dra_model *m, const dra_name_rules *rules, const ch
     const size_t      n = strlen(name);
     if (f->class_name && strcmp(name, rules->head) == 0)
         return dra_model_config_of(m)->tied == DRA_ON;
+    int64_t l = 0;
+    if (rules->blocks && sscanf(name, "blk.%" SCNd64 ".", &l) == 1 && l >= rules->blocks)
+        return true;
     for (const char *const *end = f->ignored; end && *end; end++)
         if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
     for (const char *const *begin = f->skipped; begin && *begin; begin++)

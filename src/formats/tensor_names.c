@@ -251,6 +251,7 @@ static double to_stored(dra_stored_as as, double p)
     case DRA_AS_NEG_EXP: return -exp(p);
     case DRA_AS_DECAY: return exp(-exp(p));
     case DRA_AS_EXP: return exp(p);
+    case DRA_AS_PLUS_ONE: return p + 1;
     default: return p;
     }
 }
@@ -262,6 +263,7 @@ static double from_stored(dra_stored_as as, double x)
     case DRA_AS_NEG_EXP: return log(-x);
     case DRA_AS_DECAY: return x == 0 ? none : x == 1 ? all : log(-log(x));
     case DRA_AS_EXP: return log(x);
+    case DRA_AS_PLUS_ONE: return x - 1;
     default: return x;
     }
 }
@@ -289,24 +291,40 @@ static double too_large(const dra_tensor_info *t)
     return 0;
 }
 
-/* The row of the file that holds row r of a parameter. */
-static int64_t row_there(const dra_name_rule *r, int64_t row)
+/* The row of the file that holds row r of the n of a parameter. */
+static int64_t row_there(const dra_name_rule *r, int64_t row, int64_t n)
 {
     const int64_t D = r->head_rows, i = row % D, first = row - i;
+    if (r->order == DRA_ROWS_TILED) {
+        const int64_t head = row / D, each = n / (D * r->groups);
+        return (head % each * r->groups + head / each) * D + i;
+    }
     if (r->order == DRA_ROWS_NEIGHBOURS) return first + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
     return first + (i % 2 ? D / 2 + i / 2 : i / 2);
 }
 
-/* A matrix or vector whose rows are in the order of the file, into the order of the parameter, or
- * back. */
+/* A matrix or vector whose rows, or columns, are in the order of the file, into the order of the
+ * parameter, or back. */
 static void order_rows(const dra_name_rule *r, const dra_shape *s, bool back, const dra_real *from,
                        dra_real *to)
 {
-    const int64_t n = s->dim[0], width = n ? dra_shape_count(s) / n : 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t there = row_there(r, i), a = back ? i : there, b = back ? there : i;
-        memcpy(to + b * width, from + a * width, (size_t)width * sizeof *to);
-    }
+    const int64_t outer = r->inward ? s->dim[0] : 1, n = s->dim[r->inward];
+    const int64_t width = outer && n ? dra_shape_count(s) / (outer * n) : 0;
+    for (int64_t o = 0; o < outer; o++, from += n * width, to += n * width)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t there = row_there(r, i, n), a = back ? i : there, b = back ? there : i;
+            memcpy(to + b * width, from + a * width, (size_t)width * sizeof *to);
+        }
+}
+
+/* The rows of a part, one block, in their order and as they are stored. */
+static void write_ordered(const dra_name_rule *r, const dra_shape *s, const dra_real *from,
+                          dra_real *to)
+{
+    const int64_t n = dra_shape_count(s);
+    if (r->rows) to += first_row(r, 0) * row_width(s);
+    order_rows(r, s, true, from, to);
+    for (int64_t i = 0; i < n && r->as; i++) to[i] = (dra_real)to_stored(r->as, (double)to[i]);
 }
 
 static dra_status read_ordered(const dra_name_rule *r, const dra_spec *p, dra_real *to,
@@ -349,7 +367,7 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
     const dra_stored_as as = r ? r->as : DRA_AS_IT_IS;
     const double        by = divisor_of(r, p);
     if (r && r->order) {
-        order_rows(r, &p->shape, true, from, to);
+        write_ordered(r, &p->shape, from, to);
         return;
     }
     if (r && r->rows) {

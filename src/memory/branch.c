@@ -80,6 +80,7 @@ const dra_field dra_memory_fields[] = {
     CHOICE(dra_memory_config, norm_kind, norms, "how norm does it"),
     PART(lambda, dra_lambda_late_fields),
     PART(delta, dra_delta_fields),
+    PART(shortconv, dra_shortconv_fields),
     REAL(dra_memory_config, head_norm_eps, 0, 1, "1e-5", "epsilon of head_norm"),
     {.name = "",
      .kind = DRA_FIELD_OWN,

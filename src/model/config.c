@@ -160,7 +160,7 @@ static const dra_format *format_of(const char *place, json_t *object, dra_error 
 {
     const char       *type = json_string_value(json_object_get(object, "model_type"));
     const dra_format *f = dra_format_named(object);
-    char              names[200];
+    char              names[340];
     if (!json_is_object(object)) {
         dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
         return NULL;

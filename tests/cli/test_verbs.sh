@@ -4,6 +4,7 @@
 set -u
 dra=$1
 . "$(dirname "$0")/process.sh"
+llama=$(cd "$(dirname "$0")/../data/llama" && pwd) || exit 1
 cd "$scratch" || exit 1
 
 # A small model m, another one of the same shape n, one with learned positions p, and a text.
@@ -223,7 +224,7 @@ forward_carries_rwkv_states() {
                 --outputs logits,state --out a &&
             run 0 forward $rwkv --tokens $list --keep 6 --outputs logits,state --out b &&
             same a b &&
-            misused "dra forward: expected only one of --state-in and --rwkv-state" \
+            misused "dra forward: expected only one of --state-in, --rwkv-state and --cache" \
                 forward $rwkv --tokens 1 --rwkv-state first --state-in first --out never &&
             failed "a: tensor state.0 is missing" \
                 forward $rwkv --tokens 1 --rwkv-state a --out never &&
@@ -237,6 +238,27 @@ forward_carries_rwkv_states() {
             failed "rwkv state: layer 0 has no ff.x" \
                 forward --model m --tokens 1 --outputs rwkv-state --out never && [ ! -e never ]
     }
+}
+
+# The rest of a text from the cache of its first part, and what has no cache.
+forward_carries_caches() {
+    for family in lfm2 mamba2 qwen3_5_text granitemoehybrid; do
+        run 0 forward --model "$llama/$family" --tokens 5,6,7,8,9 --outputs cache --out first &&
+            run 0 forward --model "$llama/$family" --tokens 10,9,8,7,6,5 --cache first \
+                --outputs logits,cache --out a &&
+            run 0 forward --model "$llama/$family" --tokens 5,6,7,8,9,10,9,8,7,6,5 --chunks 5 \
+                --keep 6 --outputs logits,cache --out b && same a b || return 1
+    done
+    has b '"layers.0.keys":{' && run 0 forward --model "$llama/lfm2" --tokens 1,2 \
+        --outputs cache --out first && has first '"layers.0.conv_states":{' '"layers.1.values":{' &&
+        failed "first: tensor 'layers.0.conv_states': shape (1, 16, 3), expected (1, 48, 4)" \
+            forward --model "$llama/mamba2" --tokens 1 --cache first --out never &&
+        failed "first: tensor layers.0.keys is missing, expected (1, heads, tokens, channels)" \
+            forward --model "$llama/qwen3_5_text" --tokens 1 --cache first --out never &&
+        failed "cache: state layers.0.mixer.x has no place there, only those of attention" \
+            forward --preset rwkv4-tiny --tokens 1 --outputs cache --out never &&
+        failed "cache: state layers.0.mixer.x has no place there, only those of attention" \
+            forward --preset rwkv4-tiny --tokens 1 --cache first --out never && [ ! -e never ]
 }
 
 # The same loss in chunks, to the digits that rounding leaves.
@@ -494,7 +516,7 @@ damaged_models() {
 check "presets" says '^gpt2-tiny ' presets
 check "presets --json" says '"name": "rwkv4", "parameters": ' presets --json
 check "a preset is a config" presets_are_configs
-check "softmax is attention" failed "wkv, slots; did you mean attention?" \
+check "softmax is attention" failed "shortconv; did you mean attention?" \
     init --preset gpt2-tiny --set mixer.memory=softmax --out never
 check "--dtype of training" misused \
     "dra train: no such option: '--dtype'; did you mean --precision?" train --dtype bf16
@@ -548,6 +570,7 @@ check "forward: inputs" forward_reads_tensors
 check "forward: wrong inputs" refuses_inputs
 check "forward: embeddings" forward_reads_embeddings
 check "forward: RWKV's state" forward_carries_rwkv_states
+check "forward: caches" forward_carries_caches
 check "forward: segments" resets_are_texts_apart
 check "forward: segments have positions of their own" resets_start_positions
 check "forward: no such reset" failed "--resets: 11, expected 0 to 10" \
@@ -565,7 +588,7 @@ check "forward: attentions in chunks" failed "attentions need a single chunk, fo
 check "forward: scores in chunks" failed "scores need a single chunk, found 2" \
     forward --model m --tokens 1,2,3 --chunks 2 --outputs scores --out never
 outputs="dra forward: --outputs: expected logits, hidden, streams, branches, hiddens, adds"
-outputs="$outputs, attentions, scores, state, rwkv-state, out, numbers, loss"
+outputs="$outputs, attentions, scores, state, rwkv-state, cache, out, numbers, loss"
 check "forward: wrong output" misused \
     "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit

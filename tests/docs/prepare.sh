@@ -48,6 +48,10 @@ cp "$here/../data/pth/rwkv.pth" rwkv.pth
 cp "$here/../data/nanogpt/bias.pt" ckpt.pt
 mkdir llama-folder
 cp "$here"/../data/llama/llama/[cm]*.* llama-folder
+for family in lfm2 mamba2; do
+    mkdir "$family"
+    cp "$here/../data/llama/$family/config.json" "$here/../data/llama/$family/model.safetensors" "$family"
+done
 
 # Inputs of models that are not language models.
 . "$here/../cli/tensors.sh"

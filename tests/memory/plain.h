@@ -308,6 +308,27 @@ static inline void plain_ema(const plain *p)
     free(v), free(m);
 }
 
+/* ---- shortconv ------------------------------------------------------------------------------- */
+
+/* Each channel: the last products of key and value, each times its tap, times the query. */
+static inline void plain_shortconv(const plain *p)
+{
+    enum { W = 3 };
+    const int64_t N = p->H * p->D;
+    const double *taps = plain_param(p, "taps");
+    double       *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
+    double       *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(p->T * N);
+    for (int64_t t = 0; t < p->T; t++)
+        for (int64_t c = 0; c < N; c++) {
+            double sum = 0;
+            for (int64_t i = 0; i < W && i <= t; i++)
+                sum += taps[c * W + W - 1 - i] * k[(t - i) * N + c] * v[(t - i) * N + c];
+            y[t * N + c] = q[t * N + c] * sum;
+        }
+    plain_output(p, y);
+    free(q), free(k), free(v), free(y);
+}
+
 /* ---- wkv ------------------------------------------------------------------------------------- */
 
 /* Per channel, the sums as they are written, no maxima:

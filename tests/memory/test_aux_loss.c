@@ -42,6 +42,7 @@ static const watch_row rows[] = {
       .aux = STATES | GAMMAS}},
     {"delta", {SIZES, .a = {"delta"}, .aux = STATES}},
     {"wkv", {SIZES, .a = {"wkv"}, .aux = STATES}},
+    {"shortconv", {SIZES, .a = {"shortconv"}, .aux = STATES}},
     {"slots routed", {SIZES, .a = {"slots", .slots.count = 3}, .aux = STATES | BIT(ENTROPY)}},
     {"slots gated, with cells",
      {SIZES,

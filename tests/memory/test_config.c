@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#define ALL "append, ema, ssm, gru, lstm, moment, delta, wkv, slots"
+#define ALL "append, ema, ssm, gru, lstm, moment, delta, wkv, slots, shortconv"
 #define STREAMS "time, window, slots-own, slots-all, pooled, none, joint"
 #define SIZES .dim = 12, .heads = 3
 
@@ -64,6 +64,9 @@ static const bad names[] = {
     {{SIZES, .a = {"wkv", .retrieval = "none"}},
      DRA_ERR_NAME,
      "retrieval of wkv is none, expected one of formula"},
+    {{SIZES, .a = {"shortconv", .retrieval = "time"}},
+     DRA_ERR_NAME,
+     "retrieval of shortconv is time, expected one of formula"},
     {{SIZES, .a = {"wkv", .retrieval = "joint"}},
      DRA_ERR_NAME,
      "retrieval of wkv is joint, expected one of formula"},
@@ -95,7 +98,7 @@ static void knows_every_pair(void **state)
             legal += listed;
         }
     }
-    assert_int_equal(legal, 3 + 4 * 7 + 3 * 1 + 4);
+    assert_int_equal(legal, 3 + 4 * 7 + 4 * 1 + 4);
     assert_null(dra_memory_find("none"));
 }
 
@@ -381,6 +384,15 @@ static const bad choices[] = {
      0,
      "mixer: pooled blends only with pooled"},
     {{SIZES, .value_dim = 5, .a = {"wkv"}}, 0, "wkv: keys of 4 and values of 5 channels differ"},
+    {{SIZES, .value_dim = 5, .a = {"shortconv"}},
+     0,
+     "shortconv: keys of 4 and values of 5 channels differ"},
+    {{SIZES, .a = {"shortconv", .shortconv.taps = 1}}, 0, "shortconv: taps is 1, expected 2 to 8"},
+    {{SIZES, .a = {"shortconv", .shortconv.taps = 9}}, 0, "shortconv: taps is 9, expected 0 to 8"},
+    {{SIZES, .a = {"shortconv", .joined = true}},
+     0,
+     "shortconv: keys and values cannot share one state"},
+    {{SIZES, .a = {"wkv", .shortconv.taps = 3}}, 0, "wkv: taps is set, which only shortconv has"},
     {{SIZES, .rotary = true, .a = {"gru", .retrieval = "none"}},
      0,
      "retrieval none: rotary is set, which only time, window, joint have"},

@@ -127,7 +127,7 @@ static void lists_blends_and_counts(void **state)
     assert_int_equal(list(&append, &s, rows), 0);
     expect_refused(dra_mixer_gammas(&wrong, values(&s), 1, rows, &n, &err), &err, DRA_ERR_NAME,
                    "memory is emma, expected one of append, ema, ssm, gru, lstm, moment, delta, "
-                   "wkv, slots");
+                   "wkv, slots, shortconv");
     close_subject(&s);
 }
 

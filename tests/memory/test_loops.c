@@ -172,6 +172,11 @@ static void wkv_is_its_sums(void **state)
     expect_loops(&(dra_mixer_config){SIZES, .a = {"wkv"}}, plain_wkv, AS_DRAWN);
 }
 
+static void shortconv_is_its_sums(void **state)
+{
+    expect_loops(&(dra_mixer_config){SIZES, .a = {"shortconv"}}, plain_shortconv, AS_DRAWN);
+}
+
 /* ---- slots, and sums over all pairs ---------------------------------------------------------- */
 
 static void slots_are_DRA_Slot(void **state)
@@ -334,6 +339,7 @@ int main(void)
         cmocka_unit_test(gru_joint_is_ADR_for_heads),
         cmocka_unit_test(ema_is_a_running_mean),
         cmocka_unit_test(wkv_is_its_sums),
+        cmocka_unit_test(shortconv_is_its_sums),
         cmocka_unit_test(slots_are_DRA_Slot),
         cmocka_unit_test(pooled_slots_are_pooled_DRA),
         cmocka_unit_test(moment_is_linear_attention),

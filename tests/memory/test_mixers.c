@@ -87,6 +87,12 @@ static const mixer_row rows[] = {
     {"wkv", {SIZES, .a = {"wkv"}}, .fixed = true},
     {"wkv, mixed shift", {SIZES, .shift = DRA_SHIFT_MIX, .a = {"wkv"}}, .fixed = true},
 
+    {"shortconv as LFM2", {SIZES, .a = {"shortconv"}}, .around = &pre, .fixed = true},
+    {"shortconv, the longest, half shift, gated",
+     {SIZES, .shift = DRA_SHIFT_HALF, .gate_values = DRA_GATE_PLAIN, .bias = true,
+      .a = {"shortconv", .shortconv.taps = 8}},
+     .fixed = true},
+
     {"ema slots-own, 3 timescales",
      {SIZES, .a = {"ema", .retrieval = "slots-own", .ema.timescales = 3}},
      .fixed = true},

@@ -22,6 +22,7 @@ typedef struct row {
 static const row rows[] = {
     {"wkv", {SIZES, .a = {"wkv"}}},
     {"wkv, mixed shift", {SIZES, .shift = DRA_SHIFT_MIX, .a = {"wkv"}}},
+    {"shortconv", {SIZES, .a = {"shortconv"}}},
     {"append window", {SIZES, .a = {.retrieval = "window", .window = 64}}},
     {"append window, rotary", {SIZES, .rotary = true, .a = {.retrieval = "window", .window = 100}}},
     {"ema window",

@@ -220,7 +220,7 @@ static void wrong_configs_are_named(void **unused)
          "c.json: dim is -1, expected a whole number from 0 to 1048576"},
         {"{\"model_type\":\"dra\",\"mixer\":{\"memory\":\"gruu\"}}",
          "c.json: mixer.memory is \"gruu\", expected one of append, ema, ssm, gru, lstm, moment, "
-         "delta, wkv, slots; did you mean gru?"},
+         "delta, wkv, slots, shortconv; did you mean gru?"},
         {"{\"model_type\":\"dra\",\"mixer\":{\"gamma\":{\"rnge\":[1,2]}}}",
          "c.json: mixer.gamma.rnge is not a key; did you mean range?"},
         {"{\"model_type\":\"dra\",\"mixer\":[{},{\"gamma\":{\"range\":[1]}}]}",

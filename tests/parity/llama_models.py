@@ -2,6 +2,7 @@
 
     llama_models.py DRA [DRA_DOUBLE [COUNT [FAMILY...]]]
     llama_models.py fixtures FOLDER [FAMILY...]   what tests/formats/test_llama.c reads
+    llama_models.py caches FOLDER FAMILY...       what tests/formats/test_recurrent.c reads besides
 
 For COUNT configs of each family (20, seeded): logits, loss, the gradient of every parameter, whole
 against parts, greedy tokens; folders that `dra` writes load strictly with from_pretrained and give the
@@ -45,14 +46,14 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid"}
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
 
 
 def bar(family, what, column):
     """Keys of length 1 and norms of heads amplify what is rounded in float: transformers' own float is
     as far from its float64."""
-    return BARS[what][column] * (100 if family in HYBRIDS and not column else 1)
+    return BARS[what][column] * (100 if family in HYBRIDS - {"lfm2"} and not column else 1)
 
 
 # ---- random configs -----------------------------------------------------------------------------
@@ -214,9 +215,24 @@ def granitemoehybrid(rng):
         mamba_conv_bias=rng.random() < 0.7, position_embedding_type=rng.choice([None, "rope"]))
 
 
+def lfm2(rng):
+    c = common(rng)
+    while c["rope_parameters"]["rope_type"] == "dynamic":
+        c["rope_parameters"] = rope(rng, 64)
+    c["norm_eps"] = c.pop("rms_norm_eps")
+    n = c["num_hidden_layers"] = max(2, c["num_hidden_layers"])
+    kinds = [rng.choice(["conv", "full_attention"]) for _ in range(n)]
+    kinds[0], kinds[-1] = rng.choice([("conv", "full_attention"), ("full_attention", "conv")])
+    own = [l for l in range(n) if kinds[l] == "full_attention"]
+    return c | dict(conv_L_cache=rng.choice([2, 3, 3, 4]), conv_bias=False) | rng.choice(
+        [{"layer_types": kinds}, {"full_attn_idxs": own}]) | rng.choice(
+        [{"block_auto_adjust_ff_dim": False},
+         {"block_multiple_of": 4, "block_ffn_dim_multiplier": rng.choice([1.0, 1.3])}])
+
+
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
                                     gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
-                                    granitemoehybrid)}
+                                    granitemoehybrid, lfm2)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -376,11 +392,8 @@ def run(family, dra, count, column):
             model.float().save_pretrained(folder)
             mend(model, folder)
             if column:
+                model = as_double(model)
                 torch.set_default_dtype(torch.float64)
-                module = sys.modules[type(model).__module__]
-                double = getattr(module, type(model).__name__)(model.config)
-                double.load_state_dict(model.double().state_dict())
-                model = double.eval()
             side = Side(dra, folder, work)
 
             def put(what, number):
@@ -407,7 +420,7 @@ def is_telling(family, model):
         return 1 < c.n_groups < c.num_heads and c.num_hidden_layers > 1 and c.use_conv_bias
     r = c.rope_parameters or {"rope_type": "default"}
     kind = (r if "rope_type" in r else r["full_attention"])["rope_type"]
-    if family in HYBRIDS and family != "granitemoehybrid" and (
+    if family in HYBRIDS and family not in ("granitemoehybrid", "lfm2") and (
             c.linear_key_head_dim == c.linear_value_head_dim or c.linear_conv_kernel_dim != 4 or
             c.linear_num_key_heads in (1, c.linear_num_value_heads)):
         return False
@@ -432,12 +445,11 @@ def fixtures(folder, families):
         path = f"{folder}/{family}"
         model.float().save_pretrained(path)
         mend(model, path)
+        double = as_double(model)
         torch.set_default_dtype(torch.float64)
-        double = getattr(sys.modules[type(model).__module__], type(model).__name__)(c)
-        double.load_state_dict(model.double().state_dict())
         ids = torch.randint(0, c.vocab_size, (1, 20))
         with torch.no_grad():
-            logits = double.eval()(ids, use_cache=False).logits
+            logits = double(ids, use_cache=False).logits
         double.zero_grad()
         loss = loss_of(double, ids)
         loss.backward()
@@ -454,6 +466,39 @@ def fixtures(folder, families):
                   f"{path}/expected.safetensors")
 
 
+def as_double(model):
+    """The same model of the modules in double."""
+    torch.set_default_dtype(torch.float64)
+    double = getattr(sys.modules[type(model).__module__], type(model).__name__)(model.config)
+    double.load_state_dict(model.double().state_dict())
+    torch.set_default_dtype(torch.float32)
+    return double.eval()
+
+
+def cache_of(found):
+    """The tensors of a cache, called as `dra forward --outputs cache` calls them."""
+    cache = getattr(found, "past_key_values", None) or found.cache_params
+    tensors = {}
+    for l, layer in enumerate(cache.layers):
+        for name in ("keys", "values", "conv_states", "recurrent_states"):
+            own = getattr(layer, name, None)
+            own = own.get(0) if isinstance(own, dict) else own
+            if own is not None:
+                tensors[f"layers.{l}.{name}"] = own.clone()
+    return tensors
+
+
+def caches(folder, families):
+    """Of the models that fixtures() has made: their caches after 9 tokens."""
+    in_double(families)
+    for family in families:
+        path = f"{folder}/{family}"
+        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"))
+        ids = load_file(f"{path}/expected.safetensors")["ids"].long()
+        with torch.no_grad():
+            save_file(cache_of(model(ids[:, :9], use_cache=True)), f"{path}/cache.safetensors")
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -461,6 +506,9 @@ def main():
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         fixtures(sys.argv[2], sys.argv[3:] or list(FAMILIES))
+        return
+    if sys.argv[1] == "caches":
+        caches(sys.argv[2], sys.argv[3:])
         return
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

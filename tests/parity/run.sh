@@ -7,12 +7,11 @@
 # Called by `make parity`, which has made build/ before.
 # Arguments go on to ops.py: a part of the names of the rows to show.
 #
-# The first call makes build/parity-venv (network, about 1 GB), later ones reuse it. pip's own
-# settings hold, for instance an index with the CPU build of torch, which needs no CUDA libraries.
+# The first call makes build/parity-venv, later ones reuse it, see venv.sh.
 set -eu
 cd "$(dirname "$0")/../.."
 
-torch=torch==2.13.0
+who=parity
 safetensors=safetensors==0.8.0
 tokenizers=tokenizers==0.23.3
 transformers=transformers==5.22.2
@@ -24,36 +23,12 @@ x_transformers_resi_dual=x-transformers==1.44.8
 venv=build/parity-venv
 log=build/parity-pip.log
 
-fail() {
-    echo "parity: $*" >&2
-    exit 1
-}
-
-make_venv() {
-    command -v python3 >/dev/null 2>&1 ||
-        fail "python3 not found; on Debian: apt-get install python3 python3-venv"
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-        fail "$(python3 --version 2>&1) is too old, 3.10 or later is needed"
-    echo "setup  $venv"
-    rm -rf "$venv"
-    python3 -m venv "$venv" >"$log" 2>&1 ||
-        fail "python3 -m venv failed, see $log; on Debian: apt-get install python3-venv"
-    # torch alone first; the constraint then keeps whatever else comes from replacing it.
-    echo "$torch" >"$venv/constraint.txt"
-    "$venv/bin/pip" install "$torch" >"$log" 2>&1 ||
-        fail "pip could not install $torch (is there a network?), see $log"
-    "$venv/bin/pip" install -c "$venv/constraint.txt" numpy >>"$log" 2>&1 ||
-        fail "pip could not install numpy with $torch (is there a network?), see $log"
-    echo "$torch" >"$venv/complete"
-}
+. tests/parity/venv.sh
 
 [ -f build/libdra.so ] || fail "build/libdra.so not found; call this by make parity"
-[ "$(cat "$venv/complete" 2>/dev/null)" = "$torch" ] || make_venv
+make_venv
 # Small and not needed by the rest: where pip cannot get one, its script says that it is skipped.
-for package in "$safetensors" "$tokenizers" "$transformers" "$peft" "$rwkv"; do
-    "$venv/bin/python" -c "import ${package%%=*}" 2>/dev/null ||
-        "$venv/bin/pip" install -c "$venv/constraint.txt" "$package" >>"$log" 2>&1 || true
-done
+add_packages "$safetensors" "$tokenizers" "$transformers" "$peft" "$rwkv"
 
 # x-transformers in three releases: one as usual, two in folders of their own, without what they
 # need, which the first has brought. (Its module has another name than its package.)
@@ -94,6 +69,7 @@ python=$venv/bin/python
 "$python" tests/parity/hf.py build/dra
 "$python" tests/parity/llama_models.py build/dra build/double/dra
 "$python" tests/parity/lora.py build/dra
+"$python" tests/parity/fla_models.py build/dra build/double/dra
 "$python" tests/parity/rwkv_models.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/x_options.py build/libdra.so build/double/dra

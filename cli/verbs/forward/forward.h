@@ -6,7 +6,7 @@
 
 typedef struct forward_args {
     cli_source  from;
-    const char *tokens, *inputs, *resets, *chunks, *state_in, *rwkv_state, *state_out, *out,
+    const char *tokens, *inputs, *resets, *chunks, *state_in, *rwkv_state, *cache, *state_out, *out,
         *outputs, *positions;
     cli_list text;
     int64_t  keep;
@@ -35,22 +35,22 @@ enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_HIDDENS, FORWARD_ADDS, FORWARD
 typedef struct forward_work {
     const forward_args *a;
     cli_model           m;
-    bool                logits, hidden, maps, scores, state, rwkv_state; /* what is asked for */
-    bool                loss, tokens; /* the loss is asked for; the head is one of tokens */
-    forward_stack       stack[FORWARD_STACKS];
-    forward_head        head[FORWARD_HEADS];
-    cli_inputs          in;
-    int                 chunks;
-    int64_t            *chunk;
-    int64_t             V, C, keep; /* logits of the last `keep` tokens go out, or */
-    dra_ids             positions;  /* of these */
-    int32_t            *picks;      /* (B, view.picks): those of a chunk */
-    dra_view            view;
-    dra_reader         *reader;
-    dra_context         context;
-    dra_real           *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
-    dra_real            out_loss;
-    bool                unpadded; /* maps without columns that are spare */
+    bool          logits, hidden, maps, scores, state, rwkv_state, cache; /* what is asked for */
+    bool          loss, tokens; /* the loss is asked for; the head is one of tokens */
+    forward_stack stack[FORWARD_STACKS];
+    forward_head  head[FORWARD_HEADS];
+    cli_inputs    in;
+    int           chunks;
+    int64_t      *chunk;
+    int64_t       V, C, keep; /* logits of the last `keep` tokens go out, or */
+    dra_ids       positions;  /* of these */
+    int32_t      *picks;      /* (B, view.picks): those of a chunk */
+    dra_view      view;
+    dra_reader   *reader;
+    dra_context   context;
+    dra_real     *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
+    dra_real      out_loss;
+    bool          unpadded; /* maps without columns that are spare */
 } forward_work;
 
 /* Opens model, inputs, state and reader. */
@@ -95,5 +95,11 @@ void       forward_maps_free(forward_maps *m);
 dra_status forward_rwkv_read(forward_work *w, dra_error *err);
 dra_status forward_rwkv_write(const forward_work *w, int which, dra_tensor_item *item,
                               dra_error *err);
+
+/* The same as a cache of transformers: puts that of --cache into the states; makes tensor `which`,
+ * whose name and data are to be freed. */
+dra_status forward_cache_read(forward_work *w, dra_error *err);
+dra_status forward_cache_write(const forward_work *w, int which, dra_tensor_item *item,
+                               dra_error *err);
 
 #endif

@@ -148,6 +148,7 @@ dra_status forward_open(forward_work *w, dra_error *err)
                        w->maps ? "attentions" : "scores", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = forward_rwkv_read(w, err);
+    if (st == DRA_OK) st = forward_cache_read(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
     w->keep = !w->logits && !w->loss ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
     if (st == DRA_OK) st = read_positions(w, err);

@@ -43,7 +43,11 @@ static dra_status list_states(const forward_work *w, dra_tensor_item *items, siz
 {
     const int  states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
     dra_status st = DRA_OK;
+    const int  cached = w->cache ? dra_cache_count(w->m.model, err) : 0;
     for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[(*n)++], err);
+    if (w->cache && !cached) st = DRA_ERR_VALUE;
+    for (int i = 0; i < cached && st == DRA_OK; i++)
+        st = forward_cache_write(w, i, &items[(*n)++], err);
     for (int i = 0; i < dra_rwkv_state_count(w->m.model) && w->rwkv_state && st == DRA_OK; i++)
         st = forward_rwkv_write(w, i, &items[(*n)++], err);
     return st;
@@ -51,7 +55,8 @@ static dra_status list_states(const forward_work *w, dra_tensor_item *items, siz
 
 static void free_states(const forward_work *w, dra_tensor_item *items, size_t n)
 {
-    const size_t named = w->state ? (size_t)dra_specs_count(dra_model_state(w->m.model)) : 0;
+    size_t named = w->state ? (size_t)dra_specs_count(dra_model_state(w->m.model)) : 0;
+    if (w->cache) named += (size_t)dra_cache_count(w->m.model, NULL);
     for (size_t i = 0; items && i < n; i++) {
         if (i < named) free((void *)items[i].name);
         free((void *)items[i].data);
@@ -62,7 +67,8 @@ static void free_states(const forward_work *w, dra_tensor_item *items, size_t n)
 dra_status forward_write(const forward_work *w, dra_error *err)
 {
     forward_maps     maps = {0};
-    const size_t     most = (size_t)dra_specs_count(dra_model_state(w->m.model)) + DRA_RWKV_STATES;
+    const size_t     all = (size_t)dra_specs_count(dra_model_state(w->m.model));
+    const size_t     most = 2 * all + DRA_RWKV_STATES; /* a cache has at most as many */
     dra_status       st = forward_maps_list(w, &maps, err);
     dra_tensor_item *items = calloc(most + maps.n + 4 + FORWARD_STACKS + FORWARD_HEADS,
                                     sizeof *items);

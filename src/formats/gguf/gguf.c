@@ -87,6 +87,14 @@ static bool is_rwkv7(const dra_model_config *c) { return dra_model_config_rwkv(c
 static const architecture architectures[] = {
     {"rwkv6", dra_rwkv_rules, dra_gguf_read_rwkv6, dra_gguf_write_rwkv, is_rwkv6},
     {"rwkv7", dra_rwkv_rules, dra_gguf_read_rwkv7, dra_gguf_write_rwkv, is_rwkv7},
+    {"qwen35", dra_gguf_recurrent_rules, dra_gguf_read_qwen35, dra_gguf_write_recurrent,
+     dra_gguf_is_qwen35},
+    {"mamba2", dra_gguf_recurrent_rules, dra_gguf_read_mamba2, dra_gguf_write_recurrent,
+     dra_gguf_is_mamba2},
+    {"granitehybrid", dra_gguf_recurrent_rules, dra_gguf_read_granite_hybrid,
+     dra_gguf_write_recurrent, dra_gguf_is_granite_hybrid},
+    {"lfm2", dra_gguf_recurrent_rules, dra_gguf_read_lfm2, dra_gguf_write_recurrent,
+     dra_gguf_is_lfm2},
     {"qwen3", dra_gguf_llama_rules, dra_gguf_read_qwen3, dra_gguf_write_llama, dra_gguf_is_qwen3},
     {"qwen2", dra_gguf_llama_rules, dra_gguf_read_qwen2, dra_gguf_write_llama, dra_gguf_is_qwen2},
     {"smollm3", dra_gguf_llama_rules, dra_gguf_read_smollm3, dra_gguf_write_llama,
@@ -115,7 +123,9 @@ static void read_gguf(dra_keys *k, dra_model_config *c)
             c->tied = dra_keys_bool(k, TIED_KEY, true) ? DRA_ON : DRA_OFF;
             return;
         }
-    dra_keys_refuse(k, ARCHITECTURE_KEY, "gpt2, llama, qwen2, qwen3, smollm3, rwkv6 or rwkv7");
+    dra_keys_refuse(k, ARCHITECTURE_KEY,
+                    "gpt2, llama, qwen2, qwen3, smollm3, rwkv6, rwkv7, qwen35, mamba2, "
+                    "granitehybrid or lfm2");
 }
 
 /* What keys of GPT-2 have no words for at all: other versions of RWKV, other memories. Smaller
@@ -123,13 +133,16 @@ static void read_gguf(dra_keys *k, dra_model_config *c)
 static void refuse_others(dra_keys *k, const dra_model_config *c)
 {
     const int   version = dra_model_config_rwkv(c);
-    const char *memory = c->mixer[0].a.memory;
+    const char *memory = NULL; /* the first that is not attention */
     char        name[16];
+    for (int i = 0; i < c->mixers && (!memory || strcmp(memory, "append") == 0); i++)
+        memory = c->mixer[i].a.memory;
     snprintf(name, sizeof name, "rwkv%d", version);
     if (version == 0 && (!memory || strcmp(memory, "append") == 0)) return;
     k->status = dra_fail_at(k->err, DRA_ERR_VALUE, k->place,
-                            "%s%s has no GGUF form, only gpt2, rwkv6 and rwkv7, and "
-                            "those of the Llama family have one",
+                            "%s%s has no GGUF form, only gpt2, rwkv6 and rwkv7, "
+                            "qwen3_5, mamba2, granitemoehybrid, lfm2, and those of the Llama "
+                            "family have one",
                             version ? "architecture " : "a model whose memory is ",
                             version ? name : memory);
 }
@@ -180,5 +193,6 @@ dra_status dra_gguf_config(const dra_tensor_source *s, dra_model_config *c, dra_
                            (long long)c->vocab, (long long)c->dim, (long long)c->depth,
                            (long long)c->heads, (long long)c->context);
     st = dra_gguf_llama_settle(s, c, err);
+    if (st == DRA_OK) st = dra_gguf_recurrent_settle(s, c, err);
     return st == DRA_OK ? dra_format_settle(s, c, err) : st;
 }

@@ -20,6 +20,19 @@ void       dra_gguf_read_qwen3(dra_keys *k, dra_model_config *c);
 void       dra_gguf_read_smollm3(dra_keys *k, dra_model_config *c);
 void       dra_gguf_write_llama(dra_keys *k, const dra_model_config *c);
 dra_status dra_gguf_llama_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err);
+/* qwen35, mamba2, granitehybrid and lfm2 (recurrent.c). */
+bool       dra_gguf_is_qwen35(const dra_model_config *c);
+bool       dra_gguf_is_mamba2(const dra_model_config *c);
+bool       dra_gguf_is_granite_hybrid(const dra_model_config *c);
+bool       dra_gguf_is_lfm2(const dra_model_config *c);
+void       dra_gguf_read_qwen35(dra_keys *k, dra_model_config *c);
+void       dra_gguf_read_mamba2(dra_keys *k, dra_model_config *c);
+void       dra_gguf_read_granite_hybrid(dra_keys *k, dra_model_config *c);
+void       dra_gguf_read_lfm2(dra_keys *k, dra_model_config *c);
+void       dra_gguf_write_recurrent(dra_keys *k, const dra_model_config *c);
+dra_status dra_gguf_recurrent_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err);
+dra_status dra_gguf_recurrent_settle(const dra_tensor_source *s, dra_model_config *c,
+                                     dra_error *err);
 /* What only tensors say: biases, and frequencies that are scaled. */
 dra_status dra_gguf_llama_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 /* Tensors that products read and that stay F32 all the same, as in files of llama.cpp. */

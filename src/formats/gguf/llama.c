@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "file/fail.h"
-#include "formats/gguf/gguf.h"
+#include "formats/gguf/recurrent.h"
 #include "formats/llama.h"
 #include "model/owned.h"
 #include "ops/attention/rotary.h"
@@ -52,7 +52,7 @@ static const dra_mixer_config *first_rotated(const dra_model_config *c)
 static bool is_family(const dra_model_config *c)
 {
     return c->norm == DRA_NORM_RMS && c->ff.kind == DRA_FF_SWIGLU && first_rotated(c) &&
-           c->positions == DRA_POSITIONS_NONE;
+           c->positions == DRA_POSITIONS_NONE && !dra_gguf_find_linear(c);
 }
 
 bool dra_gguf_is_qwen3(const dra_model_config *c) { return is_family(c) && c->mixer[0].qk_norm; }
