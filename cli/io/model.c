@@ -172,14 +172,6 @@ dra_status cli_model_is_there(const char *path, dra_error *err)
 
 enum { SETTINGS_MOST = 64 };
 
-/* Whether a setting replaces a preset's memory, so that its mixer may have settings the new one
- * lacks. */
-static bool replaces_memory(const char *key)
-{
-    return strncmp(key, "mixer.", 6) == 0 &&
-           (strstr(key, "memory") || strcmp(key, "mixer.blend") == 0);
-}
-
 /* If a preset's memory was replaced, drops the settings that the new one does not have, and says so
  * once. */
 static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
@@ -188,14 +180,11 @@ static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error
     char        name[SETTINGS_MOST][64], dropped[200], text[sizeof said];
     const char *set[SETTINGS_MOST];
     size_t      n = 0;
-    bool        other = false;
     for (; n < s->set.count && n < SETTINGS_MOST; n++) {
         const char *setting = s->set.text[n];
         snprintf(name[n], sizeof name[n], "%.*s", (int)strcspn(setting, "="), setting);
         set[n] = name[n];
-        other |= replaces_memory(name[n]);
     }
-    if (!other) return DRA_OK;
     const dra_status st = dra_model_config_fit(c, n, set, dropped, sizeof dropped, err);
     if (st != DRA_OK || !dropped[0] || s->quiet) return st;
     snprintf(text, sizeof text, "notice   dropped %s of the preset %s: not for this mixer", dropped,

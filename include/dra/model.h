@@ -301,10 +301,10 @@ DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *na
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *const *own,
                                             const char *name, const char *value, dra_error *err);
-/* Makes a model possible again after the `n` keys of `set` have given a mixer another memory: what
- * mixers say besides and it does not have is dropped, as little as will do, but none of these keys.
- * `dropped` gets the names, with commas between them, as far as they fit; "": none, either because
- * a model can be made, or because dropping does not help. */
+/* For a preset of which the `n` keys of `set` have been set. Where one of them gives a mixer another
+ * memory, so that no model can be made: drops what mixers say besides and the memory does not have,
+ * as little as will do, but none of these keys. `dropped` gets the names, with commas between them,
+ * as far as they fit; "": none, because nothing needs to go or because dropping does not help. */
 DRA_API dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *const *set,
                                         char *dropped, size_t size, dra_error *err);
 /* As JSON, what is not default; as snprintf. 0: out of memory. */
