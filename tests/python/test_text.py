@@ -153,7 +153,7 @@ class Writing(Case):
         self.assertEqual(m.chat("Hello", tokens=10, seed=1),
                          m.generate("User: Hello\n\nAssistant:", tokens=10, seed=1,
                                     stop="\n\nUser:"))
-        self.refuses(OSError, "none", m.chat, "Hello", template="none")
+        self.refuses(dra.errors.UnknownName, "none", m.chat, "Hello", template="none")
         a = m.chat("Hello", template="chatml", tokens=10, seed=1)
         b = m.generate("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n", tokens=10,
                        seed=1)
