@@ -238,15 +238,18 @@ dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_er
     return st;
 }
 
-bool cli_is_encoder(const cli_source *s)
+static bool sees(const cli_source *s, bool both_sides)
 {
     dra_model_config *c = NULL;
     dra_error         err = {0};
     const bool        is = cli_source_config(s, &c, &err) == DRA_OK &&
-                    c->visible == DRA_VISIBLE_BIDIRECTIONAL;
+                    (c->visible == DRA_VISIBLE_BIDIRECTIONAL) == both_sides;
     dra_model_config_destroy(c);
     return is;
 }
+
+bool cli_is_encoder(const cli_source *s) { return sees(s, true); }
+bool cli_is_causal(const cli_source *s) { return sees(s, false); }
 
 int cli_causal_check(const char *verb, const cli_source *s, const char *what)
 {

@@ -145,8 +145,9 @@ dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
 int cli_source_check(const char *verb, const cli_source *s);
 int cli_config_check(const char *verb, const cli_source *s); /* for a verb without --model */
 
-/* Whether the model is an encoder, by its config alone; what cannot be read is none. */
+/* Whether the model is an encoder, or not, by its config alone; what cannot be read is neither. */
 bool cli_is_encoder(const cli_source *s);
+bool cli_is_causal(const cli_source *s);
 /* Of an encoder: misuse, as above, naming what it does not do. */
 int cli_causal_check(const char *verb, const cli_source *s, const char *what);
 
