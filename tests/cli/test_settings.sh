@@ -175,7 +175,19 @@ synonyms() {
         leads generate --rep-penalty --repetition-penalty --model plain --prompt a &&
         leads convert --format --as --from plain --to other &&
         leads sweep --grid --set --preset gpt2-tiny --data text &&
-        leads chat --template --chat-template --model plain
+        leads chat --template --chat-template --model plain &&
+        leads generate --limit --tokens --model plain --prompt a &&
+        leads generate --n -n --model plain --prompt a &&
+        leads convert --outfile --to --from plain &&
+        leads train --seq-len --context --preset gpt2-tiny &&
+        leads train --layers '--set depth=VALUE' --preset gpt2-tiny &&
+        leads sweep --dim '--set dim=VALUE' --preset gpt2-tiny &&
+        misused "dra convert: --as: no such choice: 'xt'; did you mean x-transformers?" \
+            convert --from plain --to other --as xt &&
+        misused "dra ls: no such verb; did you mean presets?" ls &&
+        misused "dra evaluate: no such verb; did you mean eval?" evaluate &&
+        misused "dra version: no such verb; did you mean --version?" version &&
+        misused "dra --versoin: no such option; did you mean --version?" --versoin
 }
 
 disk() {
