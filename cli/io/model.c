@@ -440,6 +440,24 @@ bool cli_all_tokens(const cli_list *files, int format)
     return dra_corpus_is_tokens((int)files->count, files->text, cli_data_format(format));
 }
 
+dra_status cli_documents_check(const cli_list *files, const cli_list *more, int format,
+                               const char *text_key, const char *separator, dra_error *err)
+{
+    const cli_list *lists[] = {files, more};
+    bool            lines = false, texts = false;
+    for (size_t i = 0; i < COUNT(lists) && (text_key || separator); i++)
+        if (lists[i] && lists[i]->count)
+            dra_corpus_find_texts((int)lists[i]->count, lists[i]->text, cli_data_format(format),
+                                  &lines, &texts);
+    if (text_key && !lines)
+        return cli_error(err, DRA_ERR_VALUE, "--text-key: no file of the data is lines of JSON");
+    if (separator && !texts)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--separator: no file of the data is a text, in which a line could "
+                         "separate documents");
+    return DRA_OK;
+}
+
 static dra_status add_id(dra_ids *ids, int32_t id, dra_error *err)
 {
     if (ids->n == ids->room) {

@@ -190,6 +190,30 @@ synonyms() {
         misused "dra --versoin: no such option; did you mean --version?" --versoin
 }
 
+# Options that change nothing of this run are refused, and nothing is made.
+useless() {
+    awk 'BEGIN { while (i++ < 40) print "{\"text\": \"line\"}" }' >lines.jsonl
+    # refuses_option STATUS OPTION WHY OPTIONS...
+    refuses_option() {
+        status=$1 option=$2 why=$3
+        shift 3
+        train "$status" useless --steps 2 "$@" && one_line "$err" &&
+            has "dra.*: $option: $why" "$err" && [ ! -e useless ]
+    }
+    refuses_option 2 --eval-every "there is nothing to evaluate on; expected --split or --eval-data" \
+        --eval-every 2 &&
+        refuses_option 2 --sample-prompt "no samples are written" --sample-every 0 \
+            --sample-prompt a &&
+        refuses_option 2 --sample-tokens "no samples are written" --sample-every 0 \
+            --sample-tokens 3 &&
+        refuses_option 1 --blend-steps "the model has no blend" --blend-steps 3 &&
+        refuses_option 1 --text-key "no file of the data is lines of JSON" --text-key body &&
+        refuses_option 1 --src-key "expected pairs of texts" --src-key a || return 1
+    failed "--separator: no file of the data is a text" tokenizer train --data lines.jsonl \
+        --vocab 260 --separator === --out words &&
+        failed "--text-key: no file" eval --model plain --data text --text-key a
+}
+
 disk() {
     train 0 room --steps 3 --split 0.1 && has '^disk     .* free: 1 checkpoint, the best model$' \
         "$err" || return 1
@@ -276,6 +300,7 @@ check "outputs are tried first" outputs
 check "names of files" names_of_files
 check "words of other programs" synonyms
 check "the best model is the one to go on with" goes_on_with_the_best
+check "options that change nothing" useless
 check "the disk is part of the plan" disk
 check "what is unusual is said" unusual
 check "a sweep of one run" one_run
