@@ -200,7 +200,7 @@ useless() {
         train "$status" useless --steps 2 "$@" && one_line "$err" &&
             has "dra.*: $option: $why" "$err" && [ ! -e useless ]
     }
-    refuses_option 2 --eval-every "there is nothing to evaluate on; expected --split or --eval-data" \
+    refuses_option 2 --eval-every "there is nothing to evaluate on; expected --split or" \
         --eval-every 2 &&
         refuses_option 2 --sample-prompt "no samples are written" --sample-every 0 \
             --sample-prompt a &&
