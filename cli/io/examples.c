@@ -16,6 +16,18 @@ bool cli_are_pairs(const cli_list *files, const cli_pairs *p, const dra_model_co
     return all;
 }
 
+dra_status cli_pairs_check(const cli_list *files, const cli_pairs *p, const dra_model_config *model,
+                           dra_error *err)
+{
+    const char *given = p->src_key         ? "src-key"
+                        : p->tgt_key       ? "tgt-key"
+                        : p->src_tokenizer ? "src-tokenizer"
+                                           : NULL;
+    if (!given || !files->count || cli_are_pairs(files, p, model)) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "--%s: expected pairs of texts, lines of JSON in .jsonl",
+                     given);
+}
+
 bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model,
                       int format)
 {

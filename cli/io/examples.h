@@ -39,6 +39,9 @@ bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model
                       int format);
 /* Whether they are pairs of texts, which need a tokenizer. */
 bool cli_are_pairs(const cli_list *files, const cli_pairs *p, const dra_model_config *model);
+/* Refuses options of pairs where the data are none. */
+dra_status cli_pairs_check(const cli_list *files, const cli_pairs *p, const dra_model_config *model,
+                           dra_error *err);
 /* Where texts of a model that translates start and end: the tokenizer's end of text, else the token
  * after its last one, which then is no text; -1: the vocabulary has no room for it. */
 int64_t cli_text_end(const dra_tokenizer *t, int64_t vocab);

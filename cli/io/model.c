@@ -172,14 +172,6 @@ dra_status cli_model_is_there(const char *path, dra_error *err)
 
 enum { SETTINGS_MOST = 64 };
 
-/* Whether a setting replaces a preset's memory, so that its mixer may have settings the new one
- * lacks. */
-static bool replaces_memory(const char *key)
-{
-    return strncmp(key, "mixer.", 6) == 0 &&
-           (strstr(key, "memory") || strcmp(key, "mixer.blend") == 0);
-}
-
 /* If a preset's memory was replaced, drops the settings that the new one does not have, and says so
  * once. */
 static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error *err)
@@ -188,14 +180,11 @@ static dra_status fit_preset(const cli_source *s, dra_model_config *c, dra_error
     char        name[SETTINGS_MOST][64], dropped[200], text[sizeof said];
     const char *set[SETTINGS_MOST];
     size_t      n = 0;
-    bool        other = false;
     for (; n < s->set.count && n < SETTINGS_MOST; n++) {
         const char *setting = s->set.text[n];
         snprintf(name[n], sizeof name[n], "%.*s", (int)strcspn(setting, "="), setting);
         set[n] = name[n];
-        other |= replaces_memory(name[n]);
     }
-    if (!other) return DRA_OK;
     const dra_status st = dra_model_config_fit(c, n, set, dropped, sizeof dropped, err);
     if (st != DRA_OK || !dropped[0] || s->quiet) return st;
     snprintf(text, sizeof text, "notice   dropped %s of the preset %s: not for this mixer", dropped,
@@ -249,15 +238,18 @@ dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_er
     return st;
 }
 
-bool cli_is_encoder(const cli_source *s)
+static bool sees(const cli_source *s, bool both_sides)
 {
     dra_model_config *c = NULL;
     dra_error         err = {0};
     const bool        is = cli_source_config(s, &c, &err) == DRA_OK &&
-                    c->visible == DRA_VISIBLE_BIDIRECTIONAL;
+                    (c->visible == DRA_VISIBLE_BIDIRECTIONAL) == both_sides;
     dra_model_config_destroy(c);
     return is;
 }
+
+bool cli_is_encoder(const cli_source *s) { return sees(s, true); }
+bool cli_is_causal(const cli_source *s) { return sees(s, false); }
 
 int cli_causal_check(const char *verb, const cli_source *s, const char *what)
 {
@@ -449,6 +441,24 @@ int cli_data_format_number(const char *name)
 bool cli_all_tokens(const cli_list *files, int format)
 {
     return dra_corpus_is_tokens((int)files->count, files->text, cli_data_format(format));
+}
+
+dra_status cli_documents_check(const cli_list *files, const cli_list *more, int format,
+                               const char *text_key, const char *separator, dra_error *err)
+{
+    const cli_list *lists[] = {files, more};
+    bool            lines = false, texts = false;
+    for (size_t i = 0; i < COUNT(lists) && (text_key || separator); i++)
+        if (lists[i] && lists[i]->count)
+            dra_corpus_find_texts((int)lists[i]->count, lists[i]->text, cli_data_format(format),
+                                  &lines, &texts);
+    if (text_key && !lines)
+        return cli_error(err, DRA_ERR_VALUE, "--text-key: no file of the data is lines of JSON");
+    if (separator && !texts)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--separator: no file of the data is a text, in which a line could "
+                         "separate documents");
+    return DRA_OK;
 }
 
 static dra_status add_id(dra_ids *ids, int32_t id, dra_error *err)

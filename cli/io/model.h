@@ -145,8 +145,9 @@ dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
 int cli_source_check(const char *verb, const cli_source *s);
 int cli_config_check(const char *verb, const cli_source *s); /* for a verb without --model */
 
-/* Whether the model is an encoder, by its config alone; what cannot be read is none. */
+/* Whether the model is an encoder, or not, by its config alone; what cannot be read is neither. */
 bool cli_is_encoder(const cli_source *s);
+bool cli_is_causal(const cli_source *s);
 /* Of an encoder: misuse, as above, naming what it does not do. */
 int cli_causal_check(const char *verb, const cli_source *s, const char *what);
 
@@ -189,6 +190,9 @@ void cli_clamp_report(const char *verb, const cli_source *s, int64_t changed);
 
 /* No text is among these files, of the given --data-format. */
 bool cli_all_tokens(const cli_list *files, int format);
+/* Refuses --text-key and --separator where no file has what they are about; `more` may be NULL. */
+dra_status cli_documents_check(const cli_list *files, const cli_list *more, int format,
+                               const char *text_key, const char *separator, dra_error *err);
 /* What a corpus takes for a --data-format: its name, or NULL. */
 const char *cli_data_format(int format);
 int         cli_data_format_number(const char *name); /* of such a name; 0: by content */

@@ -24,6 +24,9 @@ void cli_manual_overview(const cli_format *format, FILE *out);
 bool cli_has_keys(const char *part);
 void cli_manual_keys(const char *part, const cli_format *format, FILE *out);
 
+/* The key that was meant: the same name, but for - and _, or another program's for it. */
+bool cli_key_meant(const char *typed, char *name, size_t size);
+
 /* Lines of a text, each a paragraph. */
 void cli_write_paragraphs(const cli_format *format, const char *text, FILE *out);
 

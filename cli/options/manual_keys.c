@@ -81,3 +81,19 @@ void cli_manual_keys(const char *part, const cli_format *f, FILE *out)
             if (are_together(&key, &other) && is_asked(&other, part)) write_key(&other, f, out);
     }
 }
+
+bool cli_key_meant(const char *typed, char *name, size_t size)
+{
+    dra_config_key key;
+    dra_guess      nearest = {.typed = typed};
+    name[0] = '\0';
+    for (size_t i = 0; dra_config_key_at(i, &key); i++) {
+        dra_guess guess = {.typed = typed};
+        dra_guess_try(&guess, key.name);
+        if (!key.value[0] || !guess.best || guess.wrong > DRA_GUESS_MEANT) continue;
+        if (name[0] && guess.wrong >= nearest.wrong) continue;
+        nearest.wrong = guess.wrong;
+        snprintf(name, size, "%s", key.name);
+    }
+    return name[0];
+}

@@ -1,5 +1,6 @@
 /* The parser of every verb's option table. */
 #include "options.h"
+#include "manual.h"
 #include "value.h"
 
 #include "dra/base.h"
@@ -176,9 +177,15 @@ static const cli_option *find_brief(const cli_verb *verb, char letter)
     return NULL;
 }
 
+/* Whether --set changes keys of a model's config. */
+static bool sets_keys(const cli_verb *verb)
+{
+    return cli_option_of(verb, "set") || (verb->over && cli_option_of(verb->over, "set"));
+}
+
 static bool fail_unknown(parser *p, const char *argument)
 {
-    char              name[64], quoted[80];
+    char              name[64], quoted[80], key[64];
     const cli_option *o;
     dra_guess         guess = {.typed = name};
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
@@ -192,6 +199,12 @@ static bool fail_unknown(parser *p, const char *argument)
         o = cli_option_of(p->verb, name + 3);
         guess.best = o ? o->name : NULL;
     }
+    if (name[0] && !name[1] && find_brief(p->verb, name[0]))
+        return fail_usage(p, "no such option: %s; did you mean -%s?", quoted, name);
+    if (guess.best && guess.wrong <= DRA_GUESS_MEANT)
+        return fail_usage(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
+    if (sets_keys(p->verb) && cli_key_meant(name, key, sizeof key))
+        return fail_usage(p, "no such option: %s; did you mean --set %s=VALUE?", quoted, key);
     if (guess.best)
         return fail_usage(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
     return fail_usage(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);

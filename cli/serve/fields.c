@@ -66,6 +66,17 @@ static bool read_field(const serve_field *f, json_t *x, void *out, serve_error *
                        f->kind == SERVE_F_BOOL ? "a bool" : "a text", serve_kind_name(x));
 }
 
+/* The nearest field that is taken, if one is near. */
+static bool fail_unknown(const serve_field *table, size_t n, const char *key, serve_error *e)
+{
+    dra_guess guess = {.typed = key};
+    for (size_t i = 0; i < n; i++)
+        if (table[i].kind != SERVE_F_REFUSED) dra_guess_try(&guess, table[i].name);
+    return serve_wrong(e, 400, key, "%.60s: this server has no such field%s%s%s", key,
+                       guess.best ? "; did you mean " : "", guess.best ? guess.best : "",
+                       guess.best ? "?" : "");
+}
+
 bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void *out,
                        serve_error *e)
 {
@@ -76,7 +87,7 @@ bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void 
         size_t i = 0;
         if (json_is_null(x)) continue;
         while (i < n && strcmp(table[i].name, key) != 0) i++;
-        if (i == n) return serve_wrong(e, 400, key, "%.60s: this server has no such field", key);
+        if (i == n) return fail_unknown(table, n, key, e);
         if (!read_field(&table[i], x, out, e)) return false;
     }
     return true;

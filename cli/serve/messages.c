@@ -66,7 +66,7 @@ dra_status serve_template_open(serve_model *m, dra_error *err)
         st = dra_template_open(m->from.model, "plain", &m->template, err);
     if (st != DRA_OK || !m->m.tokenizer) return st;
     m->template_text = template_text(m);
-    st = cli_talk_ending(m->template, m->m.tokenizer, &id, &m->ending, err);
+    st = dra_template_ending(m->template, m->m.tokenizer, &id, &m->ending, err);
     add_end(m, id);
     const char *eos = dra_template_token(m->template, "eos_token");
     if (eos) add_end(m, dra_tokenizer_id(m->m.tokenizer, eos));

@@ -157,6 +157,8 @@ static dra_status open_corpus(work *w, dra_error *err)
     const int64_t      V = dra_model_config_of(w->m.model)->vocab;
     const char        *format = cli_data_format(a->format);
     dra_status         st = dra_corpus_look((int)a->data.count, a->data.text, format, err);
+    if (st == DRA_OK)
+        st = cli_documents_check(&a->data, NULL, a->format, a->text_key, a->separator, err);
     if (st == DRA_OK && needs_tokenizer(a)) st = cli_model_tokenizer(&a->from, &w->m, err);
     if (st != DRA_OK) return st;
     const dra_corpus_config c = {.n = (int)a->data.count,
@@ -506,7 +508,9 @@ static dra_status eval_any(work *w, dra_error *err)
     const dra_model_config     *c = dra_model_config_of(w->m.model);
     const bool questions = !a->format && !a->text_key && !cli_are_pairs(&a->data, &a->pairs, c) &&
                            cli_are_choices(&a->data);
-    const bool texts = !questions && !cli_are_examples(&a->data, &a->pairs, c, a->format);
+    const bool       texts = !questions && !cli_are_examples(&a->data, &a->pairs, c, a->format);
+    const dra_status st = cli_pairs_check(&a->data, &a->pairs, c, err);
+    if (st != DRA_OK) return st;
     if (texts && !dra_model_config_is_language(c))
         return cli_error(err, DRA_ERR_VALUE,
                          "--data: the model is not a language model: it learns from examples, "

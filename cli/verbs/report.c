@@ -64,15 +64,19 @@ static bool own_path(const char *first, char path[PATH_TEXT])
     return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
 }
 
-/* A page that --out does not name goes into the folder of a run, not into any model's. */
+static bool has_file(const char *folder, const char *name)
+{
+    char path[PATH_TEXT];
+    return cli_path(folder, name, path, sizeof path) && cli_is_there(path);
+}
+
+/* A page that --out does not name goes into the folder of a run, not into any model's. What is
+ * neither is refused when it is read. */
 static dra_status check_is_run(const char *folder, dra_error *err)
 {
-    char        log[PATH_TEXT];
-    struct stat s;
-    if (cli_stat(folder, &s) != 0 || !S_ISDIR(s.st_mode)) return DRA_OK;
-    for (const char *const *name = (const char *const[]){"log.jsonl", "probes.jsonl", NULL}; *name;
-         name++)
-        if (cli_path(folder, *name, log, sizeof log) && cli_is_there(log)) return DRA_OK;
+    if (!has_file(folder, "config.json") || has_file(folder, "log.jsonl") ||
+        has_file(folder, "probes.jsonl"))
+        return DRA_OK;
     return cli_error(err, DRA_ERR_FILE,
                      "%.300s: expected a run, found no log.jsonl; --out FILE writes a page about a "
                      "model that was not trained here",

@@ -161,7 +161,8 @@ static int train_tokenizer(const struct args *a, const char **special, const cha
         .nfc = a->nfc,
         .threads = (int)a->threads,
     };
-    dra_status st = dra_tokenizer_train(&c, show_progress, &w, &t, &err);
+    dra_status st = cli_documents_check(&a->data, NULL, a->format, a->text_key, a->separator, &err);
+    if (st == DRA_OK) st = dra_tokenizer_train(&c, show_progress, &w, &t, &err);
     cli_status_clear(&w.status);
     if (st == DRA_OK) st = save_tokenizer(t, path, &err);
     if (st == DRA_OK) report_result(a, &c, t, path, cli_now() - start);

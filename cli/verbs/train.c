@@ -284,6 +284,25 @@ static int check_log(const struct args *a, const char *verb)
 }
 
 /* verb: named in errors. */
+/* A sweep may set a split of its own, and a run that is resumed has one. */
+static int check_evaluates(const struct args *a, const char *verb)
+{
+    if (a->train.eval_every <= 0 || a->eval_data.count || a->train.split > 0) return CLI_OK;
+    if (a->resume || strcmp(verb, "train") != 0) return CLI_OK;
+    return cli_misused(verb, "--eval-every: there is nothing to evaluate on; expected --split or "
+                             "--eval-data");
+}
+
+static int check_samples(const struct args *a, const char *verb)
+{
+    const char *given = *a->prompt                                   ? "sample-prompt"
+                        : a->sample_tokens != defaults.sample_tokens ? "sample-tokens"
+                        : a->raw                                     ? "raw"
+                                                                     : NULL;
+    if (!given || a->train.sample_every >= 0) return CLI_OK;
+    return cli_misused(verb, "--%s: no samples are written, by --sample-every 0", given);
+}
+
 static int check_args(const struct args *a, const char *verb, dra_train_config *train)
 {
     const cli_source *s = &a->from;
@@ -306,7 +325,8 @@ static int check_args(const struct args *a, const char *verb, dra_train_config *
         return cli_misused(verb, "expected one of --eval-data and --split, found both");
     if (a->epochs > 0 && a->resume && !names_model(s))
         return cli_misused(verb, "--epochs: a run that is resumed is made longer by --steps");
-    if (check_log(a, verb) != CLI_OK) return CLI_USAGE;
+    if (check_log(a, verb) != CLI_OK || check_evaluates(a, verb) != CLI_OK) return CLI_USAGE;
+    if (check_samples(a, verb) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->aux_loss.count; i++)
         if (cli_read_aux_loss(verb, a->aux_loss.text[i], train) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->group.count; i++)
@@ -450,10 +470,22 @@ typedef struct parts { /* all that a run borrows */
     int64_t          vocab; /* the preset's own; 0: the model has it */
 } parts;
 
+/* Options that change nothing of this model and its data. */
+static dra_status check_options_of_model(const struct args *a, const dra_model *m, dra_error *err)
+{
+    const bool blends = dra_specs_find(dra_model_params(m), "blend") >= 0;
+    if (!blends && (a->train.blend_steps > 0 || a->train.blend_anneal))
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--blend-%s: the model has no blend that a schedule changes",
+                         a->train.blend_steps > 0 ? "steps" : "anneal");
+    return cli_pairs_check(&a->data, &a->pairs, dra_model_config_of(m), err);
+}
+
 static dra_status open_data(const struct args *a, parts *p, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(p->model);
-    dra_status              st = DRA_OK;
+    dra_status              st = check_options_of_model(a, p->model, err);
+    if (st != DRA_OK) return st;
     if (cli_are_examples(&a->data, &a->pairs, c, a->format)) {
         st = cli_examples_open(&a->data, &a->pairs, c, p->tokenizer, &p->examples, err);
         if (st == DRA_OK)
@@ -461,7 +493,8 @@ static dra_status open_data(const struct args *a, parts *p, dra_error *err)
                                    err);
         return st;
     }
-    st = open_corpus(a, &a->data, p->tokenizer, "reading data", &p->data, err);
+    st = cli_documents_check(&a->data, &a->eval_data, a->format, a->text_key, a->separator, err);
+    if (st == DRA_OK) st = open_corpus(a, &a->data, p->tokenizer, "reading data", &p->data, err);
     if (st == DRA_OK)
         st = open_corpus(a, &a->eval_data, p->tokenizer, "reading evaluation data", &p->eval_data,
                          err);
@@ -678,7 +711,7 @@ static void show_past(const struct args *a, const dra_trainer_plan *plan, cli_tr
     cli_progress_past(w, a->log ? a->log : path, plan->first);
 }
 
-/* The model is saved, but a run whose last evaluation or sample had no finite numbers has failed. */
+/* The model is saved, but a run has failed whose last evaluation or sample had no finite numbers. */
 static dra_status check_not_ruined(const sampling *s, const cli_train_progress *w, dra_error *err)
 {
     const bool sample = s->ruined.code != DRA_OK;

@@ -40,6 +40,8 @@ int cli_verb_unknown(const char *name)
     char      quoted[80];
     dra_guess guess = {.typed = name};
     for (size_t i = 0; i < COUNT(verbs); i++) dra_guess_try(&guess, verbs[i]->name);
+    dra_guess_try(&guess, "--version");
+    dra_guess_try(&guess, "--help");
     cli_quote(name, quoted, sizeof quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* as typed, but on one line */
     const char *kind = name[0] == '-' ? "option" : "verb";

@@ -87,6 +87,9 @@ DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
 /* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed.
  * `format` as above. */
 DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format);
+/* Adds to *lines whether some of them are lines of JSON, to *texts whether some are other texts. */
+DRA_API void dra_corpus_find_texts(int n, const char *const *paths, const char *format, bool *lines,
+                                   bool *texts);
 /* Fails like dra_corpus_open if one of them is missing or is not data, so that this is known before
  * anything else is opened. */
 DRA_API dra_status dra_corpus_look(int n, const char *const *paths, const char *format,

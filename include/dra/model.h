@@ -183,8 +183,6 @@ typedef struct dra_condition_config {
     bool    add;    /* it is added to what each sublayer reads, as wide as that */
 } dra_condition_config;
 
-/* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
- * to is borrowed, and dra_model_create() copies all of it. */
 /* Only products of two matrices of low rank learn, added to matrices that stay as they are: W + s B
  * A with A (r, I), B (O, r) and s = alpha / r [Hu et al. 2022]. */
 typedef struct dra_lora_config {
@@ -194,6 +192,8 @@ typedef struct dra_lora_config {
                           * every layer; "": q,k,v,o */
 } dra_lora_config;
 
+/* A C program writes initialisers, `.mixer = &(dra_mixer_config){.heads = 8}`: what a config points
+ * to is borrowed, and dra_model_create() copies all of it. */
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -320,10 +320,10 @@ DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *na
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *const *own,
                                             const char *name, const char *value, dra_error *err);
-/* Makes a model possible again after the `n` keys of `set` have given a mixer another memory: what
- * mixers say besides and it does not have is dropped, as little as will do, but none of these keys.
- * `dropped` gets the names, with commas between them, as far as they fit; "": none, either because
- * a model can be made, or because dropping does not help. */
+/* For a preset of which the `n` keys of `set` have been set. Where one of them gives a mixer another
+ * memory, so that no model can be made: drops what mixers say besides and the memory does not have,
+ * as little as will do, but none of these keys. `dropped` gets the names, with commas between them,
+ * as far as they fit; "": none, because nothing needs to go or because dropping does not help. */
 DRA_API dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *const *set,
                                         char *dropped, size_t size, dra_error *err);
 /* As JSON, what is not default; as snprintf. 0: out of memory. */

@@ -9,6 +9,7 @@
 #define DRA_TEMPLATE_H
 
 #include "dra/base.h"
+#include "dra/text.h"
 DRA_BEGIN_C
 
 typedef struct dra_template dra_template; /* opaque */
@@ -60,6 +61,12 @@ DRA_API dra_status dra_template_chat(const dra_template *t, const dra_message *m
 DRA_API dra_status dra_template_chat_with(const dra_template *t, const dra_message *messages,
                                           size_t n, bool answer, const char *variables, char **text,
                                           size_t *bytes, dra_error *err);
+
+/* How answers end by a template: by a token, *id, where a special one stands between an answer and
+ * the next question; else by the text there, *text, to be released by free(). -1 and NULL: neither.
+ * DRA_ERR_VALUE: it does not render a usual conversation. */
+DRA_API dra_status dra_template_ending(const dra_template *t, const dra_tokenizer *tokenizer,
+                                       int32_t *id, char **text, dra_error *err);
 
 DRA_END_C
 #endif

@@ -3,6 +3,7 @@ import ctypes
 import json
 import os
 import threading
+import warnings
 from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
@@ -175,6 +176,22 @@ class Config:
         """One field by its dotted name."""
         word = value if isinstance(value, str) else json.dumps(value)
         call(lib.dra_model_config_set, self.at, text_bytes(name), text_bytes(word))
+
+
+def preset_config(name: str, settings: Mapping[str, Any]) -> Config:
+    """A preset with keys changed by their dotted names. Where they give it another memory, what it
+    says besides and that memory does not have is dropped, as on the command line."""
+    config = Config(lib.dra_preset_config, text_bytes(name))
+    for key, value in settings.items():
+        config.set(key, value)
+    keys = (ctypes.c_char_p * len(settings))(*[text_bytes(key) for key in settings])
+    dropped = ctypes.create_string_buffer(200)
+    call(lib.dra_model_config_fit, config.at, len(settings), ctypes.addressof(keys), dropped,
+         len(dropped))
+    if dropped.value:
+        warnings.warn("dropped %s of the preset %s: not for this mixer" %
+                      (dropped.value.decode(), name), stacklevel=4)
+    return config
 
 
 def parse_config(config: Mapping[str, Any]) -> Config:

@@ -2,7 +2,8 @@
 import ctypes
 import json
 import operator
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import (TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from . import _c
 from ._library import (Handle, Lent, address, call, lib, make, path_bytes, text_bytes, view)
 from .errors import ClosedError, InvalidValue, ShapeError
 from .state import State
-from .tokenizer import Decoder
+from .tokenizer import Decoder, Tokenizer
 
 if TYPE_CHECKING:
     from .model import Model, Text
@@ -329,13 +330,13 @@ def generate_rows(model: "Model", prompts: List[str], tokens: int,
 
 
 class Template:
-    """A chat template of a folder, of a file, or a named one."""
+    """A chat template of a file, or a named one, or that of a folder, else the plain one."""
 
     def __init__(self, model: "Model", source: Optional[str]) -> None:
         folder = path_bytes(model._path) if model._path is not None else None
         at = make(lib.dra_template_open, folder, path_bytes(source) if source else None)
-        if not at:
-            raise InvalidValue("chat: the model has no chat template: template='chatml' is one")
+        if not at:  # as `dra serve` does it
+            at = make(lib.dra_template_open, folder, b"plain")
         self._handle = Handle(at, lib.dra_template_destroy)
 
     def render(self, messages: Sequence[Mapping[str, str]], answer: bool) -> str:
@@ -356,11 +357,20 @@ class Template:
         finally:
             _free(text)
 
-    def ending(self) -> str:
-        """What it writes after an answer."""
-        sample = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "answered"}]
-        text = self.render(sample, False)
-        return text[text.rfind("answered") + len("answered"):].strip() if "answered" in text else ""
+    def ending(self, tokenizer: Tokenizer) -> Tuple[Optional[int], Optional[str]]:
+        """How answers end: by a token, else by a text; by neither where it does not render a usual
+        conversation."""
+        token, text = ctypes.c_int32(), ctypes.c_void_p()
+        try:
+            call(lib.dra_template_ending, self._handle.at, tokenizer._handle.at,
+                 ctypes.byref(token), ctypes.byref(text))
+        except InvalidValue:
+            return None, None
+        try:
+            return (token.value if token.value >= 0 else None,
+                    ctypes.string_at(text).decode("utf-8", "replace") if text else None)
+        finally:
+            _free(text)
 
     def token(self, name: str) -> Optional[str]:
         found = lib.dra_template_token(self._handle.at, name.encode())
@@ -381,9 +391,10 @@ def chat(model: "Model", messages: Any, tokens: int, template: Optional[str],
     asked: Dict[str, Any] = dict(options)
     stop = asked.get("stop") or []
     asked["stop"] = [stop] if isinstance(stop, str) else list(stop)
-    ending, eos = form.ending(), form.token("eos_token")
-    ends = [i for i in [model.tokenizer.id(t) for t in (ending, eos) if t] if i is not None]
-    if ending and model.tokenizer.id(ending) is None:
+    end, ending = form.ending(model.tokenizer)
+    eos = form.token("eos_token")
+    ends = [i for i in (end, model.tokenizer.id(eos) if eos else None) if i is not None]
+    if ending:
         asked["stop"].append(ending)
     # A template writes the tokens that begin a text itself.
     return generate(model, form.render(messages, True), tokens, asked.pop("state", None), asked,

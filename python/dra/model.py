@@ -15,7 +15,8 @@ import numpy as np
 from . import _c, _progress, _report, generation
 from . import forward as named
 from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
-                       no_pickle, parse_config, path_bytes, reals_of, text_bytes, view)
+                       no_pickle, parse_config, path_bytes, preset_config, reals_of, text_bytes,
+                       view)
 from .errors import (ClosedError, FileError, InvalidValue, OutOfRange, ShapeError, UnknownName)
 from .state import State
 from .tokenizer import Tokenizer
@@ -88,11 +89,11 @@ def presets() -> List[str]:
 def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, Any]) -> Handle:
     """A model of a preset's name or a config, with settings by their dotted names."""
     if isinstance(config, str):
-        c = Config(lib.dra_preset_config, text_bytes(config))
+        c = preset_config(config, setting)
     else:
         c = parse_config(config)
-    for name, value in setting.items():
-        c.set(name, value)
+        for name, value in setting.items():
+            c.set(name, value)
     return Handle(make(lib.dra_model_create, c.at), lib.dra_model_destroy)
 
 
@@ -717,7 +718,8 @@ class Model:
     def chat(self, messages: Union[str, Sequence[Mapping[str, str]]], *, tokens: int = 512,
              template: Optional[str] = None, **options: Any) -> str:
         """An answer to messages ({"role": ..., "content": ...}), or to one text of a user, by the
-        chat template of the model's folder; or of a file, or a named one such as "chatml"."""
+        chat template of the model's folder, else by "plain"; or by that of a file, or a named one
+        such as "chatml"."""
         return generation.chat(self, messages, tokens, template, options)
 
     # -- files

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _c, _progress, _report
 from ._library import (Config, Handle, Lent, Path, call, ids_of, lib, make, no_pickle,
-                       parse_config, path_bytes, text_bytes)
+                       parse_config, path_bytes, preset_config)
 from .errors import ClosedError, FileError, InvalidValue, ShapeError
 from .model import Model, _device, load
 from .tokenizer import Tokenizer
@@ -120,7 +120,7 @@ class Trainer:
             start = path_bytes(model)
             c = Config(lib.dra_folder_config, start)
         else:
-            c = Config(lib.dra_preset_config, text_bytes(os.fspath(model)))
+            return preset_config(os.fspath(model), settings), start
         for name, value in settings.items():
             c.set(name, value)
         return c, start

@@ -112,6 +112,18 @@ bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format)
     return all;
 }
 
+void dra_corpus_find_texts(int n, const char *const *paths, const char *format, bool *lines,
+                           bool *texts)
+{
+    dra_sources s;
+    dra_sources_list(n, paths, format, &s, NULL);
+    for (size_t i = 0; i < s.n; i++) {
+        *lines = *lines || s.at[i].kind == DRA_DATA_LINES;
+        *texts = *texts || s.at[i].kind == DRA_DATA_TEXT;
+    }
+    dra_sources_free(&s);
+}
+
 dra_status dra_corpus_look(int n, const char *const *paths, const char *format, dra_error *err)
 {
     dra_sources      s;

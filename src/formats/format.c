@@ -203,6 +203,19 @@ static const char *inner_difference(const json_t **one, const json_t **other, co
     return found;
 }
 
+/* Both values in as few digits as tell them apart. */
+static void show_both(const json_t *x, const json_t *y, char **is, char **only)
+{
+    const size_t how = JSON_ENCODE_ANY | JSON_COMPACT;
+    *is = dra_json_words(x, how | JSON_REAL_PRECISION(6));
+    *only = dra_json_words(y, how | JSON_REAL_PRECISION(6));
+    if (!*is || !*only || strcmp(*is, *only) != 0) return;
+    free(*is);
+    free(*only);
+    *is = dra_json_words(x, how);
+    *only = dra_json_words(y, how);
+}
+
 dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
                               const dra_model_config *can, dra_error *err)
 {
@@ -215,8 +228,8 @@ dra_status dra_config_compare(const char *place, const char *what, const dra_mod
     if (key) {
         const json_t *x = json_object_get(one, inner ? inner : key);
         const json_t *y = json_object_get(other, inner ? inner : key);
-        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
-        char         *only = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
+        char         *is, *only;
+        show_both(x, y, &is, &only);
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s cannot hold %s%s%s %.120s, only %.120s",
                       place, what, key, inner ? "." : "", inner ? inner : "",
                       is  ? is

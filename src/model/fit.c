@@ -15,6 +15,19 @@ typedef struct fitting {
     dra_model_config  *trial;
 } fitting;
 
+/* Whether a key gives a mixer another memory, or takes one away. */
+static bool replaces_memory(const char *key)
+{
+    return strncmp(key, "mixer.", 6) == 0 &&
+           (strstr(key, "memory") || strcmp(key, "mixer.blend") == 0);
+}
+
+static bool replaces_any(size_t n, const char *const *set)
+{
+    while (n > 0 && !replaces_memory(set[n - 1])) n--;
+    return n > 0;
+}
+
 static bool can_be_made(const dra_model_config *c, dra_error *err)
 {
     dra_model *m;
@@ -77,7 +90,7 @@ dra_status dra_model_config_fit(dra_model_config *config, size_t n, const char *
     const fitting    f = {n, set, &trial};
     dra_status       st = dra_config_check_own(config, err);
     dropped[0] = '\0';
-    if (st != DRA_OK || can_be_made(config, &why)) return st;
+    if (st != DRA_OK || !replaces_any(n, set) || can_be_made(config, &why)) return st;
     st = dra_config_fill(&trial, config, config->own, err);
     if (st == DRA_OK && drop_least(&f, config, dropped, size)) *config = trial;
     dra_config_point(config);

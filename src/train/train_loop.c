@@ -466,6 +466,9 @@ static dra_status finish_step(dra_trainer *t, listener *w, dra_error *err)
     return save_run(t, w, err);
 }
 
+/* NaN without a sign, which says nothing. */
+static double plain_number(double x) { return isnan(x) ? fabs(x) : x; }
+
 /* A run fails if its last step, or too many in a row, changed nothing because numbers were not
  * finite. */
 static dra_status check_end(const dra_trainer *t, dra_error *err)
@@ -480,7 +483,8 @@ static dra_status check_end(const dra_trainer *t, dra_error *err)
         err, DRA_ERR_VALUE,
         "step %lld: loss %g, gradient norm %g: not finite in %s; saved as it was before "
         "%s (a smaller lr may help)",
-        (long long)t->at.step, t->event.loss, t->event.norm, which, n > 1 ? "them" : "it");
+        (long long)t->at.step, plain_number(t->event.loss), plain_number(t->event.norm), which,
+        n > 1 ? "them" : "it");
 }
 
 dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *more, dra_error *err)

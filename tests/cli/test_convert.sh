@@ -84,6 +84,26 @@ later_rwkv() {
         "$dra" generate --model six.bin --prompt-tokens 1,2 --tokens 3 >"$out" 2>"$err"
 }
 
+# Tiny presets have ranks and heads that folders of Hugging Face cannot say, unless they are made so.
+tiny_rwkv() {
+    small="--set depth=2 --set dim=64 --set heads=2" # heads of 32, as the presets have
+    for version in 6 7; do
+        # shellcheck disable=SC2086 # a list of options
+        run 0 init --preset rwkv$version-tiny $small --out tiny-$version || return 1
+    done
+    failed "never: a rwkv6 folder cannot hold mixer.decay_rank 32, only 64" \
+        convert --from tiny-6 --to never --as hf &&
+        failed "never: a rwkv7 folder cannot hold mixer.head_norm_eps 0.00064, only 0.00032" \
+            convert --from tiny-7 --to never --as hf && [ ! -e never ] || return 1
+    for version in 6 7; do
+        settings="--set mixer.head_norm_eps=0.00032"
+        [ $version = 7 ] || settings="--set mixer.shift_rank=32 --set mixer.decay_rank=64"
+        # shellcheck disable=SC2086 # a list of options
+        run 0 init --preset rwkv$version-tiny $small $settings --out fit-$version &&
+            run 0 convert --from fit-$version --to fit-$version-hf --as hf --check || return 1
+    done
+}
+
 # Folders of x-transformers: made, looked at, converted and back, learned, and read as PyTorch's.
 x_transformers() {
     "$dra" init --preset xt-modern-tiny --out xt >"$out" &&
@@ -347,6 +367,7 @@ check "--json" answers_in_json
 check "there and back, to the bit" there_and_back
 check "through rwkv.cpp" through_rwkv_cpp
 check "RWKV 5 to 7" later_rwkv
+check "tiny presets of RWKV in folders of Hugging Face" tiny_rwkv
 check "from PyTorch" from_pytorch
 check "from nanoGPT" from_nanogpt
 check "learns in its format" learns_in_its_format

@@ -175,7 +175,43 @@ synonyms() {
         leads generate --rep-penalty --repetition-penalty --model plain --prompt a &&
         leads convert --format --as --from plain --to other &&
         leads sweep --grid --set --preset gpt2-tiny --data text &&
-        leads chat --template --chat-template --model plain
+        leads chat --template --chat-template --model plain &&
+        leads generate --limit --tokens --model plain --prompt a &&
+        leads generate --n -n --model plain --prompt a &&
+        leads convert --outfile --to --from plain &&
+        leads train --seq-len --context --preset gpt2-tiny &&
+        leads train --layers '--set depth=VALUE' --preset gpt2-tiny &&
+        leads sweep --dim '--set dim=VALUE' --preset gpt2-tiny &&
+        misused "dra convert: --as: no such choice: 'xt'; did you mean x-transformers?" \
+            convert --from plain --to other --as xt &&
+        misused "dra ls: no such verb; did you mean presets?" ls &&
+        misused "dra evaluate: no such verb; did you mean eval?" evaluate &&
+        misused "dra version: no such verb; did you mean --version?" version &&
+        misused "dra --versoin: no such option; did you mean --version?" --versoin
+}
+
+# Options that change nothing of this run are refused, and nothing is made.
+useless() {
+    awk 'BEGIN { while (i++ < 40) print "{\"text\": \"line\"}" }' >lines.jsonl
+    # refuses_option STATUS OPTION WHY OPTIONS...
+    refuses_option() {
+        status=$1 option=$2 why=$3
+        shift 3
+        train "$status" useless --steps 2 "$@" && one_line "$err" &&
+            has "dra.*: $option: $why" "$err" && [ ! -e useless ]
+    }
+    refuses_option 2 --eval-every "there is nothing to evaluate on; expected --split or" \
+        --eval-every 2 &&
+        refuses_option 2 --sample-prompt "no samples are written" --sample-every 0 \
+            --sample-prompt a &&
+        refuses_option 2 --sample-tokens "no samples are written" --sample-every 0 \
+            --sample-tokens 3 &&
+        refuses_option 1 --blend-steps "the model has no blend" --blend-steps 3 &&
+        refuses_option 1 --text-key "no file of the data is lines of JSON" --text-key body &&
+        refuses_option 1 --src-key "expected pairs of texts" --src-key a || return 1
+    failed "--separator: no file of the data is a text" tokenizer train --data lines.jsonl \
+        --vocab 260 --separator === --out words &&
+        failed "--text-key: no file" eval --model plain --data text --text-key a
 }
 
 disk() {
@@ -200,10 +236,13 @@ unusual() {
         count 0 slow/best "$err"
 }
 
-# The command to go on with takes the best model where the last one is worse.
+# The command to go on with takes the best model where the last one is worse: the more it learns of
+# one letter, the less it expects others.
 goes_on_with_the_best() {
-    train 0 worse --steps 12 --lr 0.3 --schedule constant --eval-every 1 --split 0.1 --seed 3 ||
-        return 1
+    awk 'BEGIN { while (i++ < 200) printf "a" }' >letters
+    # shellcheck disable=SC2086 # a list of options
+    run 0 train ${small%--data*} --data letters --batch 2 --context 16 --steps 12 --lr 0.1 \
+        --eval-data text --eval-every 1 --out worse || return 1
     best=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' worse/log.jsonl | sort -n | head -n 1)
     last=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' worse/log.jsonl | tail -n 1)
     [ "$best" != "$last" ] || { echo "the last model is the best"; return 1; }
@@ -261,6 +300,7 @@ check "outputs are tried first" outputs
 check "names of files" names_of_files
 check "words of other programs" synonyms
 check "the best model is the one to go on with" goes_on_with_the_best
+check "options that change nothing" useless
 check "the disk is part of the plan" disk
 check "what is unusual is said" unusual
 check "a sweep of one run" one_run

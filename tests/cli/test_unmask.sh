@@ -166,6 +166,8 @@ check "with a prefix" misused_with --prefix --prefix
 check "with echo" misused_with --echo --echo
 check "too long" failed "the text has 17 tokens, this model has positions for 16" \
     generate --model learned --unmask 2 --prompt a --tokens 16
+check "no such model" failed "nowhere: no such folder or file" \
+    generate --model nowhere --prompt a --unmask 4
 check "no such token" failed "unmask: row 0, token 1 is 300, the model has 0 to 256" \
     generate --model learned --unmask 2 --prompt-tokens 1,300
 check "no such mask token" failed "objective masked: mask_token is 257, the model has 0 to 256" \

@@ -251,6 +251,36 @@ static void has_formats(void **state)
         assert_non_null(dra_template_named(dra_template_name(i)));
 }
 
+/* How answers end by a template, where tokens are bytes. */
+static void check_ending(const char *text, dra_status status, const char *expected)
+{
+    dra_template  *t = NULL;
+    dra_tokenizer *bytes = NULL;
+    dra_error      err = {0};
+    int32_t        id = 5;
+    char          *out = (char *)(uintptr_t)text;
+    expect_ok(dra_template_create(text, strlen(text), "t", &t, &err), &err);
+    expect_ok(dra_tokenizer_bytes(&bytes, &err), &err);
+    assert_int_equal(dra_template_ending(t, bytes, &id, &out, &err), status);
+    assert_int_equal(id, -1);
+    if (expected)
+        assert_string_equal(out, expected);
+    else
+        assert_null(out);
+    free(out);
+    dra_tokenizer_destroy(bytes);
+    dra_template_destroy(t);
+}
+
+static void says_endings(void **state)
+{
+    check_ending(dra_template_named("plain"), DRA_OK, "\n\nUser:");
+    check_ending(dra_template_named("chatml"), DRA_OK, "<|im_end|>\n<|im_start|>user");
+    check_ending("{{ messages|map(attribute='content')|join(' \n') }}", DRA_OK, NULL);
+    check_ending("{{ messages[0].content }}", DRA_OK, NULL);
+    check_ending("{{ raise_exception('no') }}", DRA_ERR_VALUE, NULL);
+}
+
 /* The time now, and bytes that are no UTF-8. */
 static void takes_the_rest(void **state)
 {
@@ -317,10 +347,15 @@ static void takes_further_variables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_jinja),       cmocka_unit_test(refuses_when_made),
-        cmocka_unit_test(ends_soon),      cmocka_unit_test(refuses_when_rendered),
-        cmocka_unit_test(nests_so_deep),  cmocka_unit_test(has_formats),
-        cmocka_unit_test(takes_the_rest), cmocka_unit_test(takes_further_variables),
+        cmocka_unit_test(as_jinja),
+        cmocka_unit_test(refuses_when_made),
+        cmocka_unit_test(ends_soon),
+        cmocka_unit_test(refuses_when_rendered),
+        cmocka_unit_test(says_endings),
+        cmocka_unit_test(nests_so_deep),
+        cmocka_unit_test(has_formats),
+        cmocka_unit_test(takes_the_rest),
+        cmocka_unit_test(takes_further_variables),
     };
     if (load(NULL) != 0) return 1;
     const int failed = check_main("templates", NULL, 0, tests, COUNT(tests));

@@ -9,7 +9,8 @@
 #include "failing.h"
 #include "file/folder.h"
 
-static dra_template *t;
+static dra_template  *t, *plain;
+static dra_tokenizer *bytes;
 
 /* Something of everything that allocates. */
 static const char text[] =
@@ -62,6 +63,16 @@ static dra_status chat(dra_error *err)
     return st;
 }
 
+static dra_status ending(dra_error *err)
+{
+    char            *out = (char *)(uintptr_t)text;
+    int32_t          id;
+    const dra_status st = dra_template_ending(plain, bytes, &id, &out, err);
+    assert_int_equal(st == DRA_OK, out != NULL);
+    free(out);
+    return st;
+}
+
 static void fails_each_allocation(dra_status (*function)(dra_error *))
 {
     long n = 0;
@@ -81,6 +92,7 @@ static void making(void **state) { fails_each_allocation(make); }
 static void opening(void **state) { fails_each_allocation(open_folder); }
 static void rendering(void **state) { fails_each_allocation(render); }
 static void chatting(void **state) { fails_each_allocation(chat); }
+static void ends(void **state) { fails_each_allocation(ending); }
 
 static int set_up(void)
 {
@@ -89,21 +101,24 @@ static int set_up(void)
     const char always[] = "{%- set messages = messages %}{% set y = 'abc' %}";
     char       whole[sizeof always + sizeof text];
     snprintf(whole, sizeof whole, "%s%s", always, text);
-    return dra_template_create(whole, strlen(whole), "t", &t, NULL) == DRA_OK ? 0 : -1;
+    dra_status st = dra_template_create(whole, strlen(whole), "t", &t, NULL);
+    if (st == DRA_OK) st = dra_template_open(NULL, "plain", &plain, NULL);
+    if (st == DRA_OK) st = dra_tokenizer_bytes(&bytes, NULL);
+    return st == DRA_OK ? 0 : -1;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making),
-        cmocka_unit_test(opening),
-        cmocka_unit_test(rendering),
-        cmocka_unit_test(chatting),
+        cmocka_unit_test(making),   cmocka_unit_test(opening), cmocka_unit_test(rendering),
+        cmocka_unit_test(chatting), cmocka_unit_test(ends),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0 || set_up() != 0) return 1;
     const int failed = check_main("templates without memory", NULL, 0, tests, COUNT(tests));
     dra_template_destroy(t);
+    dra_template_destroy(plain);
+    dra_tokenizer_destroy(bytes);
     remove(in_folder("tokenizer_config.json"));
     return folder_remove(NULL) == 0 ? failed : 1;
 }

@@ -150,7 +150,10 @@ class Writing(Case):
 
     def test_chats(self):
         m = small("dra-delta-tiny")
-        self.refuses(ValueError, "template", m.chat, "Hello")
+        self.assertEqual(m.chat("Hello", tokens=10, seed=1),
+                         m.generate("User: Hello\n\nAssistant:", tokens=10, seed=1,
+                                    stop="\n\nUser:"))
+        self.refuses(dra.errors.UnknownName, "none", m.chat, "Hello", template="none")
         a = m.chat("Hello", template="chatml", tokens=10, seed=1)
         b = m.generate("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n", tokens=10,
                        seed=1)

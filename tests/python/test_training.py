@@ -100,6 +100,19 @@ again.close()
         self.start("text").run()
         self.same_weights("ids", "text")
 
+    def test_another_memory(self):
+        """What a preset says of its memory goes with it, as on the command line."""
+        settings = {"mixer.memory": "append", "mixer.retrieval": "time", **SMALL}
+        with self.assertWarnsRegex(UserWarning, "dropped mixer.decay.* of the preset dra-delta"):
+            m = dra.load("dra-delta-tiny", seed=2, set=settings)
+        self.assertNotIn("decay", m.config["mixer"])
+        with self.assertWarnsRegex(UserWarning, "dropped mixer.decay"):
+            run = self.start("another", set=settings)
+        run.run()
+        self.assertEqual(run.model().config["mixer"], m.config["mixer"])
+        self.refuses(ValueError, "decay", dra.load, "dra-delta-tiny",
+                     set={"mixer.memory": "append", "mixer.decay": "data"})
+
     def test_from_weights(self):
         small("dra-delta-tiny").save(self.room + "/model")
         run = dra.Trainer(self.room + "/model", data=self.text, out=self.room + "/more", steps=1,
@@ -126,6 +139,11 @@ again.close()
         self.refuses(TypeError, "int32|int64", self.start, "bad", data=np.arange(100))
         self.refuses(OSError, "none", self.start, "bad", data=self.room + "/none")
         self.refuses(ValueError, "a model", dra.Trainer, data=self.text, out=self.room + "/x")
+        small("dra-delta-tiny").save(self.room + "/never-run")
+        for folder in ("never-run", "nowhere"):
+            error = self.refuses(OSError, folder + ": expected a run to resume", dra.Trainer.resume,
+                                 self.room + "/" + folder, data=self.text)
+            self.assertNotIn("preset", str(error))
         run = self.start("busy")
         self.refuses(OSError, "training in", self.start, "busy")
         run.close()

@@ -286,6 +286,25 @@ static void refuses_fields(void **state)
     }
 }
 
+/* A field that is not there, and the one that was meant. */
+static void suggests_fields(void **state)
+{
+    static const char *const all[][2] = {
+        {"{\"promt\": \"a\"}", "promt: this server has no such field; did you mean prompt?"},
+        {"{\"prompt\": \"a\", \"max_new_tokens\": 3}",
+         "max_new_tokens: this server has no such field; did you mean max_tokens?"},
+        {"{\"prompt\": \"a\", \"greedy\": true}",
+         "greedy: this server has no such field; did you mean temperature?"},
+        {"{\"prompt\": \"a\", \"elephant\": 3}", "elephant: this server has no such field"},
+    };
+    for (size_t i = 0; i < COUNT(all); i++) {
+        answer a = post("/v1/completions", all[i][0]);
+        assert_int_equal(a.status, 400);
+        assert_string_equal(answer_text(&a, "error.message"), all[i][1]);
+        answer_free(&a);
+    }
+}
+
 /* Defaults that clients send along, and words about the request. */
 static void takes_what_asks_for_nothing(void **state)
 {
@@ -553,6 +572,7 @@ int main(void)
         cmocka_unit_test(streams),
         cmocka_unit_test(embeds),
         cmocka_unit_test(refuses_fields),
+        cmocka_unit_test(suggests_fields),
         cmocka_unit_test(takes_what_asks_for_nothing),
         cmocka_unit_test(bounds_grammars),
         cmocka_unit_test(takes_its_own_message_back),

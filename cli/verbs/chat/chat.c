@@ -76,7 +76,7 @@ static dra_status template_ending(cli_chat *c, dra_error *err)
 {
     const char *eos = dra_template_token(c->template, "eos_token");
     int32_t     id;
-    dra_status  st = cli_talk_ending(c->template, c->m.tokenizer, &id, &c->ending, err);
+    dra_status  st = dra_template_ending(c->template, c->m.tokenizer, &id, &c->ending, err);
     if (st == DRA_ERR_VALUE) st = DRA_OK;
     add_end(&c->how.habits, id);
     if (eos) add_end(&c->how.habits, dra_tokenizer_id(c->m.tokenizer, eos));

@@ -88,30 +88,18 @@ dra_status cli_talk_write(cli_talk *t, const char *text, size_t bytes, dra_error
 
 /* ---- templates ------------------------------------------------------------------------------- */
 
-/* A text with `answered` in it, and where that ends; SIZE_MAX: the template leaves it out. */
-static dra_status render_sample(const dra_template *template, const char *variables, size_t n,
-                                char **text, size_t *end, dra_error *err)
-{
-    const dra_message sample[] = {{"user", asked, sizeof asked - 1},
-                                  {"assistant", answered, sizeof answered - 1},
-                                  {"user", asked, sizeof asked - 1}};
-    size_t            bytes;
-    const dra_status  st = dra_template_chat_with(template, sample, n, false, variables, text,
-                                                  &bytes, err);
-    const char       *at = st == DRA_OK ? strstr(*text, answered) : NULL;
-    *end = at ? (size_t)(at - *text) + sizeof answered - 1 : SIZE_MAX;
-    return st;
-}
-
 dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, const char *variables,
                                  dra_error *err)
 {
     cli_talk   next = {.loaded = true};
-    size_t     end;
+    size_t     bytes;
     dra_status st = cli_talk_say(&next, "user", asked, sizeof asked - 1, err);
     if (st == DRA_OK) st = cli_talk_say(&next, "assistant", answered, sizeof answered - 1, err);
-    if (st == DRA_OK) st = render_sample(template, variables, 2, &next.seen, &end, err);
-    if (st == DRA_OK && end == SIZE_MAX)
+    if (st == DRA_OK)
+        st = dra_template_chat_with(template, next.at, next.n, false, variables, &next.seen, &bytes,
+                                    err);
+    const char *end = st == DRA_OK ? strstr(next.seen, answered) : NULL;
+    if (st == DRA_OK && !end)
         st = cli_error(err, DRA_ERR_VALUE,
                        "the chat template leaves out what was answered, so a "
                        "state file cannot be continued with it");
@@ -119,7 +107,7 @@ dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, cons
         cli_talk_free(&next);
         return st;
     }
-    next.n_seen = end;
+    next.n_seen = (size_t)(end - next.seen) + sizeof answered - 1;
     cli_talk_free(t);
     *t = next;
     return DRA_OK;
@@ -145,41 +133,4 @@ dra_status cli_talk_next(cli_talk *t, const dra_template *template, const char *
     t->seen = text;
     t->n_seen = bytes;
     return DRA_OK;
-}
-
-/* ---- endings --------------------------------------------------------------------------------- */
-
-/* The first special token of a text; -1: there is none. */
-static dra_status first_special(const dra_tokenizer *tokenizer, const char *text, size_t bytes,
-                                int32_t *id, dra_error *err)
-{
-    dra_ids          ids = {0};
-    const dra_status st = dra_encode(tokenizer, text, bytes, &ids, err);
-    *id = -1;
-    for (size_t i = 0; i < ids.n && *id < 0; i++)
-        if (dra_tokenizer_is_special(tokenizer, ids.data[i])) *id = ids.data[i];
-    dra_ids_free(&ids);
-    return st;
-}
-
-/* What stands between an answer and the next question: a special token in it ends answers, else the
- * whole of it does, without blanks at its end, which a token may hold with what follows. */
-dra_status cli_talk_ending(const dra_template *template, const dra_tokenizer *tokenizer,
-                           int32_t *id, char **text, dra_error *err)
-{
-    char      *sample = NULL;
-    size_t     end, n = 0;
-    dra_status st = render_sample(template, NULL, 3, &sample, &end, err);
-    *id = -1;
-    *text = NULL;
-    if (st == DRA_OK && end != SIZE_MAX) {
-        const char *next = strstr(sample + end, asked);
-        n = next ? (size_t)(next - sample) - end : 0;
-        st = first_special(tokenizer, sample + end, n, id, err);
-        while (n > 0 && strchr(" \t\n", sample[end + n - 1])) n--;
-    }
-    if (st == DRA_OK && *id < 0 && n > 0 && !(*text = join_texts(sample + end, n, "", 0)))
-        st = no_memory(err);
-    free(sample);
-    return st;
 }

@@ -33,8 +33,4 @@ dra_status cli_talk_begin_loaded(cli_talk *t, const dra_template *template, cons
 dra_status cli_talk_next(cli_talk *t, const dra_template *template, const char *variables,
                          size_t *from, dra_error *err);
 
-/* How answers end by a template: a token, else -1 and a text, to be freed; NULL: neither. */
-dra_status cli_talk_ending(const dra_template *template, const dra_tokenizer *tokenizer,
-                           int32_t *id, char **text, dra_error *err);
-
 #endif

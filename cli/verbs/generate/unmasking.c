@@ -31,7 +31,7 @@ int cli_unmask_check(const cli_unmasking *u, const cli_source *from)
                        : u->mask_token ? "mask-token"
                                        : NULL;
     if (!u->steps && only) return cli_misused("generate", "--%s: expected --unmask", only);
-    if (u->steps && !cli_is_encoder(from))
+    if (u->steps && cli_is_causal(from))
         return cli_misused("generate", "--unmask: the model is causal, not an encoder, and writes "
                                        "text from left to right");
     return CLI_OK;
