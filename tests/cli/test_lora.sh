@@ -15,7 +15,8 @@ config() { # config NAME JSON...
     printf '{"model_type": "%s", "vocab_size": 256, %s}\n' "$2" "$3" >"$1.json"
 }
 
-hybrid='"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4'
+hybrid='"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+"num_attention_heads": 4'
 linear='"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
 "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "layer_types": ["linear_attention",
 "linear_attention", "linear_attention", "full_attention"]'

@@ -60,7 +60,8 @@ static dra_microbatch_result run_course(course *c, const dra_microbatch *q)
     return r;
 }
 
-static const char *const presets[] = {"gpt2-tiny", "dra-delta-tiny", "rwkv7-tiny", "xt-modern-tiny"};
+static const char *const presets[] = {"gpt2-tiny", "dra-delta-tiny", "rwkv7-tiny",
+                                      "xt-modern-tiny"};
 
 /* dL/dA = s B^T dL/dW', dL/dB = s dL/dW' A^T. */
 static void expect_factor_gradients(const course *c, const course *plain, int i)
