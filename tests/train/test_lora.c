@@ -167,6 +167,22 @@ static void chunks_have_the_gradients_of_the_whole(void **state)
     }
 }
 
+/* Of short rows programs hold little but matrices and their gradients: with factors there are none
+ * of either size. */
+static void matrices_are_never_made(void **state)
+{
+    const dra_microbatch q = {.B = 1, .T = 2};
+    size_t               bytes[2];
+    for (int k = 0; k < 2; k++) {
+        course    c;
+        dra_error err = {0};
+        open_lora(&c, "gpt2-tiny", k ? "all" : NULL);
+        expect_ok(dra_gradients_bytes(c.gradients, &q, false, &bytes[k], &err), &err);
+        close_course(&c);
+    }
+    if (bytes[1] >= bytes[0]) fail_msg("%zu bytes, without factors %zu", bytes[1], bytes[0]);
+}
+
 static void targets_that_are_none_are_named(void **state)
 {
     static const struct {
@@ -196,6 +212,7 @@ int main(void)
         cmocka_unit_test(nothing_else_learns),
         cmocka_unit_test(step_0_is_the_model),
         cmocka_unit_test(chunks_have_the_gradients_of_the_whole),
+        cmocka_unit_test(matrices_are_never_made),
         cmocka_unit_test(targets_that_are_none_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
