@@ -140,7 +140,7 @@ typedef struct positions {
 } positions;
 
 /* What dra eval prints goes to a file that is gone in the end. */
-static int capture(command *c, char text[TEXT])
+static int capture_output(command *c, char text[TEXT])
 {
     FILE *file = tmpfile();
     fflush(stdout);
@@ -173,7 +173,7 @@ static void read_positions(const char *text, positions *p)
     }
 }
 
-static int measure(const struct args *a, const char *model, positions *p)
+static int measure_positions(const struct args *a, const char *model, positions *p)
 {
     char   *text = calloc(1, TEXT);
     command c = {0};
@@ -185,7 +185,7 @@ static int measure(const struct args *a, const char *model, positions *p)
     add_number(&c, "--context", a->length);
     add_word(&c, "--by-position");
     add_word(&c, "--json");
-    if (text) status = capture(&c, text);
+    if (text) status = capture_output(&c, text);
     if (status == CLI_OK) read_positions(text, p);
     free(text);
     return status;
@@ -235,9 +235,9 @@ static int run_extend(const void *args)
     const struct args *a = args;
     positions          before = {0}, after = {0};
     dra_error          err = {0};
-    int                status = measure(a, a->from.model, &before);
+    int                status = measure_positions(a, a->from.model, &before);
     if (status == CLI_OK) status = train_model(a);
-    if (status == CLI_OK) status = measure(a, a->out, &after);
+    if (status == CLI_OK) status = measure_positions(a, a->out, &after);
     if (status != CLI_OK) return status;
     if (save_json(a, &before, &after, &err) != DRA_OK) return cli_fail(&err);
     if (a->json)
@@ -254,7 +254,9 @@ static const cli_note files[] = {
 };
 
 static const cli_note examples[] = {
-    {"dra extend --model model --data book.txt --eval-data other.txt --length 512 --steps 20 --out "
+    {"dra train --preset dra-delta-tiny --data book.txt --context 64 --out short",
+     "a model that has seen short rows alone"},
+    {"dra extend --model short --data book.txt --eval-data other.txt --length 512 --steps 20 --out "
      "longer",
      "from the length it was trained on to 512 tokens"},
     {0},

@@ -122,8 +122,8 @@ static const cli_option options[] = {
      "NAME:lr=Nx,wd=X"},
     CLI_MOMENT_OPTIONS(TRAIN),
     {"lora", CLI_TEXT, AT(lora), 0, 0,
-     "learn only products of rank r that are added to these matrices of --model, whose weights stay: "
-     "--out becomes an adapter as PEFT has them; alpha/r scales them; targets are the names of "
+     "learn only products of rank r that are added to these matrices of --model, whose weights "
+     "stay: --out becomes an adapter as PEFT has them; alpha/r scales them; targets are the names of "
      "matrices without W_, or all",
      "r=N,alpha=X,targets=q,k,v,o", .unset = "everything learns"},
     {"clip", CLI_REAL, TRAIN(clip), 0, 1e9, "largest norm of all gradients; 0: no clipping",

@@ -278,8 +278,8 @@ typedef struct dra_model_config {
     double         embed_scale; /* what is embedded is multiplied by it; 0: 1 */
     double         logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
 
-    /* Not in files: a model to train by LoRA. The weights that stay are those of lora_base, a folder
-     * or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
+    /* Not in files: a model to train by LoRA. The weights that stay are those of lora_base, a
+     * folder or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
     dra_lora_config lora;
     const char     *lora_base;
     /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */

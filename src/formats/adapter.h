@@ -1,7 +1,7 @@
 /* Adapters of LoRA: a folder with adapter_config.json, which names the model it belongs to, and
  * adapter_model.safetensors with the factors, as Hugging Face's PEFT has them. A tensor
- * "PATH.weight" of the model has "base_model.model.PATH.lora_A.weight" and lora_B; a parameter whose
- * name in files does not end so has NAME.lora_A. [https://huggingface.co/docs/peft] */
+ * "PATH.weight" of the model has "base_model.model.PATH.lora_A.weight" and lora_B; a parameter
+ * whose name in files does not end so has NAME.lora_A. [https://huggingface.co/docs/peft] */
 #ifndef DRA_SRC_FORMATS_ADAPTER_H
 #define DRA_SRC_FORMATS_ADAPTER_H
 

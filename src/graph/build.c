@@ -352,6 +352,17 @@ void dra_set_precision(dra_graph *g, dra_precision precision)
 
 dra_precision dra_graph_precision(const dra_graph *g) { return g->precision; }
 
+void dra_note_factors(dra_graph *g, dra_value v, const dra_factors *factors)
+{
+    if (dra_owns(g, v))
+        dra_info(g, v)->factors = dra_arena_copy(&g->arena, factors, sizeof *factors);
+}
+
+const dra_factors *dra_factors_of(const dra_graph *g, dra_value v)
+{
+    return dra_owns(g, v) ? dra_info(g, v)->factors : NULL;
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 static dra_status fill_outputs(dra_graph *g, dra_node *n)

@@ -13,6 +13,8 @@ typedef struct dra_value_info {
     uint32_t    node;   /* the node that computes it, if role is NODE */
     uint32_t    output; /* as which of its outputs         */
     bool        given;  /* its memory, to an output        */
+
+    const struct dra_factors *factors; /* that it was made of; or NULL */
 } dra_value_info;
 
 typedef struct dra_output_info {

@@ -106,6 +106,15 @@ dra_status dra_expect_dtype(dra_graph *g, const dra_node *n, int i, const char *
 /* What products built now are to compute in, see dra_set_precision(). */
 dra_precision dra_graph_precision(const dra_graph *g);
 
+/* A matrix v = w + scale b a. dra_linear() multiplies by its parts instead of making it. */
+typedef struct dra_factors {
+    dra_value w, a, b;
+    double    scale;
+} dra_factors;
+
+void               dra_note_factors(dra_graph *g, dra_value v, const dra_factors *factors);
+const dra_factors *dra_factors_of(const dra_graph *g, dra_value v); /* NULL: it has none */
+
 /* Hash of the scopes around the node being built and `name`: the "op path" of random numbers. */
 uint64_t dra_scope_hash(const dra_graph *g, const char *name);
 

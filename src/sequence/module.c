@@ -71,17 +71,18 @@ static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_lay
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-/* Whoever asks for W gets W + scale B A: products, their gradients and every way to read a text
- * know nothing of factors. */
+/* Whoever asks for W gets W + scale B A. Products take the factors; where something else reads the
+ * matrix, it is made. */
 static void add_factors(dra_graph *g, const dra_specs *params, dra_value *param)
 {
     for (int i = 0; i < dra_specs_count(params) && !dra_graph_failed(g); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         if (!p->factors) continue;
-        const dra_value w = dra_dtype_of(g, param[i]) == DRA_REAL ? param[i]
-                                                                  : dra_cast(g, param[i], DRA_REAL);
-        const dra_value ba = dra_matmul(g, param[p->factors + 1], param[p->factors]);
-        param[i] = dra_add(g, w, dra_affine(g, ba, p->factor_scale, 0));
+        const dra_value   w = dra_dtype_of(g, param[i]) == DRA_REAL ? param[i]
+                                                                    : dra_cast(g, param[i], DRA_REAL);
+        const dra_factors f = {param[i], param[p->factors], param[p->factors + 1], p->factor_scale};
+        param[i] = dra_add(g, w, dra_affine(g, dra_matmul(g, f.b, f.a), f.scale, 0));
+        dra_note_factors(g, param[i], &f);
     }
 }
 

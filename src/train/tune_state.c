@@ -1,5 +1,5 @@
 /* Learning the state that texts start from: a model of which nothing else learns (model/start.c),
- * read by rows that start from it. Documents are read as one text: inside of a row nothing starts. */
+ * read by rows that start from it. Documents are read as one text: inside a row nothing starts. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -136,7 +136,7 @@ static dra_status run_batch(tuning *t, dra_batches *data, int64_t i, bool only_l
     return dra_gradients_run(t->gradients, &q, out, err);
 }
 
-static dra_status evaluate(tuning *t, double *loss, dra_error *err)
+static dra_status evaluate_held_out(tuning *t, double *loss, dra_error *err)
 {
     double     sum = 0, all = 0;
     dra_status st = DRA_OK;
@@ -169,17 +169,17 @@ static dra_status one_step(tuning *t, int64_t step, dra_tune_event *e, dra_error
     return st;
 }
 
-static dra_status learn(tuning *t, dra_error *err)
+static dra_status learn_state(tuning *t, dra_error *err)
 {
     const int64_t  every = t->train.eval_every, steps = t->train.steps;
     dra_tune_event e = {.steps = steps, .loss = NAN};
-    dra_status     st = evaluate(t, &e.eval_loss, err);
+    dra_status     st = evaluate_held_out(t, &e.eval_loss, err);
     bool           more = st == DRA_OK && (!t->c->event || t->c->event(t->c->user, &e));
     for (e.step = 1; e.step <= steps && more && st == DRA_OK; e.step++) {
         e.eval_loss = NAN;
         st = one_step(t, e.step, &e, err);
         if (st == DRA_OK && (e.step == steps || (every > 0 && e.step % every == 0)))
-            st = evaluate(t, &e.eval_loss, err);
+            st = evaluate_held_out(t, &e.eval_loss, err);
         if (st == DRA_OK && t->c->event) more = t->c->event(t->c->user, &e);
     }
     return st;
@@ -212,7 +212,7 @@ dra_status dra_tune_state(const dra_tune_config *c, dra_states **out, dra_error 
         return dra_fail(err, DRA_ERR_VALUE,
                         "tune-state: no device, model, weights, data or settings");
     dra_status st = open_tuning(&t, err);
-    if (st == DRA_OK) st = learn(&t, err);
+    if (st == DRA_OK) st = learn_state(&t, err);
     if (st == DRA_OK) st = make_state(&t, out, err);
     close_tuning(&t);
     if (st == DRA_OK) return st;

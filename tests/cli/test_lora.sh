@@ -15,7 +15,8 @@ config() { # config NAME JSON...
     printf '{"model_type": "%s", "vocab_size": 256, %s}\n' "$2" "$3" >"$1.json"
 }
 
-hybrid='"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4'
+hybrid='"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+"num_attention_heads": 4'
 linear='"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
 "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "layer_types": ["linear_attention",
 "linear_attention", "linear_attention", "full_attention"]'
@@ -68,6 +69,19 @@ merges() { # merges FAMILY
 
 all_learn() { for f in $families own; do learns "$f" || { echo "$f"; return 1; }; done; }
 all_merge() { for f in $families own; do merges "$f" || { echo "$f"; return 1; }; done; }
+
+# Without factors, too: folders of all families are trained, stay what they are and resume.
+all_train() {
+    for f in $families; do
+        rm -rf whole parts
+        run 0 train --model "$f" --data text --steps 4 --warmup 1 $fit --out whole &&
+            run 0 train --model "$f" --data text --steps 2 --warmup 1 --schedule-end 4 $fit \
+                --out parts && run 0 train --resume --out parts --steps 4 &&
+            cmp whole/model.safetensors parts/model.safetensors &&
+            grep -q "$(grep -o '"model_type": "[a-z0-9_]*"' "$f/config.json")" whole/config.json ||
+            { echo "$f"; return 1; }
+    done
+}
 
 # Only factors have gradients and moments: 2 x (32 + 32) numbers for W_q and W_o of four layers.
 plan_is_small() {
@@ -137,6 +151,7 @@ each once, found 'r=0'" train --model gpt --data text --out no --lora r=0 &&
 }
 
 check "random models of each family" inits
+check "all learn by their weights" all_train
 check "all learn by factors" all_learn
 check "convert merges them" all_merge
 check "gradients and moments are those of factors" plan_is_small

@@ -13,7 +13,9 @@ for i in $(seq 1 300); do echo "row $((i % 9)) says hello to cat $((i * 3 % 7)) 
 
 number() { sed "s/.*\"$1\": \([0-9.]*\).*/\1/" "$out"; }
 
-less() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a + 0 < b + 0) }' || { echo "$1, $2"; return 1; }; }
+less() { # less A B
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a + 0 < b + 0) }' || { echo "$1, $2"; return 1; }
+}
 
 config() { # config NAME JSON...
     printf '{"model_type": "%s", "vocab_size": 256, "hidden_size": 32, %s}\n' "$2" "$3" >"$1.json"
@@ -75,15 +77,16 @@ is_a_state() {
     run 0 forward --model delta --text "$(cat piece)" --out plain &&
         run 0 forward --model delta --text "$(cat piece)" --state-in delta.state --out tuned ||
         return 1
-    less "$(loss_of tuned piece)" "$(awk -v a="$(loss_of plain piece)" 'BEGIN { print a - 0.3 }')" &&
+    plain=$(loss_of plain piece)
+    less "$(loss_of tuned piece)" "$(awk -v a="$plain" 'BEGIN { print a - 0.3 }')" &&
         run 0 generate --model delta --state-in delta.state --prompt row --tokens 8
 }
 
 # With a rate of 0 the state stays what it was, and so does what it measures.
 goes_on() {
     run 0 tune-state --model delta --data text --out a.state $fit --json &&
-        after=$(number after) && run 0 tune-state --model delta --from a.state --data text --out b.state --batch 4 --context 32 \
-        --threads 1 --seed 3 --steps 1 --lr 0 --min-lr 0 --json &&
+        after=$(number after) && run 0 tune-state --model delta --from a.state --data text --out \
+        b.state --batch 4 --context 32 --threads 1 --seed 3 --steps 1 --lr 0 --min-lr 0 --json &&
         awk -v a="$after" -v b="$(number before)" -v c="$(number after)" 'BEGIN {
             exit !(a - b < 1e-5 && b - a < 1e-5 && b == c) }' || { cat "$out"; return 1; }
     run 0 tune-state --model delta --data text --out c.state $fit && cmp a.state c.state

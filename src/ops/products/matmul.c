@@ -437,9 +437,18 @@ static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     return true;
 }
 
+/* x w^T + b + scale (x a^T) b^T: the matrix itself is never made, and neither is its gradient. */
+static dra_value add_low_rank(dra_graph *g, dra_value x, const dra_factors *f, dra_value b)
+{
+    const dra_value none = {0}, y = dra_linear(g, x, f->w, b);
+    const dra_value low = dra_linear(g, dra_linear(g, x, f->a, none), f->b, none);
+    return dra_add(g, y, dra_affine(g, low, f->scale, 0));
+}
+
 dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
 {
     if (!check_linear(g, x, w, b)) return (dra_value){0};
+    if (dra_factors_of(g, w)) return add_low_rank(g, x, dra_factors_of(g, w), b);
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
     const dra_matmul_attr attr = {true, dra_graph_precision(g)};
