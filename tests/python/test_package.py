@@ -117,7 +117,7 @@ class Release(Case):
                 "try: m = dra.load('dra-gru-tiny', device='cuda', set={'dim': 48})\n"
                 "except dra.DeviceError as e: print(e)\n"
                 "else: print(m('x').logits.shape)")
-        self.assertEqual(python(code, PYTHONPATH=path).stdout.strip(), "(1, 256)")
+        self.assertIn("(1, 256)", python(code, PYTHONPATH=path).stdout)
         self.assertIn("no libdra-cuda.so", python(code).stdout)
 
 
