@@ -321,6 +321,15 @@ static void defaults_may_be_said(void **unused)
     json_decref(expected);
 }
 
+/* Options that belong to another one, which is said, too. */
+static const struct {
+    const char *with, *more;
+} plain_ones_of[] = {
+    {", 'rel_pos_bias': true", ", 'rel_pos_num_buckets': 32, 'rel_pos_max_distance': 128"},
+    {", 'dynamic_pos_bias': true", ", 'dynamic_pos_bias_mlp_depth': 2"},
+    {", 'rotary_xpos': true", ", 'rotary_xpos_scale_base': 512"},
+};
+
 static void defaults_of_options_may_be_said(void **unused)
 {
     char plain[XT_TEXT], said[XT_TEXT], stack[200];
