@@ -111,7 +111,7 @@ wheel:
 
 # The wheel is made first; CUDA_PLUGIN=build/libdra-cuda.so adds the one of the plugin.
 dist: wheel
-	$(call build,build/deb,-DDRA_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/usr,programs)
+	$(call build,build/deb,-DDRA_TESTS=OFF -DDRA_MPI=OFF -DCMAKE_INSTALL_PREFIX=/usr,programs)
 	@scripts/dist.sh build $(CUDA_PLUGIN)
 
 test-python: python wheel

@@ -1,4 +1,4 @@
-"""Evaluate a model with lm-eval, on a task of one's own: a file of questions with four answers each.
+"""Evaluate a model with lm-eval, on a task of one's own: a file of questions with four answers.
 
     python evaluate.py [MODEL]
 

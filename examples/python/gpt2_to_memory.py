@@ -11,8 +11,9 @@ import tempfile
 
 import dra
 
-TEXT = "".join("The %s of the river %s the %s. " % (a, b, c) for a in ("bed", "bank", "mouth", "bend")
-               for b in ("keeps", "forgets", "holds") for c in ("sand", "boats", "rain", "song")) * 40
+TEXT = "".join("The %s of the river %s the %s. " % (a, b, c)
+               for a in ("bed", "bank", "mouth", "bend") for b in ("keeps", "forgets", "holds")
+               for c in ("sand", "boats", "rain", "song")) * 40
 
 
 def small_gpt2(room, data):

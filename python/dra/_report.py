@@ -207,4 +207,5 @@ def of_run(folder: Path) -> Report:
     best = [r["eval_loss"] for r in rows if isinstance(r.get("eval_loss"), (int, float))]
     facts += [("best eval_loss", min(best))] if best else []
     return Report("run in %s, %d steps" % (name, last[0]["step"] if last else 0),
-                  [Table(("last step", ""), facts)], _picture({k: c for k, c in curves.items() if c}))
+                  [Table(("last step", ""), facts)],
+                  _picture({k: c for k, c in curves.items() if c}))

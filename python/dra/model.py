@@ -774,8 +774,9 @@ class Model:
         if name == "hf":
             found = lib.dra_model_config_class(config)
             if not found:
-                raise InvalidValue("save: Hugging Face has no class for this model, expected GPT-2, "
-                                   "RWKV or one of Llama's family; format='dra' takes every model")
+                raise InvalidValue("save: Hugging Face has no class for this model, expected "
+                                   "GPT-2, RWKV or one of Llama's family; format='dra' takes "
+                                   "every model")
             return found
         names = [lib.dra_format_name(k).decode() for k in range(_c.DRA_FORMAT_COUNT)]
         if name not in names:

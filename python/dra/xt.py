@@ -485,8 +485,8 @@ def _write_weights(tensors: Mapping[str, Tensor], path: str) -> None:
     call(lib.dra_tensors_write, path_bytes(path), items, len(items), None, 0)
 
 
-def from_module(module: nn.Module, *, check: bool = True, options: Optional[Mapping[str, Any]] = None,
-                **how: Any) -> Model:
+def from_module(module: nn.Module, *, check: bool = True,
+                options: Optional[Mapping[str, Any]] = None, **how: Any) -> Model:
     """A model of dra with the options and weights of a module of x-transformers. `options` change
     those that were found, by the names of `options_of()`; `how` is that of `dra.load()`. With
     `check`, both read drawn inputs, and outputs that differ are an error."""

@@ -93,7 +93,8 @@ def write_tensors(path, arrays):
     header, at = {}, 0
     kinds = {np.dtype(t): name for name, t in TYPES.items()}
     for name, x in arrays.items():
-        header[name] = {"dtype": kinds[x.dtype], "shape": x.shape, "data_offsets": [at, at + x.nbytes]}
+        header[name] = {"dtype": kinds[x.dtype], "shape": x.shape,
+                        "data_offsets": [at, at + x.nbytes]}
         at += x.nbytes
     text = json.dumps(header).encode()
     with open(path, "wb") as f:

@@ -70,7 +70,8 @@ class Numbers(Case):
         return self.lm.loglikelihood([ask("loglikelihood", *p) for p in pairs], disable_tqdm=True)
 
     def test_are_those_of_score(self):
-        pairs = [(LONG + q, a) for q in (" one?", " one or two?", "") for a in (" a", " river", "!")]
+        pairs = [(LONG + q, a) for q in (" one?", " one or two?", "")
+                 for a in (" a", " river", "!")]
         for (context, rest), (found, _) in zip(pairs, self.scores(*pairs)):
             expected = self.m.score(rest, state=self.m.read(context))
             self.assertEqual(found, expected.logprob, (context[-9:], rest))

@@ -18,7 +18,7 @@ class Scripts(Case):
             if importlib.util.find_spec(module) is None:
                 self.skipTest("no " + module)
         out = subprocess.run([sys.executable, os.path.join(FOLDER, name)], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, universal_newlines=True, timeout=300,
+                             stderr=subprocess.STDOUT, universal_newlines=True, timeout=900,
                              cwd=self.folder(),
                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
         self.assertEqual(out.returncode, 0, out.stdout)

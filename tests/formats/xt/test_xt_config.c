@@ -321,6 +321,7 @@ static void defaults_may_be_said(void **unused)
     json_decref(expected);
 }
 
+/* Options that belong to another one, which is said, too. */
 static const struct {
     const char *with, *more;
 } plain_ones_of[] = {
