@@ -51,8 +51,11 @@ DRA_BEGIN_C
     row(dra_beam) row(dra_continue_config) row(dra_continued) row(dra_unmask_config)               \
     row(dra_generation_config) row(dra_weights_config) row(dra_message) row(dra_engine_config)     \
     row(dra_job_token) row(dra_job_result) row(dra_job_config) row(dra_state_info)                 \
-    row(dra_engine_stats) row(dra_look) row(dra_seen) row(dra_config_key)            \
-    row(dra_sampler_option) row(dra_lora_config) row(dra_tune_event) row(dra_tune_config)
+    row(dra_engine_stats) row(dra_look) row(dra_seen) row(dra_config_key)                          \
+    row(dra_sampler_option) row(dra_lora_config) row(dra_tune_event) row(dra_tune_config)          \
+    row(dra_schema_text) row(dra_shortconv_options) row(dra_conv_options)                          \
+    row(dra_out_norm_options) row(dra_cache_tensor) row(dra_probe_counts) row(dra_probe_parts)     \
+    row(dra_probe_test)
 /* clang-format on */
 
 /* Checks what a program was compiled with: its version, and `n` sizes, of dra_real and of the
