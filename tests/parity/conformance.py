@@ -187,6 +187,11 @@ class Transformers:
 
     def rolled_back(self, ids, first, other):
         a, cache = self.read(ids[:, :first])
+        for layer in cache.layers:  # as its assisted generation prepares and asks
+            if hasattr(layer, "activate_past_recording"):
+                layer.activate_past_recording()
+            if not getattr(layer, "is_croppable", True):
+                raise Refused
         _, cache = self.read(other, cache)
         try:
             cache.crop(-other.shape[1])
