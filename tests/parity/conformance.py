@@ -187,6 +187,11 @@ class Transformers:
 
     def rolled_back(self, ids, first, other):
         a, cache = self.read(ids[:, :first])
+        for layer in cache.layers:  # as its assisted generation prepares and asks
+            if hasattr(layer, "activate_past_recording"):
+                layer.activate_past_recording()
+            if not getattr(layer, "is_croppable", True):
+                raise Refused
         _, cache = self.read(other, cache)
         try:
             cache.crop(-other.shape[1])
@@ -252,11 +257,12 @@ class LlamaCpp:
         if not self.model:
             raise Refused
 
-    def context(self, rows=1):
+    def context(self, rows=1, kept=0):
+        """kept: how many tokens recurrent states can be rolled back, which is an experiment there."""
         p = self.l.llama_context_default_params()
         p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.n_threads, p.n_threads_batch = 1024, 512, 512, rows, 1, 1
         p.type_k = p.type_v = 0  # f32
-        p.flash_attn_type = 0
+        p.flash_attn_type, p.n_rs_seq = 0, kept
         return self.l.llama_init_from_model(self.model, p)
 
     def decode(self, context, ids, first, row=0):
@@ -302,9 +308,11 @@ class LlamaCpp:
         return torch.cat([a, b])
 
     def rolled_back(self, ids, first, other):
-        context = self.context()
-        a = self.decode(context, ids[:, :first], 0)
-        self.decode(context, other, first)
+        """As speculation does it: the others in one batch with the token before them."""
+        context = self.context(kept=other.shape[1])
+        a = self.decode(context, ids[:, :first - 1], 0)
+        both = self.decode(context, torch.cat([ids[:, first - 1:first], other], 1), first - 1)
+        a = torch.cat([a, both[:1]])
         if not self.l.llama_memory_seq_rm(self.l.llama_get_memory(context), 0, first, -1):
             raise Refused
         b = self.decode(context, ids[:, first:], first)

@@ -47,7 +47,7 @@ BARS = {  # float, double
     "GGUF, theirs": (2e-5, 0),
 }
 HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
-GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral"}
+GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
 
 
 def bar(family, what, column):
@@ -336,7 +336,12 @@ def written(model, side, put, ids, want):
 
 def can_not_be_gguf(config):
     """What llama.cpp's keys have no words for."""
+    if config.model_type == "mamba2":
+        return not config.use_conv_bias or tuple(config.time_step_limit) != (0.0, float("inf"))
     r = config.rope_parameters
+    if config.model_type in HYBRIDS:
+        return (r["rope_type"] != "default" and getattr(config, "position_embedding_type", "rope") == "rope" or
+                getattr(config, "linear_key_head_dim", 0) != getattr(config, "linear_value_head_dim", 0))
     return (r["rope_type"] in ("dynamic",) or getattr(config, "use_sliding_window", False) or
             getattr(config, "sliding_window", None) or r.get("truncate") is False or
             "attention_factor" in r or "mscale" in r or
@@ -346,7 +351,8 @@ def can_not_be_gguf(config):
 
 def can_read_gguf(config):
     """What transformers reads of GGUF: no scaled rope, and no biases but Qwen 2's."""
-    return (config.rope_parameters["rope_type"] == "default" and config.model_type != "smollm3" and
+    return (config.model_type not in HYBRIDS and
+            config.rope_parameters["rope_type"] == "default" and config.model_type != "smollm3" and
             not getattr(config, "attention_bias", False) and not getattr(config, "mlp_bias", False))
 
 
