@@ -1,4 +1,4 @@
-/* What a request for text asks: the tables of both OpenAI routes, and checks across fields. */
+/* The fields of a request for text: the tables of both OpenAI routes, and checks across fields. */
 #include "ask.h"
 
 #include <limits.h>

@@ -93,7 +93,7 @@ bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void 
     return true;
 }
 
-/* Ids of a text, and values, which commas part. */
+/* An estimate: ids of a text, and values, which commas separate. */
 size_t serve_body_cost(const char *body, size_t bytes)
 {
     enum { TEXT = 8, VALUE = 64 };

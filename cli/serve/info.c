@@ -29,7 +29,7 @@ void serve_health(const serve_request *r)
     put_status(r, well, word);
 }
 
-/* Whether a request would be taken now: no queue is full, either. */
+/* Whether a request would be accepted now: ready, and no queue is full. */
 void serve_ready(const serve_request *r)
 {
     const serve *s = r->server;

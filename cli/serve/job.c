@@ -1,5 +1,5 @@
-/* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy what
- * they are told and send it to the loop, where the rest is. */
+/* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy
+ * what they get and send it to the loop, which does the rest. */
 #include "ask.h"
 
 #include <stdlib.h>
@@ -130,7 +130,7 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
-/* A name that came or went is so after a crash, too. */
+/* Names that were added or removed stay so after a crash. */
 static void sync_folder_of(const char *path)
 {
     char         folder[4096];
@@ -157,7 +157,7 @@ static dra_status link_file(const char *from, const char *to, dra_error *err)
     return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
 }
 
-/* Work that is no job of the engine: of its thread, between two steps, or of the worker. */
+/* Work other than jobs: in the engine's thread, between two steps, or in the worker's. */
 static void do_work(serve_mail *mail)
 {
     serve_job *job = (serve_job *)mail;

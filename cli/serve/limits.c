@@ -7,7 +7,7 @@
 #include <malloc.h>
 #endif
 
-enum { SLACK = 4 << 20 /* bytes that are worth the time of giving them back */ };
+enum { SLACK = 4 << 20 /* bytes from which on returning them is worth the time */ };
 
 static const struct {
     const char *name, *code;

@@ -51,7 +51,8 @@ bool serve_model_open(serve *s, serve_model *m, const char *word, dra_error *err
     m->last_post = &m->posts;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->wake, NULL);
-    dra_model_config *config = NULL; /* what is no model is said before anybody connects */
+    dra_model_config *config =
+        NULL; /* paths that are no model are reported before the server listens */
     const bool is = split_word(m, word, err) && cli_source_config(&m->from, &config, err) == DRA_OK;
     dra_model_config_destroy(config);
     return is;
