@@ -101,7 +101,7 @@ bool serve_allowed(serve *s, const http_head *h, serve_error *e)
     if (origin && !cors && (!site || !host || strcmp(site + 3, host) != 0))
         return serve_wrong(e, 403, NULL, "requests of %.100s are not allowed; see --cors", origin);
     if (!s->keys.n && host && !host_is_own(host))
-        return serve_wrong(e, 403, NULL, "%.100s is no name of this machine; see --api-key-file",
+        return serve_wrong(e, 403, NULL, "%.100s is not a name of this machine; see --api-key-file",
                            host);
     return true;
 }

@@ -24,7 +24,7 @@ bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e)
 {
     if (!serve_memory_take(&call->server->limits, bytes))
         return serve_limited(e, SERVE_REQUEST_MEMORY, NULL,
-                             "requests have all the memory that they may have");
+                             "the memory for requests (--request-memory) is used up");
     call->held += bytes;
     return true;
 }
@@ -198,7 +198,7 @@ void serve_call_failed(serve_call *call, const dra_job_result *result)
 {
     serve_error e = {0};
     if (result->end == DRA_JOB_CANCELLED)
-        serve_wrong(&e, 503, NULL, "the server is about to end");
+        serve_wrong(&e, 503, NULL, "the server is shutting down");
     else
         serve_wrong_status(&e, &result->error);
     serve_call_fail(call, &e);

@@ -98,8 +98,7 @@ static bool open_calls(const serve_form *form, const serve_tools *t, serve_gramm
     size_t            bytes = 0, n = 0;
     bool              well = true;
     if (!form)
-        return serve_wrong(e, 400, param, "%s: the model's chat template writes no calls of tools",
-                           param);
+        return serve_wrong(e, 400, param, "%s: the model's chat template has no tool calls", param);
     for (; n < t->n && well; n += well) {
         schema[n].json = arguments_of(t, n, e);
         well = schema[n].json != NULL;

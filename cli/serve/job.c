@@ -96,7 +96,7 @@ static void fail_crowded(serve_job *job)
 {
     serve_error e;
     serve_limited(&e, SERVE_REQUEST_MEMORY, NULL,
-                  "requests have all the memory that they may have");
+                  "the memory for requests (--request-memory) is used up");
     serve_call_fail(job->call, &e);
 }
 
@@ -288,7 +288,7 @@ bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const c
     if (post_work(job)) return true;
     leave_call(job);
     job_free(job);
-    return serve_wrong(e, 503, NULL, "the server is about to end");
+    return serve_wrong(e, 503, NULL, "the server is shutting down");
 }
 
 bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,

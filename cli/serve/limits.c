@@ -43,7 +43,7 @@ void serve_limit_acts(serve_limits *l, serve_limit which)
     l->acted[which]++;
     if (l->said[which] > 0 && now - l->said[which] < 1) return;
     l->said[which] = now;
-    cli_line(stderr, "dra serve: limit --%s has acted, %lld times so far", limits[which].name,
+    cli_line(stderr, "dra serve: limit --%s was reached, %lld times so far", limits[which].name,
              (long long)l->acted[which]);
 }
 

@@ -137,7 +137,7 @@ static bool check_calls(const serve_model *m, const message *x, serve_error *e)
     json_t    *y;
     if (!m->form && (tool || json_array_size(x->calls)))
         return serve_wrong(e, 400, "messages",
-                           "messages: the model's chat template writes no calls of tools");
+                           "messages: the model's chat template has no tool calls");
     const char *own = x->call_id ? "tool_call_id" : x->name ? "name" : NULL;
     if (own && !tool) return serve_wrong(e, 400, own, "%s: expected with the role tool only", own);
     if (x->calls && !json_is_array(x->calls))
@@ -314,7 +314,7 @@ static bool check_turns(const serve_turns *how, size_t n, const turn *list, serv
     for (size_t i = 0; i < COUNT(own); i++)
         if (json_object_get(how->variables, own[i]))
             return serve_wrong(e, 400, "chat_template_kwargs",
-                               "chat_template_kwargs: %s is no variable of the client", own[i]);
+                               "chat_template_kwargs: %s is set by the server", own[i]);
     return !how->go_on || strcmp(list[n - 1].said.role, "assistant") == 0 ||
            serve_wrong(e, 400, "continue_final_message",
                        "continue_final_message: expected the last message of the assistant");

@@ -244,7 +244,7 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
         return true;
     }
     if (i < 0) {
-        serve_wrong(&e, 404, NULL, "%s: no %.100s here", h->method, h->path);
+        serve_wrong(&e, 404, NULL, "%s: there is no path %.100s", h->method, h->path);
     } else {
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";

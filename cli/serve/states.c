@@ -88,7 +88,7 @@ static bool read_path(const serve_request *r, const char *verb, place *p, serve_
                            "expected a name of a state, 1 to %d of letters, digits and ._-",
                            SERVE_NAME);
     if (slash && slash[1] && (!verb || strcmp(slash + 1, verb) != 0))
-        return serve_wrong(e, 404, NULL, "no %.40s here", slash + 1);
+        return serve_wrong(e, 404, NULL, "a state has no %.40s", slash + 1);
     if (slash) snprintf(p->verb, sizeof p->verb, "%s", slash + 1);
     http_query(r->head, "model", p->query, sizeof p->query);
     return true;
