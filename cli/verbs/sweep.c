@@ -55,7 +55,7 @@ static int add_axis(cli_sweep *s, const char *name, const char *list)
                        cli_quote(list, quoted, sizeof quoted));
 }
 
-/* The option of dra train that a key misspells, unless a key of the model is as near; NULL: none. */
+/* The option of dra train that a key misspells; NULL: none, or a key of the model is as near. */
 static const char *misspelt_option(const char *key)
 {
     dra_guess      option = {.typed = key}, other = {.typed = key};
