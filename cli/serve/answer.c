@@ -147,8 +147,8 @@ static void add_prompt(const serve_completion *c, serve_choice *x, const serve_t
     serve_puts(out, "}");
 }
 
-/* The token that ends a text is none of it, but the older schema has its probability: as many
- * entries as tokens were drawn, which evaluation harnesses count on. */
+/* The token that ends a text is not part of it, but the older schema has its probability, too:
+ * evaluation harnesses expect an entry for each token that was drawn. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t)
 {
     const int64_t offset = x->letters, most = c->ask->logprobs;
@@ -237,7 +237,7 @@ static void put_end(const serve_completion *c, const serve_choice *x, serve_text
     out->failed |= x->text.failed | x->ids.failed | x->prompt.failed;
 }
 
-/* What a choice calls, from byte `at` of its text on, when it is over. */
+/* The tool calls of a choice that has ended, from byte `at` of its text on. */
 static void put_calls(const serve_completion *c, serve_choice *x, size_t at, serve_text *out)
 {
     serve_text calls = {0};
@@ -328,7 +328,7 @@ static void put_state(const serve_completion *c, serve_text *out)
     out->failed |= c->state.failed;
 }
 
-/* An answer whose state could not be kept. */
+/* An answer whose state could not be saved. */
 static void put_unsaved(const serve_completion *c, serve_text *out)
 {
     serve_text t = {0};

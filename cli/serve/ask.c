@@ -1,4 +1,4 @@
-/* What a request for text asks: the tables of both OpenAI routes, and checks across fields. */
+/* The fields of a request for text: the tables of both OpenAI routes, and checks across fields. */
 #include "ask.h"
 
 #include <limits.h>
@@ -197,7 +197,8 @@ static bool read_stream(serve_ask *a, serve_error *e)
     if (a->look && !a->stream)
         return serve_wrong(e, 400, "dra_look", "dra_look: expected stream: true with it");
     if (a->prompt_logprobs >= 0 && a->stream)
-        return serve_wrong(e, 400, "prompt_logprobs", "prompt_logprobs: not of a stream");
+        return serve_wrong(e, 400, "prompt_logprobs",
+                           "prompt_logprobs: expected no stream: true with it");
     if (!x) return true;
     if (!json_is_object(x) || !a->stream)
         return serve_wrong(e, 400, "stream_options",
@@ -222,7 +223,7 @@ static bool read_length(const serve *s, serve_ask *a, serve_error *e)
     json_t       *x = a->max_completion;
     const char   *name = x ? "max_completion_tokens" : "max_tokens";
     if (x && a->max_tokens >= 0)
-        return serve_wrong(e, 400, name, "%s: expected one of it and max_tokens", name);
+        return serve_wrong(e, 400, name, "expected only one of %s and max_tokens", name);
     if (x && !is_within(x, 0, INT32_MAX))
         return serve_wrong(e, 400, name, "%s: expected a whole number", name);
     if (x) a->max_tokens = json_integer_value(x);

@@ -1,4 +1,4 @@
-/* What a request for text asks, of both OpenAI routes. */
+/* The fields of a request for text, of both OpenAI routes. */
 #ifndef DRA_CLI_SERVE_ASK_H
 #define DRA_CLI_SERVE_ASK_H
 
@@ -38,7 +38,7 @@ typedef struct serve_ask {
 
 /* Reads and checks the body; false: e says why. `a` points into the body. */
 bool serve_ask_read(const serve *s, json_t *body, bool chat, serve_ask *a, serve_error *e);
-/* The grammar of texts that are asked for; *out is NULL where any will do. Dropped by its caller,
+/* The grammar that texts have to follow; *out is NULL where there is none. The caller drops it,
  * on failure, too. */
 bool           serve_grammar_open(const serve_model *m, const serve_ask *a, serve_grammar **out,
                                   serve_error *e);
@@ -50,7 +50,7 @@ const dra_grammar *serve_grammar_of(const serve_grammar *g);
 bool serve_messages_read(const serve_model *m, const serve_ask *a, dra_ids *out,
                          int64_t *instruction, serve_error *e);
 
-/* Reads the template, what ends answers by it, and its text. */
+/* Opens the template, finds how answers end by it, and keeps its text. */
 dra_status serve_template_open(serve_model *m, dra_error *err);
 
 #endif

@@ -13,7 +13,7 @@ static bool is_loopback(const char *host)
            (strncmp(host, "127.", 4) == 0 && !host[strspn(host, "0123456789.")]);
 }
 
-/* Headers of all answers: the page may load and ask nothing but this server. */
+/* Headers of all answers: the page may load from and connect to this server only. */
 static void make_extra(serve *s)
 {
     const char *cors = s->args->cors;
@@ -76,7 +76,7 @@ int serve_safety(serve *s)
 
 /* ---- every request --------------------------------------------------------------------------- */
 
-/* "host:port" or "[host]:port" is one of this machine's own names, in any letters. */
+/* "host:port" or "[host]:port" is one of this machine's own names, in upper or lower case. */
 static bool host_is_own(const char *host)
 {
     char         name[64];
@@ -90,8 +90,8 @@ static bool host_is_own(const char *host)
     return strcasecmp(name, "localhost") == 0 || is_loopback(name);
 }
 
-/* A page of another site makes the browser send its origin; a name that somebody points to this
- * machine comes as the host. Neither may use a server that asks for no key. */
+/* A browser sends the origin of a page of another site, and a foreign name that resolves to this
+ * machine as the host. Without keys, both are refused. */
 bool serve_allowed(serve *s, const http_head *h, serve_error *e)
 {
     const char *origin = http_header(h, "origin"), *host = http_header(h, "host");
@@ -101,7 +101,7 @@ bool serve_allowed(serve *s, const http_head *h, serve_error *e)
     if (origin && !cors && (!site || !host || strcmp(site + 3, host) != 0))
         return serve_wrong(e, 403, NULL, "requests of %.100s are not allowed; see --cors", origin);
     if (!s->keys.n && host && !host_is_own(host))
-        return serve_wrong(e, 403, NULL, "%.100s is no name of this machine; see --api-key-file",
+        return serve_wrong(e, 403, NULL, "%.100s is not a name of this machine; see --api-key-file",
                            host);
     return true;
 }

@@ -1,4 +1,5 @@
-/* Calls: requests that wait for jobs. Whatever ends one, its jobs are let go and it is freed. */
+/* Calls: requests that wait for jobs. However a call ends, its jobs are released and it is
+ * freed. */
 #include "fields.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e)
 {
     if (!serve_memory_take(&call->server->limits, bytes))
         return serve_limited(e, SERVE_REQUEST_MEMORY, NULL,
-                             "requests have all the memory that they may have");
+                             "the memory for requests (--request-memory) is used up");
     call->held += bytes;
     return true;
 }
@@ -38,7 +39,7 @@ void serve_call_loose(serve_call *call, size_t bytes)
 
 enum { LARGE = 1 << 14 /* bytes of a body that takes milliseconds */ };
 
-typedef struct waste { /* JSON that takes a while to free */
+typedef struct waste { /* JSON that takes long to free */
     serve_mail mail;
     json_t    *body;
 } waste;
@@ -169,7 +170,7 @@ void serve_call_say(serve_call *call, const serve_text *event)
     serve_puts(&t, "\n\n");
     call->spoke = serve_now();
     if (t.failed || event->failed)
-        http_break(call->conn); /* a stream that lacks something must not end well */
+        http_break(call->conn); /* an incomplete stream must not look finished */
     else
         http_stream_put(call->conn, t.data, t.n);
     serve_text_free(&t);
@@ -197,7 +198,7 @@ void serve_call_failed(serve_call *call, const dra_job_result *result)
 {
     serve_error e = {0};
     if (result->end == DRA_JOB_CANCELLED)
-        serve_wrong(&e, 503, NULL, "the server is about to end");
+        serve_wrong(&e, 503, NULL, "the server is shutting down");
     else
         serve_wrong_status(&e, &result->error);
     serve_call_fail(call, &e);

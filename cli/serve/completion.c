@@ -1,5 +1,5 @@
-/* POST /v1/completions and /v1/chat/completions: jobs for choices, before them a state that came
- * with the request, after them one that goes with the answer. */
+/* POST /v1/completions and /v1/chat/completions: first a state that came with the request is
+ * loaded, then jobs write the choices, then a state that the answer has to contain is saved. */
 #include "completion.h"
 #include "shelf.h"
 
@@ -67,8 +67,8 @@ static bool read_prompts(serve_completion *c, serve_error *e)
     return serve_messages_read(c->model, a, c->prompts, &c->instruction, e);
 }
 
-/* What prompts and choices take besides states: ids here and in each job, what a sampler knows of
- * every token. */
+/* Memory of prompts and choices besides states: ids, here and in each job, and what a sampler
+ * keeps for every token. */
 static bool hold_memory(serve_completion *c, serve_error *e)
 {
     enum { EACH = 1 << 14 };
@@ -125,8 +125,8 @@ static size_t bytes_of(const serve_choice *x)
            l->offsets.n;
 }
 
-/* Whether what the choice has become is within the limits: of an answer that is sent whole it is
- * there twice in the end. */
+/* Whether the choice is still within the limits. An answer that is sent whole is in memory twice
+ * at the end. */
 static bool hold_answer(serve_completion *c, serve_choice *x, serve_error *e)
 {
     const size_t now = bytes_of(x), times = c->stream ? 1 : 2, most = c->call.server->max_answer;
@@ -288,7 +288,7 @@ static void receive_state(serve_completion *c)
 
 /* ---- a state that is kept, or goes with the answer ------------------------------------------- */
 
-/* What was answered goes along though its state could not be written. */
+/* The answer is sent although its state could not be written. */
 static void on_kept(serve_job *job, const dra_job_result *r)
 {
     serve_completion *c = (serve_completion *)job->call;
@@ -313,7 +313,7 @@ static void keep_state(serve_completion *c)
     send_answer(c);
 }
 
-/* All is done. The call ends first: what is said last lets the next request begin. */
+/* All is done. The call ends first, since the last write lets the next request begin. */
 static void send_answer(serve_completion *c)
 {
     http_conn *conn = c->call.conn;
@@ -344,7 +344,7 @@ static void on_read_back(serve_job *job, const dra_job_result *r)
     keep_state(c);
 }
 
-/* The file, its base64 and the answer that has it are there at once. */
+/* The file, its base64 and the answer that contains it are in memory at the same time. */
 static bool hold_state(serve_completion *c, serve_error *e)
 {
     struct stat  how;
@@ -443,7 +443,7 @@ static bool check_ids(const serve_completion *c, serve_error *e)
     return true;
 }
 
-/* What is asked, but for texts. */
+/* All fields but texts. */
 static bool read_ask(serve_completion *c, serve_error *e)
 {
     serve *s = c->call.server;

@@ -1,5 +1,5 @@
-/* A request for text while it is answered: choices that jobs write, and how they are written down
- * in the two forms of OpenAI's interface. */
+/* A request for text while it is answered: choices that jobs write, and their two forms in
+ * OpenAI's interface. */
 #ifndef DRA_CLI_SERVE_COMPLETION_H
 #define DRA_CLI_SERVE_COMPLETION_H
 
@@ -43,9 +43,9 @@ typedef struct serve_completion {
     serve_grammar *grammar;
     size_t         n_prompts;
     dra_ids       *prompts;
-    int64_t        instruction; /* tokens at the beginning that others have, too */
+    int64_t        instruction; /* tokens at the beginning that other requests share */
     uint64_t       owner;
-    serve_error    unsaved; /* why the state has not got its name or its file; status 0: it has */
+    serve_error    unsaved; /* why the state could not be named or written; status 0: it was */
     /* States of the engine: what it begins from, and, to be forgotten, what comes with the request
      * and what is left. "": none. */
     char       from[SERVE_NAME + 1], temp_in[SERVE_NAME + 1], save[SERVE_NAME + 1];
@@ -56,7 +56,7 @@ typedef struct serve_completion {
 /* A token of a choice: adds to its text and log-probabilities. */
 void serve_choice_token(serve_completion *c, serve_choice *x, const serve_token *t);
 
-/* How much of its text is content, and no call of a tool. */
+/* How much of its text is content, not tool calls. */
 size_t serve_choice_content(const serve_completion *c, const serve_choice *x);
 
 serve_usage serve_usage_of(const serve_completion *c);
@@ -65,7 +65,7 @@ serve_usage serve_usage_of(const serve_completion *c);
 void serve_answer_whole(serve_completion *c, serve_text *out);
 /* An event of a stream: what choice i has added, which is then forgotten; look: JSON or NULL. */
 void serve_answer_part(serve_completion *c, size_t i, const char *look, serve_text *out);
-/* The last event, with usage and state; false: there is nothing to say. */
+/* The last event, with usage and state; false: it would be empty. */
 bool serve_answer_last(const serve_completion *c, serve_text *out);
 
 #endif

@@ -93,7 +93,7 @@ bool serve_fields_read(const serve_field *table, size_t n, json_t *object, void 
     return true;
 }
 
-/* Ids of a text, and values, which commas part. */
+/* An estimate: ids of a text, and values, which commas separate. */
 size_t serve_body_cost(const char *body, size_t bytes)
 {
     enum { TEXT = 8, VALUE = 64 };
@@ -111,7 +111,7 @@ json_t *serve_body_read(const char *body, size_t bytes, serve_error *e)
     if (!x && !why[0])
         serve_wrong(e, 503, NULL, "out of memory");
     else if (!x)
-        serve_wrong(e, 400, NULL, "the body is no JSON: %s", why);
+        serve_wrong(e, 400, NULL, "the body is not JSON: %s", why);
     if (!x || json_is_object(x)) return x;
     serve_wrong(e, 400, NULL, "the body: expected an object, found %s", serve_kind_name(x));
     json_decref(x);

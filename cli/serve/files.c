@@ -12,7 +12,7 @@
 
 static const char suffix[] = ".state";
 
-/* Those of owners are in folders of their own, whose names no state has. */
+/* Each owner has a folder, whose name no state can have. */
 static bool folder_of(const serve_model *m, uint64_t owner, char *path, size_t size)
 {
     const char *top = m->server->args->state_dir;
@@ -56,7 +56,7 @@ static bool find_file(const finding *f, uint64_t owner, const char *folder, cons
     char         path[4096], name[SERVE_NAME + 1] = "";
     const size_t n = strlen(file);
     if (!cli_path(folder, file, path, sizeof path)) return true;
-    if (ends_with(file, ".tmp")) unlink(path); /* a process that was killed left it half written */
+    if (ends_with(file, ".tmp")) unlink(path); /* left half written by a process that was killed */
     if (!ends_with(file, suffix) || n - strlen(suffix) > SERVE_NAME) return true;
     memcpy(name, file, n - strlen(suffix));
     return !serve_state_name_ok(name) || f->each(f->user, owner, name, path);

@@ -1,4 +1,4 @@
-/* What a request's text must look like: response_format, or a grammar. */
+/* Constraints on a request's text: response_format, or a grammar. */
 #include "ask.h"
 
 #include <stdlib.h>
@@ -62,8 +62,8 @@ static bool is_schema(const char *text)
     return well;
 }
 
-/* The schema of a tool's arguments, which are an object, to be freed; NULL: e says why. Unless it
- * is strict, one with keywords beyond ours stands for any object. */
+/* The schema of a tool's arguments, which are an object, to be freed; NULL: e says why. A schema
+ * with unknown keywords allows any object, unless the tool is strict. */
 static char *arguments_of(const serve_tools *t, size_t i, serve_error *e)
 {
     static const char any[] = "{\"type\": \"object\"}", typed[] = "{\"type\": \"object\"";
@@ -98,8 +98,7 @@ static bool open_calls(const serve_form *form, const serve_tools *t, serve_gramm
     size_t            bytes = 0, n = 0;
     bool              well = true;
     if (!form)
-        return serve_wrong(e, 400, param, "%s: the model's chat template writes no calls of tools",
-                           param);
+        return serve_wrong(e, 400, param, "%s: the model's chat template has no tool calls", param);
     for (; n < t->n && well; n += well) {
         schema[n].json = arguments_of(t, n, e);
         well = schema[n].json != NULL;

@@ -26,10 +26,10 @@
 #include <unistd.h>
 
 enum {
-    LINGER = 2,      /* seconds for a client to read why it is turned away */
+    LINGER = 2,      /* seconds for a client to read why it is refused */
     BEYOND = 256,    /* connections over the limit that are told so; more are just closed */
     RETRY = 100,     /* milliseconds until the next try where the system has no descriptor left */
-    SLOW = 1 << 20,  /* bytes a second of a line that files come by */
+    SLOW = 1 << 20,  /* bytes a second, of the slowest line that may send files */
     SETTLE = 500,    /* milliseconds until free memory goes back to the system */
     UNREAD = 1 << 16 /* bytes of answers a client may leave unread before it is read again */
 };
@@ -39,24 +39,24 @@ typedef enum http_state {
     READS_BODY,
     ANSWERS, /* the request is with the user */
     STREAMS, /* an answer has begun */
-    LEAVES   /* all is said; what still comes is thrown away */
+    LEAVES   /* the answer is complete; further input is discarded */
 } http_state;
 
 struct http_conn {
     http_server        *server;
     struct bufferevent *bev;
-    struct event       *timer; /* of the whole request: a client cannot win time byte by byte */
+    struct event       *timer; /* of the whole request: a client cannot extend it byte by byte */
     http_state          state;
     http_head           head;
     char               *text; /* of the head */
     http_body           body;
     size_t              handling;   /* bytes of the memory of requests, while one is read */
     size_t              counted;    /* bytes that wait to be sent, in the memory of requests */
-    bool                sends_file; /* what waits is a file, too, which takes none */
+    bool                sends_file; /* part of what waits is a file, which needs no memory */
     void               *call;
     http_record         record;
     bool                in_read, broken;
-    bool                behind; /* the client has yet to take its answers */
+    bool                behind; /* the client has not taken its answers yet */
     http_conn          *next, **link;
 };
 
@@ -127,11 +127,11 @@ static const char *reason_of(int status)
 
 /* ---- life of a connection -------------------------------------------------------------------- */
 
-/* Memory that requests had goes back to the system soon, not after each of them. */
+/* Freed memory of requests is returned to the system soon, but not after each request. */
 void http_settle(http_server *s)
 {
     if (!serve_memory_is_slack(s->config.limits)) return;
-    s->settles = 2; /* once more, as buffers are freed a little after they are done with */
+    s->settles = 2; /* once more, since buffers are freed a little later than their requests */
     if (!evtimer_pending(s->settle, NULL))
         event_add(s->settle, &(struct timeval){0, SETTLE * 1000});
 }
@@ -145,7 +145,7 @@ static void on_settle(evutil_socket_t fd, short what, void *user)
     if (--s->settles > 0) event_add(s->settle, &(struct timeval){0, SETTLE * 1000});
 }
 
-/* What waits to be sent is memory of requests. */
+/* Output that waits counts as memory of requests. */
 static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info, void *user)
 {
     http_conn    *c = user;
@@ -204,7 +204,7 @@ static void end_record(http_conn *c)
     c->record = (http_record){0};
 }
 
-/* The client is gone, or nothing can be said to it any more. */
+/* The client is gone, or can no longer be answered. */
 static void lose_client(http_conn *c)
 {
     const bool waits = c->state == ANSWERS || c->state == STREAMS;
@@ -221,22 +221,23 @@ static void on_event(struct bufferevent *bev, short what, void *user)
     lose_client(user);
 }
 
-/* Turned away: the answer is sent and the sending side closed, so that the client reads it, which
- * it would not after a reset for what it still sends. */
+/* Refused: the answer is sent and only the sending side closed. Closing both would reset the
+ * connection while the client still sends, and it would not read the answer. */
 static void begin_leaving(http_conn *c)
 {
     c->state = LEAVES;
     set_timer(c, LINGER);
 }
 
-/* Reading stops at `bytes` that nobody has taken yet. */
+/* Reading pauses at this many bytes of unprocessed input. */
 static void bound_input(http_conn *c, size_t bytes)
 {
     bufferevent_setwatermark(c->bev, EV_READ, 0, bytes + 1);
 }
 
-/* The next request is read when the client has taken its answers: else one that only sends would
- * make the server keep an answer for each. Until then the timeout of writing is its limit. */
+/* The next request is read when the client has taken its answers: otherwise a client that only
+ * sends would make the server keep an answer for each request. Until then the write timeout is
+ * its limit. */
 static void await_request(http_conn *c)
 {
     c->state = READS_HEAD;
@@ -296,7 +297,7 @@ static void put_head(http_conn *c, int status, const char *type, const char *ext
     c->server->config.answered(c->server->config.user, &c->head, status);
 }
 
-/* The request is done with. */
+/* The request has ended. */
 static void finish_request(http_conn *c)
 {
     c->call = NULL;
@@ -401,7 +402,7 @@ void http_stream_end(http_conn *c)
     finish_request(c);
 }
 
-/* An error of the request itself, after which nothing is known about what follows. */
+/* An error of the request itself: where the next one would begin is not known. */
 static void turn_away(http_conn *c, int status, serve_limit acts, const char *why)
 {
     const http_config *config = &c->server->config;
@@ -416,8 +417,8 @@ static void turn_away(http_conn *c, int status, serve_limit acts, const char *wh
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Whether the body of a request is wanted; if not, it has been answered. A body that is not read
- * ends the connection. */
+/* Whether the body of a request is to be read; if not, the request has been answered. A body
+ * that is not read ends the connection. */
 static bool admit_request(http_conn *c, http_wish *wish)
 {
     const http_config *config = &c->server->config;
@@ -481,7 +482,7 @@ static bool read_head(http_conn *c)
     if (c->head.expect && evbuffer_get_length(in) < wants)
         put_output(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     bound_input(c, config->head + http_body_waits(&c->body));
-    /* A large file has the time that a slow line takes. */
+    /* A large file gets the time that a slow line needs. */
     if (wish.file[0]) set_timer(c, config->seconds + (double)c->head.length / SLOW);
     return true;
 }
@@ -537,7 +538,7 @@ static void on_read(struct bufferevent *bev, void *user)
     go_on(user);
 }
 
-/* A request that takes too long to arrive; one that never began is let go without a word. */
+/* A request that takes too long to arrive; a connection on which none began is closed silently. */
 static void on_timer(evutil_socket_t fd, short what, void *user)
 {
     http_conn *c = user;

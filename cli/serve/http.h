@@ -50,7 +50,8 @@ typedef struct http_config {
     char *(*error)(void *user, int status, serve_limit acts, const char *why);
     void (*answered)(void *user, const http_head *head, int status); /* every answer, for counts */
     void (*leave)(void *user, http_conn *c);
-    /* The end of every request, whatever became of it; head->method is NULL of what is none. */
+    /* The end of every request, however it ended; head->method is NULL where none was
+     * understood. */
     void (*ended)(void *user, const http_head *head, const http_record *record);
     void *user;
 } http_config;
@@ -62,9 +63,9 @@ bool http_listen(http_server *s, const char *host, int *port, char *why);
 /* A socket in the file system, for this user and group. */
 bool http_listen_unix(http_server *s, const char *path, char *why);
 void http_deaf(http_server *s);    /* takes no further connections */
-void http_destroy(http_server *s); /* closes all connections without a word; NULL is allowed */
+void http_destroy(http_server *s); /* closes all connections at once; NULL is allowed */
 int  http_connections(const http_server *s);
-/* What became free goes back to the system in a moment, if it is much. */
+/* Freed memory is returned to the system in a moment, if it is much. */
 void http_settle(http_server *s);
 bool http_flushed(const http_server *s); /* all answers have been sent */
 
@@ -84,14 +85,14 @@ void http_reply(http_conn *c, int status, const char *type, const char *extra, c
                 size_t bytes);
 /* The same; `data`, which malloc gave, is taken. */
 void http_reply_taken(http_conn *c, int status, const char *type, char *data, size_t bytes);
-/* A file as it is now, whatever becomes of its name; none of it is in memory. false: there is no
- * such file, and nothing was said. */
+/* A file as it is now, even if it is renamed or removed later; it is not read into memory.
+ * false: there is no such file, and nothing was sent. */
 bool http_reply_file(http_conn *c, const char *type, const char *path);
 void http_stream_begin(http_conn *c, const char *type);
 void http_stream_put(http_conn *c, const char *data, size_t bytes);
 void http_stream_end(http_conn *c);
-/* Nothing right can be said any more, for want of memory: the connection is closed in the middle of
- * the answer, and `leave` is called where a request waits. */
+/* Out of memory in the middle of an answer: the connection is closed, and `leave` is called
+ * where a request waits. */
 void http_break(http_conn *c);
 
 #endif

@@ -60,7 +60,7 @@ int http_body_begin(http_body *b, const http_wish *wish, const http_head *h, ser
     return 0;
 }
 
-/* What is in the buffer goes to the file. */
+/* Moves the buffer to the file. */
 static int write_file(http_body *b, const char **why)
 {
     while (evbuffer_get_length(b->buffer) > 0) {
@@ -112,7 +112,7 @@ char *http_body_bytes(http_body *b, struct evbuffer *in)
     const size_t     n = b->file >= 0 ? 0 : (size_t)b->length;
     char            *data = malloc(n + 1);
     if (!data) return NULL;
-    /* Piece by piece, so that what was copied is freed. */
+    /* In pieces, so that each is freed when it is copied. */
     for (size_t at = 0; at < n;) {
         const int got = evbuffer_remove(from, data + at, n - at < PIECE ? n - at : PIECE);
         if (got <= 0) break;

@@ -36,7 +36,7 @@ int http_body_read(http_body *b, struct evbuffer *in, serve_limit *acts, const c
 char *http_body_bytes(http_body *b, struct evbuffer *in);
 /* Bytes of input that may wait until they are taken. */
 size_t http_body_waits(const http_body *b);
-/* It is in memory no more; the file stays. */
+/* Frees its memory; the file stays. */
 void http_body_pass(http_body *b);
 void http_body_end(http_body *b); /* the file goes, too */
 

@@ -54,7 +54,7 @@ static int read_line(http_chunks *k, struct evbuffer *in, const char **why)
     return status;
 }
 
-/* Copied, as the pieces that data comes in may be half empty. */
+/* Copied, since the buffer's pieces may be half empty. */
 static bool copy_data(http_chunks *k, struct evbuffer *in, struct evbuffer *body)
 {
     char piece[PIECE];

@@ -10,7 +10,7 @@
 typedef struct http_chunks {
     enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, CHUNK_TRAILERS } at;
     uint64_t left;     /* of the chunk */
-    size_t   trailers; /* bytes of lines after the last chunk, which nobody reads */
+    size_t   trailers; /* bytes of trailer lines, which are ignored */
 } http_chunks;         /* starts as {0} */
 
 /* Takes what there is. Returns 0: more must come; 200: the body is whole; or the status to answer

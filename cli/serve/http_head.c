@@ -1,5 +1,5 @@
-/* The head of an HTTP request [RFC 9112]. What two readers could understand in two ways is refused:
- * lines without CR, blanks before a colon, folded lines, two lengths. */
+/* The head of an HTTP request [RFC 9112]. Whatever two parsers could read differently is
+ * refused: lines without CR, blanks before a colon, folded lines, two lengths. */
 #include "http_head.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static int refuse_head(const char **why, int status, const char *text)
     return status;
 }
 
-/* The next line, ended by a 0; NULL: there is none, or it has bytes that no line has. */
+/* The next line, ended by a 0; NULL: there is none, or it has forbidden bytes. */
 static char *next_line(char **at, const char *end)
 {
     char *start = *at, *cr = start;
@@ -133,7 +133,7 @@ static int read_length(http_head *out, const char **why)
     return 0;
 }
 
-/* Whether a list of words, in any letters, has this one (small letters). */
+/* Whether a list of words contains this one (in small letters), in upper or lower case. */
 static bool has_word(const char *list, const char *word)
 {
     const size_t n = strlen(word);

@@ -20,7 +20,7 @@ typedef struct http_head {
     uint64_t length;  /* of the body */
     bool     chunked; /* its length is said with each part */
     bool     keep;    /* the connection is used again */
-    bool     expect;  /* the client waits for a word before it sends the body */
+    bool     expect;  /* Expect: 100-continue: the client waits before it sends the body */
 } http_head;
 
 /* Reads `bytes` of text, the empty line at the end included; the text is changed and kept in use.

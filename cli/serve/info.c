@@ -29,7 +29,7 @@ void serve_health(const serve_request *r)
     put_status(r, well, word);
 }
 
-/* Whether a request would be taken now: no queue is full, either. */
+/* Whether a request would be accepted now: ready, and no queue is full. */
 void serve_ready(const serve_request *r)
 {
     const serve *s = r->server;
@@ -115,7 +115,8 @@ void serve_models_one(const serve_request *r)
         serve_reply(r->conn, 200, &t);
         return;
     }
-    serve_wrong(&e, 404, "model", "model: there is no %.64s here", r->rest);
+    serve_wrong(&e, 404, "model", "model: no model is called %.64s; GET /v1/models lists them",
+                r->rest);
     e.code = "model_not_found";
     serve_fail(r->conn, &e);
 }

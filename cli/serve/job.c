@@ -1,5 +1,5 @@
-/* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy what
- * they are told and send it to the loop, where the rest is. */
+/* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy
+ * what they get and send it to the loop, which does the rest. */
 #include "ask.h"
 
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static void fail_crowded(serve_job *job)
 {
     serve_error e;
     serve_limited(&e, SERVE_REQUEST_MEMORY, NULL,
-                  "requests have all the memory that they may have");
+                  "the memory for requests (--request-memory) is used up");
     serve_call_fail(job->call, &e);
 }
 
@@ -130,7 +130,7 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
-/* A name that came or went is so after a crash, too. */
+/* Names that were added or removed stay so after a crash. */
 static void sync_folder_of(const char *path)
 {
     char         folder[4096];
@@ -157,7 +157,7 @@ static dra_status link_file(const char *from, const char *to, dra_error *err)
     return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
 }
 
-/* Work that is no job of the engine: of its thread, between two steps, or of the worker. */
+/* Work other than jobs: in the engine's thread, between two steps, or in the worker's. */
 static void do_work(serve_mail *mail)
 {
     serve_job *job = (serve_job *)mail;
@@ -288,7 +288,7 @@ bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const c
     if (post_work(job)) return true;
     leave_call(job);
     job_free(job);
-    return serve_wrong(e, 503, NULL, "the server is about to end");
+    return serve_wrong(e, 503, NULL, "the server is shutting down");
 }
 
 bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,

@@ -1,4 +1,4 @@
-/* JSON of a request: what jansson does not check is checked before. */
+/* JSON of a request: first what jansson does not check. */
 #include "json.h"
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@ enum { WHY = 160 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* jansson blames the text where it gets no memory, or reads on without a letter. */
+/* Out of memory, jansson reports an error in the text, or skips a letter. */
 static _Thread_local bool refused;
 
 static void *allocate_noted(size_t bytes)

@@ -7,17 +7,17 @@
 
 enum {
     SERVE_JSON_DEPTH = 32,
-    SERVE_JSON_VALUES = 1 << 20 /* of a body: each takes some memory, however short it is */
+    SERVE_JSON_VALUES = 1 << 20 /* of a body: each needs memory, however short it is */
 };
 
-/* Before there are threads: what is refused by malloc() is told apart from wrong JSON. */
+/* To be called before threads start: tells failures of malloc() from wrong JSON. */
 void serve_json_begin(void);
 
 /* A value, for json_decref(). NULL: `why` (160 bytes) says what is wrong, "" where there is no
  * memory. */
 json_t *serve_json_read(const char *text, size_t bytes, char *why);
 
-/* Takes all members out of an object but those of these names. */
+/* Removes all members of an object but these. */
 void serve_json_keep(json_t *object, const char *const *names, size_t n);
 
 /* The text of a value, to be freed; NULL: no memory. */

@@ -132,7 +132,7 @@ bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err)
     return well;
 }
 
-/* Takes a time that depends on what is given, not on where they differ. */
+/* Constant time: it depends on the given key, not on where the two differ. */
 static bool same_key(const serve_key *key, const char *given, size_t n)
 {
     unsigned char differs = key->n != n;

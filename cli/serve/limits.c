@@ -7,7 +7,7 @@
 #include <malloc.h>
 #endif
 
-enum { SLACK = 4 << 20 /* bytes that are worth the time of giving them back */ };
+enum { SLACK = 4 << 20 /* bytes from which on returning them is worth the time */ };
 
 static const struct {
     const char *name, *code;
@@ -43,7 +43,7 @@ void serve_limit_acts(serve_limits *l, serve_limit which)
     l->acted[which]++;
     if (l->said[which] > 0 && now - l->said[which] < 1) return;
     l->said[which] = now;
-    cli_line(stderr, "dra serve: limit --%s has acted, %lld times so far", limits[which].name,
+    cli_line(stderr, "dra serve: limit --%s was reached, %lld times so far", limits[which].name,
              (long long)l->acted[which]);
 }
 

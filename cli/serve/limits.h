@@ -37,11 +37,12 @@ typedef struct serve_limits {
     double        said[SERVE_LIMITS]; /* when a line was written; 0: never */
 } serve_limits;
 
-/* Before there are threads: what one of them frees is for all. */
+/* To be called before threads start: memory that one frees is for all. */
 void serve_memory_open(void);
-/* Takes bytes of the memory of requests. false: it would be more than the limit; none are taken. */
+/* Reserves bytes of the memory of requests. false: that would exceed the limit, and none are
+ * reserved. */
 bool serve_memory_take(serve_limits *l, size_t bytes);
-/* What is there already. Returns whether it is within the limit. */
+/* Counts memory that is in use already. Returns whether that is within the limit. */
 bool serve_memory_add(serve_limits *l, size_t bytes);
 void serve_memory_give(serve_limits *l, size_t bytes);
 

@@ -29,7 +29,7 @@ void serve_log_close(serve *s)
     s->log = -1;
 }
 
-/* What a full disk does not take is lost: requests go on. */
+/* Lines that a full disk does not take are lost; requests go on. */
 static void write_line(const serve *s, const serve_text *t)
 {
     for (size_t done = 0; done < t->n;) {

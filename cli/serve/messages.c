@@ -1,4 +1,4 @@
-/* Messages of a chat, written down by the model's template. */
+/* Messages of a chat, rendered by the model's template. */
 #include "ask.h"
 
 #include "verbs/chat/talk.h"
@@ -33,7 +33,7 @@ static char *text_of_config(const char *path)
     return text;
 }
 
-/* For clients that write down messages themselves. */
+/* For clients that render messages themselves. */
 static char *template_text(const serve_model *m)
 {
     const char *from = m->server->args->template;
@@ -129,7 +129,7 @@ static bool put_content(json_t *x, serve_text *t, serve_error *e)
     return true;
 }
 
-/* Of the assistant, and what came of them, of a tool, where the template knows them. */
+/* Tool calls of the assistant and results of tools, where the template knows them. */
 static bool check_calls(const serve_model *m, const message *x, serve_error *e)
 {
     const bool tool = strcmp(x->role, "tool") == 0;
@@ -137,7 +137,7 @@ static bool check_calls(const serve_model *m, const message *x, serve_error *e)
     json_t    *y;
     if (!m->form && (tool || json_array_size(x->calls)))
         return serve_wrong(e, 400, "messages",
-                           "messages: the model's chat template writes no calls of tools");
+                           "messages: the model's chat template has no tool calls");
     const char *own = x->call_id ? "tool_call_id" : x->name ? "name" : NULL;
     if (own && !tool) return serve_wrong(e, 400, own, "%s: expected with the role tool only", own);
     if (x->calls && !json_is_array(x->calls))
@@ -179,7 +179,7 @@ static bool read_message(const serve_model *m, json_t *x, turn *to, serve_error 
            (!to->text.failed || serve_wrong(e, 503, NULL, "out of memory"));
 }
 
-/* A state has begun already: the token that begins texts is not read again. */
+/* A state has begun already: no token that begins texts is added. */
 static bool encode_prompt(const serve_model *m, const serve_ask *a, const char *text, size_t bytes,
                           dra_ids *out, serve_error *e)
 {
@@ -314,14 +314,14 @@ static bool check_turns(const serve_turns *how, size_t n, const turn *list, serv
     for (size_t i = 0; i < COUNT(own); i++)
         if (json_object_get(how->variables, own[i]))
             return serve_wrong(e, 400, "chat_template_kwargs",
-                               "chat_template_kwargs: %s is no variable of the client", own[i]);
+                               "chat_template_kwargs: %s is set by the server", own[i]);
     return !how->go_on || strcmp(list[n - 1].said.role, "assistant") == 0 ||
            serve_wrong(e, 400, "continue_final_message",
                        "continue_final_message: expected the last message of the assistant");
 }
 
-/* The text of a conversation, to be freed. What the last message has said follows where an answer
- * would begin. */
+/* The text of a conversation, to be freed. To be continued, the last message's content comes
+ * where an answer would begin. */
 static bool write_down(const serve_model *m, const serve_turns *how, size_t n, const turn *list,
                        char **text, size_t *bytes, serve_error *e)
 {
@@ -342,8 +342,8 @@ static bool write_down(const serve_model *m, const serve_turns *how, size_t n, c
     return true;
 }
 
-/* How many tokens the instruction at the beginning has, which other conversations have, too; 0:
- * there is none, or nobody knows. */
+/* How many tokens the system message at the beginning has, which other conversations may share;
+ * 0: there is none, or it is not known. */
 static int64_t count_instruction(const serve_model *m, const serve_ask *a, size_t n,
                                  const turn *list, const dra_ids *ids)
 {

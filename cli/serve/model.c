@@ -51,7 +51,8 @@ bool serve_model_open(serve *s, serve_model *m, const char *word, dra_error *err
     m->last_post = &m->posts;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->wake, NULL);
-    dra_model_config *config = NULL; /* what is no model is said before anybody connects */
+    dra_model_config *config =
+        NULL; /* paths that are no model are reported before the server listens */
     const bool is = split_word(m, word, err) && cli_source_config(&m->from, &config, err) == DRA_OK;
     dra_model_config_destroy(config);
     return is;
@@ -201,10 +202,12 @@ serve_model *serve_model_find(serve *s, const char *name, serve_error *e)
     for (size_t i = 0; i < s->n_models && name; i++)
         if (strcmp(s->models[i].name, name) == 0) found = &s->models[i];
     if (!found) {
-        serve_wrong(e, 404, "model", "model: there is no %.64s here", name);
+        serve_wrong(e, 404, "model", "model: no model is called %.64s; GET /v1/models lists them",
+                    name);
         e->code = "model_not_found";
     } else if (found->phase != SERVE_READY || s->draining) {
-        serve_wrong(e, 503, NULL, s->draining ? "the server is about to end" : "%s is being loaded",
+        serve_wrong(e, 503, NULL,
+                    s->draining ? "the server is shutting down" : "%s is being loaded",
                     found->name);
         found = NULL;
     }

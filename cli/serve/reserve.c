@@ -46,7 +46,7 @@ static void reserve_free(void *p)
     n_taken--;
 }
 
-/* What is in the reserve moves to the system's memory as soon as there is some. */
+/* Pieces in the reserve move to the system's memory as soon as there is some. */
 static void *reserve_realloc(void *p, size_t bytes)
 {
     const bool ours = p && block_of(p) >= 0;

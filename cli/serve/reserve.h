@@ -1,6 +1,7 @@
-/* Memory of libevent. It does not look at everything it is refused: a connection whose write
- * call-back got no memory is silent for good. So where the system has none, small pieces come from
- * a reserve, once it is armed; while half of it is in use no connection is taken. One thread. */
+/* Memory of libevent, which does not check all of its allocations: a connection whose write
+ * call-back gets no memory never answers again. So where the system has none, small pieces come
+ * from a reserve, once it is armed; while half of it is in use no connection is accepted. One
+ * thread. */
 #ifndef DRA_CLI_SERVE_RESERVE_H
 #define DRA_CLI_SERVE_RESERVE_H
 

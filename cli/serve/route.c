@@ -1,4 +1,4 @@
-/* From a request to who answers it, and answers that are errors. */
+/* Finds the route of a request, and answers errors. */
 #include "serve.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ bool serve_wrong_status(serve_error *e, const dra_error *err)
                {DRA_ERR_NAME, 404, "state_not_found"},
                {DRA_ERR_FILE, 507, "state_not_written"},
                {DRA_ERR_SHAPE, 400, NULL}};
-    /* Files on their way are nobody's business: what is wrong with them is. */
+    /* Paths of temporary files are left out of error messages. */
     const char *text = err->text, *after = text[0] == '/' ? strstr(text, ": ") : NULL;
     const char *what = after ? "the state" : "";
     if (err->code == DRA_ERR_BUSY || err->code == DRA_ERR_MEMORY)
@@ -170,7 +170,7 @@ void serve_answered(void *user, const http_head *h, int status)
     s->counts[i < 0 ? SERVE_ROUTES - 1 : i][status < SERVE_STATUS ? status : 0]++;
 }
 
-/* What a browser asks before it lets a page of another site send anything. */
+/* A preflight: browsers ask this before a page of another site may send a request. */
 static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
 {
     if (!s->args->cors || strcmp(h->method, "OPTIONS") != 0) return false;
@@ -182,7 +182,7 @@ static bool answer_preflight(serve *s, http_conn *c, const http_head *h)
     return true;
 }
 
-/* What the path takes instead, in the words and in a header. */
+/* 405 with the methods that the path takes, in the message and in a header. */
 static void fail_method(http_conn *c, const http_head *h)
 {
     serve_error  e;
@@ -200,7 +200,7 @@ static void fail_method(http_conn *c, const http_head *h)
     fail_with(c, &e, allow);
 }
 
-/* States come to files, and may be larger than other bodies. */
+/* Bodies that are states go to files, and may be larger than others. */
 static void wish_file(serve *s, http_wish *wish)
 {
     wish->most = s->max_state;
@@ -208,7 +208,7 @@ static void wish_file(serve *s, http_wish *wish)
     serve_temp_path(s, wish->file, sizeof wish->file);
 }
 
-/* Who may not ask, and what is not here, is answered before the body is read. */
+/* Requests without permission, and of unknown paths, are answered before the body is read. */
 bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
 {
     serve      *s = user;
@@ -244,7 +244,7 @@ bool serve_admit(void *user, http_conn *c, const http_head *h, http_wish *wish)
         return true;
     }
     if (i < 0) {
-        serve_wrong(&e, 404, NULL, "%s: no %.100s here", h->method, h->path);
+        serve_wrong(&e, 404, NULL, "%s: there is no path %.100s", h->method, h->path);
     } else {
         serve_wrong(&e, 401, NULL, "expected a key: Authorization: Bearer KEY");
         e.code = "invalid_api_key";

@@ -1,6 +1,6 @@
-/* dra serve: models behind HTTP. One thread runs the event loop and all that is here, unless noted;
- * one thread for each model loads it and steps its engine. What the engine says is handed to the
- * loop as mail, so that nothing waits for anything. */
+/* dra serve: models behind HTTP. One thread runs the event loop and all functions here, unless
+ * noted; one thread for each model loads it and steps its engine. Results of the engine are
+ * posted to the loop as messages (mail), so that neither thread waits for the other. */
 #ifndef DRA_CLI_SERVE_SERVE_H
 #define DRA_CLI_SERVE_SERVE_H
 
@@ -87,10 +87,10 @@ typedef struct serve_worker { /* worker.c */
 
 /* most: errands that wait. */
 bool serve_worker_start(serve_worker *w, int64_t most);
-/* Lets it be delivered in the worker's thread. false: too many wait (`always`: that is no matter),
- * or it has stopped. */
+/* Has it delivered in the worker's thread. false: too many wait (unless `always`), or it has
+ * stopped. */
 bool serve_worker_post(serve_worker *w, serve_mail *mail, bool always);
-/* Ends when all is done that was posted. */
+/* Returns when everything posted is done. */
 void serve_worker_stop(serve_worker *w);
 
 struct serve_model {
@@ -177,8 +177,8 @@ struct serve_job {
     serve_grammar *grammar; /* that its text follows, held until the end; NULL: none */
 };
 
-/* What would keep the loop waiting is done by the worker, but what looks at memory by the model's
- * thread; its end is that of a job. */
+/* Work that would block the loop is done by the worker, or, where it looks at memory, by the
+ * model's thread; it ends as a job does. */
 bool serve_work_start(serve_call *call, serve_model *m, serve_work work, const char *name,
                       serve_text  *data, void (*end)(serve_job *, const dra_job_result *),
                       serve_error *e);
@@ -192,8 +192,7 @@ bool serve_job_alone(serve_model *m, dra_job_config *config, void *subject,
                      void (*end)(serve_job *, const dra_job_result *), serve_error *e);
 bool serve_work_alone(serve_model *m, serve_work work, const char *name, serve_text *data,
                       void *subject, void (*end)(serve_job *, const dra_job_result *));
-/* One that waits until somebody on the loop tells its end; error NULL: it is well. NULL: no memory.
- */
+/* One that waits until its end is reported on the loop; error NULL: success. NULL: no memory. */
 serve_job *serve_job_wait(serve_call *call, serve_model *m,
                           void (*end)(serve_job *, const dra_job_result *));
 void       serve_job_tell(serve_job *job, const dra_error *error);
@@ -221,7 +220,7 @@ struct serve_call { /* the first member of what a route keeps */
     bool   large, away, over; /* over: it has ended while it was away */
 };
 
-/* Makes the first member of `call`, `size` bytes that malloc gave, wait. */
+/* Registers a call, the first member of `size` bytes from malloc, as waiting. */
 void serve_call_begin(serve *s, serve_call *call, http_conn *conn, void (*release)(serve_call *));
 /* Takes bytes of the memory of requests until it ends. */
 bool serve_call_hold(serve_call *call, size_t bytes, serve_error *e);
@@ -229,7 +228,7 @@ void serve_call_loose(serve_call *call, size_t bytes);
 /* Reads the body of its request; a large one is read, and later done(), by the worker. Then `next`
  * is called on the loop, where call->body is NULL if call->error says why; that may be at once. */
 void serve_call_read(serve_call *call, const serve_request *r, void (*next)(serve_call *));
-/* What its body takes is given back: what is left of it is small. */
+/* Releases the memory of its body, of which little is left. */
 void serve_call_stripped(serve_call *call);
 /* `work` for a call, by the worker if its body is large: it sees nothing of the loop, and the call
  * is not freed meanwhile. Then `back` is called on the loop, unless the call has ended. */
@@ -299,7 +298,7 @@ struct serve {
     size_t             memory_limit, max_answer, max_state, state_quota, state_disk;
     int                log;        /* of requests; -1: none */
     char               extra[768]; /* headers of all answers */
-    char               temp[512];  /* a folder for files on their way; "": none yet */
+    char               temp[512];  /* a folder for temporary files; "": none yet */
     uint64_t           temps;
     int64_t            counts[SERVE_ROUTES][SERVE_STATUS];
     int64_t            cancelled;
@@ -312,13 +311,13 @@ struct serve {
 void serve_tick_start(serve *s); /* the clock goes while there are calls */
 void serve_drained(serve *s);    /* a call has ended: the loop may, too */
 
-double   serve_now(void); /* seconds, of the clock that never jumps */
+double   serve_now(void); /* seconds, of the monotonic clock */
 uint64_t serve_random(void);
 
-/* Reads keys and finds out about addresses. Returns the exit status. */
+/* Reads keys and finds this machine's addresses. Returns the exit status. */
 int  serve_safety(serve *s);
 bool serve_allowed(serve *s, const http_head *h, serve_error *e);
-/* A file that is wrong leaves the keys as they are. */
+/* A file with an error leaves the keys as they are. */
 bool serve_keys_read(serve_keys *keys, const char *path, dra_error *err);
 void serve_keys_free(serve_keys *keys);
 /* The owner of this name, or "@" and the number of one; "": of this key. Never 0. */
@@ -349,7 +348,7 @@ typedef struct serve_route {
 extern const serve_route serve_routes[];
 extern const size_t      serve_n_routes;
 
-/* Files of states, and those on their way. */
+/* Files of states, and temporary ones. */
 bool serve_files_open(serve *s, dra_error *err);
 void serve_files_close(serve *s);
 /* Where a file on its way may be made. */
@@ -380,7 +379,7 @@ void serve_tally_job(serve *s, const dra_job_result *r);
 
 /* Tells the service manager, if there is one: "READY=1", "STOPPING=1". */
 void serve_notify(const char *word);
-/* Whether all models can be asked; *word says what they do, if not. */
+/* Whether all models are ready; if not, *word says what they do. */
 bool serve_is_ready(const serve *s, const char **word);
 
 /* On the loop. */

@@ -103,7 +103,7 @@ static void on_tick(evutil_socket_t fd, short what, void *user)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Not at once: who ends a call has still to answer. */
+/* Not at once: whoever ends a call has still to send the answer. */
 void serve_drained(serve *s)
 {
     if (s->draining) serve_tick_start(s);
@@ -164,7 +164,7 @@ static char *error_of(void *user, int status, serve_limit acts, const char *why)
     return t.data;
 }
 
-/* Connections need descriptors: as many as the system lets us have. */
+/* Raises the limit of file descriptors, which connections need, as far as the system allows. */
 static void raise_limits(void)
 {
     struct rlimit files;
@@ -242,7 +242,7 @@ static void close_all(serve *s)
     while (s->calls) serve_call_end(s->calls);
     serve_worker_stop(&s->worker);
     for (size_t i = 0; i < s->n_models; i++) serve_model_close(&s->models[i]);
-    if (s->last_mail) deliver_all(s); /* ends of jobs free what they belong to */
+    if (s->last_mail) deliver_all(s); /* the end of a job frees its call */
     for (size_t i = 0; i < s->n_models; i++) serve_shelf_close(&s->models[i]);
     serve_files_close(s);
     http_destroy(s->http);

@@ -32,7 +32,7 @@ static void hold_body(serve_kept **at, serve_kept *b)
     *at = b;
 }
 
-/* What the file of a name has from now on. */
+/* From now on the file of a name has this body. */
 static void set_filed(serve_state *x, serve_kept *b)
 {
     serve_kept *before = x->filed;
@@ -147,7 +147,7 @@ serve_shelf_figures serve_shelf_count(const serve_model *m)
     for (size_t i = 0; i < s->n; i++) {
         const serve_kept *b = s->all[i]->body, *filed = s->all[i]->filed;
         f.names += b != NULL;
-        /* What several names stand for counts once: a part for each. */
+        /* A body with several names counts once: each name has a share. */
         if (b && b->held) f.held++, f.held_bytes += b->bytes / (size_t)b->names;
         if (filed) f.files++, f.file_bytes += filed->bytes / (size_t)filed->files;
     }
@@ -164,7 +164,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
          k++) {
         const serve_state *x = shelf->all[k];
         if (!x->body || strcmp(x->name, name) == 0) continue;
-        bytes += x->body->bytes / (size_t)x->body->names; /* forks count once, a part for each */
+        bytes += x->body->bytes / (size_t)x->body->names; /* forks count once, a share for each */
         names++;
     }
     if (names >= s->args->states)
@@ -180,7 +180,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
                                                  "files of states have %zu bytes, the limit", disk);
 }
 
-/* The body in memory that was not used for the longest time and may leave it. */
+/* The least recently used body in memory that may be dropped from it. */
 static serve_kept *find_oldest(const serve_model *m, const serve_kept *but)
 {
     const serve_shelf *s = m->shelf;
@@ -193,7 +193,7 @@ static serve_kept *find_oldest(const serve_model *m, const serve_kept *but)
     return oldest;
 }
 
-/* Without files what leaves memory is gone. */
+/* Without files, a body that leaves memory is lost. */
 static void forget_names(serve_model *m, const serve_kept *b)
 {
     serve_shelf *s = m->shelf;
@@ -521,7 +521,7 @@ static int compare_names(const void *a, const void *b)
     return compare_to_name(x, y->owner, y->name);
 }
 
-/* Names whose files are one file stand for one thing. */
+/* Names whose files are one file stand for one body. */
 static void join_links(serve_shelf *s)
 {
     if (s->n) qsort(s->all, s->n, sizeof *s->all, compare_files);

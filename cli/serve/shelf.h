@@ -28,7 +28,7 @@ typedef struct serve_state {
     serve_model *model;
     uint64_t     owner;
     char         name[SERVE_NAME + 1];
-    serve_kept  *body;   /* NULL: it was deleted, and goes when its file has */
+    serve_kept  *body;   /* NULL: it was deleted, and is removed after its file */
     serve_kept  *filed;  /* what its file has; NULL: there is none */
     serve_kept  *failed; /* what could not be written, and why: */
     dra_error    error;
@@ -59,7 +59,7 @@ serve_state *serve_shelf_at(const serve_model *m, uint64_t owner, size_t i);
 serve_state *serve_shelf_any(const serve_model *m, size_t i, bool *more);
 /* Whether an owner may have a state of this name. */
 bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name, serve_error *e);
-/* A name in the engine that nothing has. */
+/* An unused name in the engine. */
 void serve_shelf_handle(serve_model *m, char handle[SERVE_NAME + 1]);
 /* The name stands for a state of the engine from now on, which is the shelf's, also on failure.
  * `end` is called when its file is written; its call may be NULL. */
@@ -72,7 +72,8 @@ bool serve_shelf_fork(serve_call *call, const serve_state *from, const char *nam
 /* `end` is called when the file is gone, too. */
 bool serve_shelf_delete(serve_call *call, serve_state                                 *x,
                         void (*end)(serve_job *, const dra_job_result *), serve_error *e);
-/* Brings what a name stands for into memory; `end` is called when it is there, at once if it is. */
+/* Loads the body of a name into memory; `end` is called when it is there, at once if it is
+ * already. */
 bool serve_shelf_load(serve_call *call, serve_state                                 *x,
                       void (*end)(serve_job *, const dra_job_result *), serve_error *e);
 /* The file of what a name stands for; false: there is none. */

@@ -88,7 +88,7 @@ static bool read_path(const serve_request *r, const char *verb, place *p, serve_
                            "expected a name of a state, 1 to %d of letters, digits and ._-",
                            SERVE_NAME);
     if (slash && slash[1] && (!verb || strcmp(slash + 1, verb) != 0))
-        return serve_wrong(e, 404, NULL, "no %.40s here", slash + 1);
+        return serve_wrong(e, 404, NULL, "a state has no %.40s", slash + 1);
     if (slash) snprintf(p->verb, sizeof p->verb, "%s", slash + 1);
     http_query(r->head, "model", p->query, sizeof p->query);
     return true;
@@ -282,7 +282,7 @@ static void on_prompt(serve_call *call)
         return;
     }
     serve_state *from = c->from[0] ? serve_shelf_find(c->model, c->owner, c->from) : NULL;
-    if (!from) /* or it has gone meanwhile, which is said there */
+    if (!from) /* or it was deleted meanwhile, which is reported there */
         read_text(c);
     else if (!serve_shelf_load(call, from, on_begin, e))
         serve_call_fail(call, e);
@@ -311,7 +311,7 @@ static bool fork_state(change *c, serve_error *e)
     return serve_shelf_fork(&c->call, c->place.state, to, on_kept, e);
 }
 
-/* Keys that only read leave the states as they are. */
+/* Keys that are [read-only] change no states. */
 static bool may_change(const serve_request *r, serve_error *e)
 {
     if (!http_record_of(r->conn)->reads) return true;
@@ -389,7 +389,7 @@ static void send_file(change *c)
     char        path[sizeof c->path];
     serve_error e = {0};
     memcpy(path, c->path, sizeof path);
-    c->path[0] = '\0'; /* it goes when it was opened */
+    c->path[0] = '\0'; /* removed once it is open */
     serve_call_end(&c->call);
     const bool well = http_reply_file(conn, "application/octet-stream", path);
     unlink(path);
@@ -449,7 +449,7 @@ void serve_states_get(const serve_request *r)
     place       p = {0};
     char        path[4096];
     bool        well = find_state(r, &p, "look", &e);
-    /* What is in its file needs no memory. */
+    /* A state that is in its file needs no memory. */
     if (well && !p.verb[0] && p.state->filed == p.state->body &&
         serve_shelf_path(p.state, path, sizeof path) &&
         http_reply_file(r->conn, "application/octet-stream", path))

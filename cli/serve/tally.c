@@ -1,4 +1,4 @@
-/* What is counted of requests when they end: seconds, and tokens by key. */
+/* Counters updated when requests end: seconds, and tokens by key. */
 #include "serve.h"
 
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static double refill_rate(double left, double seconds, int64_t most)
     return now < (double)most ? now : (double)most;
 }
 
-/* A request takes one at once; tokens are known at its end, so that what is left may be below 0. */
+/* A request takes one at once; its tokens are known at its end only, so what is left may fall
+ * below 0. */
 bool serve_rate_allows(serve *s, const serve_key *key, double *wait, serve_error *e)
 {
     const int64_t requests = limit_of(key->requests, s->args->key_requests);

@@ -1,5 +1,5 @@
-/* A text that grows, and JSON written into one. A text that got no memory stays as it was and
- * remembers: whoever sends it checks once. */
+/* A text that grows, and JSON written into one. Where memory fails, the text stays as it was and
+ * remembers the failure, which its sender checks once. */
 #ifndef DRA_CLI_SERVE_TEXT_H
 #define DRA_CLI_SERVE_TEXT_H
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* special: the tokens that belong around a text are put there, as clients expect. */
+/* special: adds the tokens that belong around a text, as clients expect. */
 typedef struct asked {
     const char *model;
     json_t     *prompt, *content, *tokens;

@@ -1,6 +1,6 @@
-/* How a template writes calls is learned from what it makes of a conversation whose words are
- * known. What follows from it is a grammar, so that whatever model writes, its calls can be read
- * and their arguments are those of the schema. */
+/* How a template writes calls is learned by rendering a conversation with known words. A grammar
+ * is made from it, so that the calls of any model can be parsed and their arguments follow the
+ * schema. */
 #include "tools.h"
 
 #include <stdlib.h>
@@ -387,7 +387,7 @@ size_t serve_calls_after(const serve_form *f, const serve_tools *t, const char *
     return n;
 }
 
-/* How long the object at the beginning is; *whole: it has its end. */
+/* The length of the object at the beginning; *whole: it is complete. */
 static size_t count_object(const char *text, size_t n, bool *whole)
 {
     size_t depth = 0;
@@ -434,7 +434,7 @@ size_t serve_calls_put(const serve_form *f, const serve_tools *t, const char *te
 {
     size_t calls = 0;
     bool   whole = t->choice != SERVE_AUTO || pass_word(&text, &n, f->begin + f->unseen);
-    while (whole) { /* an answer that was cut ends in a call that is not */
+    while (whole) { /* an answer that was cut may end in an incomplete call */
         const char *name = text, *fixed = t->choice == SERVE_NAMED ? t->name[t->named] : NULL;
         size_t      bytes = fixed ? strlen(fixed) : 0;
         for (size_t i = 0; i < t->n && !fixed; i++) {

@@ -1,5 +1,5 @@
-/* Calls of tools: how the model's template writes them, which of them a request offers, and what an
- * answer says. */
+/* Tool calls: how the model's template writes them, which tools a request offers, and the calls
+ * of an answer. */
 #ifndef DRA_CLI_SERVE_TOOLS_H
 #define DRA_CLI_SERVE_TOOLS_H
 
@@ -40,7 +40,7 @@ char *serve_tools_rules(const serve_form *f, const serve_tools *t);
 /* What an answer begins with that the prompt has already: of calls that must be made. */
 void serve_tools_begin(const serve_form *f, const serve_tools *t, serve_text *out);
 
-/* How much of an answer is surely content. `over`: nothing follows it. */
+/* How much of an answer is certainly content. `over`: nothing follows it. */
 size_t serve_calls_after(const serve_form *f, const serve_tools *t, const char *text, size_t n,
                          bool over);
 /* Writes the calls of an answer, which begin there, as a list of JSON, with numbers if it is for a

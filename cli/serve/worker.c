@@ -1,5 +1,5 @@
-/* One thread beside the loop and the models, for what would keep either waiting: files, and bodies
- * that are large. What it is sent comes in order. */
+/* One thread beside the loop and the models, for work that would block either: files and large
+ * bodies. It does its work in order. */
 #include "serve.h"
 
 #include <stdlib.h>
@@ -55,5 +55,5 @@ void serve_worker_stop(serve_worker *w)
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->wake);
-    /* The lock stays: what comes now is refused. */
+    /* The lock stays: new work is refused. */
 }

@@ -55,13 +55,28 @@ static int add_axis(cli_sweep *s, const char *name, const char *list)
                        cli_quote(list, quoted, sizeof quoted));
 }
 
-/* Refuses keys that the sweep sets itself. */
+/* The option of dra train that a key misspells; NULL: none, or a key of the model is as near. */
+static const char *misspelt_option(const char *key)
+{
+    dra_guess      option = {.typed = key}, other = {.typed = key};
+    dra_config_key of_model;
+    if (strchr(key, '.') || cli_sweep_option(key)) return NULL;
+    for (size_t i = 0; i < cmd_train.n_options; i++)
+        dra_guess_try(&option, cmd_train.options[i].name);
+    for (size_t i = 0; dra_config_key_at(i, &of_model); i++) dra_guess_try(&other, of_model.name);
+    return option.best && (!other.best || option.wrong < other.wrong) ? option.best : NULL;
+}
+
+/* Refuses keys that the sweep sets itself, and those of neither a run nor a model. */
 static int check_key(const cli_sweep *s, const char *key)
 {
     static const char *const own[] = {"out", "set", "resume", "force", "threads", "json"};
     for (size_t i = 0; i < COUNT(own); i++)
         if (strcmp(own[i], key) == 0)
             return cli_misused("sweep", "--set: %s is not a setting of a run", key);
+    const char *meant = misspelt_option(key);
+    if (meant)
+        return cli_misused("sweep", "--set: no such setting: '%s'; did you mean %s?", key, meant);
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->axis[i].name, key) == 0)
             return cli_misused("sweep", "--set: %s: given twice, expected once", key);

@@ -711,7 +711,7 @@ static void show_past(const struct args *a, const dra_trainer_plan *plan, cli_tr
     cli_progress_past(w, a->log ? a->log : path, plan->first);
 }
 
-/* The model is saved, but a run has failed whose last evaluation or sample had no finite numbers. */
+/* The model is saved, but a run whose last evaluation or sample was not finite has failed. */
 static dra_status check_not_ruined(const sampling *s, const cli_train_progress *w, dra_error *err)
 {
     const bool sample = s->ruined.code != DRA_OK;

@@ -320,7 +320,7 @@ DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *na
 /* The same with memories of the program's own, as of dra_model_config_parse_own(). */
 DRA_API dra_status dra_model_config_set_own(dra_model_config *config, const dra_memory *const *own,
                                             const char *name, const char *value, dra_error *err);
-/* For a preset of which the `n` keys of `set` have been set. Where one of them gives a mixer another
+/* For a preset in which the `n` keys of `set` were set. Where one of them gives a mixer another
  * memory, so that no model can be made: drops what mixers say besides and the memory does not have,
  * as little as will do, but none of these keys. `dropped` gets the names, with commas between them,
  * as far as they fit; "": none, because nothing needs to go or because dropping does not help. */

@@ -86,6 +86,15 @@ def presets() -> List[str]:
         out.append(row.contents.name.decode())
 
 
+def _nearest_preset(name: str) -> str:
+    """What the library says besides about a name that no preset has: "; did you mean ...?"."""
+    try:
+        Config(lib.dra_preset_config, text_bytes(name))
+    except UnknownName as e:
+        return "".join(str(e).partition(";")[1:])
+    return ""
+
+
 def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, Any]) -> Handle:
     """A model of a preset's name or a config, with settings by their dotted names."""
     if isinstance(config, str):
@@ -128,8 +137,8 @@ def load(source: Union[Path, Mapping[str, Any]], device: str = "cpu", *, threads
         model, weights = _load_folder(source)
     else:
         if not isinstance(source, Mapping) and os.fspath(source) not in presets():
-            raise FileError("%s: no such folder, file or preset; models are not downloaded" %
-                            os.fspath(source))
+            raise FileError("%s: no such folder, file or preset%s; models are not downloaded" %
+                            (os.fspath(source), _nearest_preset(os.fspath(source))))
         name = None
         model = _from_config(source if isinstance(source, Mapping) else os.fspath(source),
                              set or {})

@@ -113,7 +113,7 @@ dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes, 
     return st;
 }
 
-/* The handle stays for a while, so that a binding that still names it is found out. */
+/* The handle is kept for a while, so that a binding that still names it is detected. */
 void dra_array_destroy(dra_array *a)
 {
     if (!a) return;

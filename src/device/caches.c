@@ -71,7 +71,7 @@ static void ask_system(int64_t *bytes)
 #endif
 }
 
-/* Up to three numbers; those that are missing or make no sense change nothing. */
+/* Up to three numbers; missing or impossible ones change nothing. */
 static void read_wish(const char *text, int64_t *bytes)
 {
     for (int i = 0; text && i < LEVELS; i++) {

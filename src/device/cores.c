@@ -1,4 +1,4 @@
-/* The cores that this process may run on: of a container or under taskset, fewer than there are. */
+/* The cores that this process may run on: in a container or under taskset fewer than there are. */
 #define _GNU_SOURCE /* affinity masks */
 #include "device/cores.h"
 
@@ -7,7 +7,7 @@
 
 #ifdef __linux__
 
-/* Enough for 1024 cores, what cpu_set_t has; larger machines count as having no mask. */
+/* Enough for 1024 cores, as cpu_set_t; a larger machine counts as one without a mask. */
 static int count_masked(cpu_set_t *mask)
 {
     return sched_getaffinity(0, sizeof *mask, mask) == 0 ? CPU_COUNT(mask) : 0;

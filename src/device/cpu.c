@@ -23,8 +23,8 @@ typedef struct cpu_device {
 static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_pages_alloc(bytes); }
 static void  cpu_free(dra_device *d, void *data, size_t bytes) { dra_pages_free(data, bytes); }
 
-/* Large pieces are written by all threads, each its share from first to last, as with tiles: so
- * pages that are new come to the memory beside those who will read them. */
+/* Large pieces are written by all threads, in the same shares as tiles, so that new pages are
+ * placed in memory near the thread that will read them. */
 enum { LARGE = 8 << 20, PIECE = 1 << 18 };
 
 typedef struct writing {
@@ -115,8 +115,8 @@ static int64_t stages_of(const dra_kernel_call *k)
     return kernel_of(k)->stages ? kernel_of(k)->stages(&k->call) : 1;
 }
 
-/* How many threads these calls are worth: each should have so much to do that waking it and waiting
- * for it does not take longer. */
+/* How many threads pay off for these calls: each should have more to do than waking it and
+ * waiting for it takes. */
 static int threads_for(const cpu_device *cpu, int n, const dra_kernel_call *calls)
 {
     double work = 0;
@@ -191,7 +191,7 @@ const char *dra_device_level_at(size_t i)
     return i < n ? dra_simd_levels()[i]->name : NULL;
 }
 
-/* A number from the environment, to compare; see docs/speed.md. */
+/* A number from the environment, for comparisons; see docs/speed.md. */
 static double read_setting(const char *name, double otherwise)
 {
     const char *text = getenv(name);

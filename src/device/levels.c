@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Tiles are large, so Linux gives them to a process only when it asks. */
+/* Tile registers are large, so Linux gives them to a process only when it asks. */
 static bool has_tiles(void)
 {
     enum { TILES_OF_BF16 = 1 << 22, TILES = 1 << 24, REQUEST = 0x1023, TILE_DATA = 18 };
@@ -27,7 +27,8 @@ static bool pairs_are_slow(void)
            d == signature_INTEL_edx;
 }
 
-/* The compiler's check includes the operating system's: registers it does not save do not count. */
+/* The compiler's check includes the operating system: registers that it does not save do not
+ * count. */
 const dra_simd *const *dra_simd_levels(void)
 {
     static const dra_simd *const levels[] = {&dra_simd_avx512amx, &dra_simd_avx512bf16,

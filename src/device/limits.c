@@ -109,7 +109,7 @@ static dra_peak_pass part_of(const dra_bandwidth *s, int64_t tile)
                            from + (left < TILE ? left : TILE)};
 }
 
-/* Also the first touch: pages come to whoever computes, not to the caller alone. */
+/* Also the first touch: pages are placed near the thread that computes, not all near the caller. */
 static void clear_tile(const dra_call *c, int64_t i)
 {
     const dra_peak_pass p = part_of(c->attr, i);

@@ -1,4 +1,4 @@
-/* Devices by name whose library is loaded when they are asked for. */
+/* Devices by name, whose libraries are loaded on first use. */
 #define _GNU_SOURCE /* dladdr() */
 #include "device/plugin.h"
 
@@ -18,7 +18,7 @@ enum { PATH = 4096, KIND = 32 };
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-/* Tries FOLDER/libdra-KIND.so; `reason` keeps what the last file that was there is refused for. */
+/* Tries FOLDER/libdra-KIND.so; `reason` keeps why the last file that exists was refused. */
 static void *open_in(const char *folder, size_t n, const char *kind, char *reason, size_t room)
 {
     char path[PATH];

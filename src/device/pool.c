@@ -69,7 +69,7 @@ static void relax_spin(int spins)
 /* The share that begins in seat k: tiles share_start(k) .. share_start(k + 1) - 1. */
 static int64_t share_start(const job *j, int k) { return k * j->tiles / j->threads; }
 
-/* A share that the caller has not dealt yet has the number of another job, and is left alone. */
+/* A share that the caller has not set yet has the number of another job, and is left alone. */
 static void run_share(const job *j, seat *s, int k)
 {
     const int64_t first = share_start(j, k), n = share_start(j, k + 1) - first;
@@ -109,7 +109,7 @@ static void sleep_until_open(seat *s)
     pthread_mutex_unlock(&s->sleep);
 }
 
-/* So that the first tile a worker runs, whenever that is, finds its stack in memory. */
+/* Touches the stack, so that the first tile that a worker runs finds it in memory. */
 static void touch_stack(void)
 {
     volatile unsigned char room[TOUCHED];

@@ -158,7 +158,7 @@ static void run_cond(const walk *w, const dra_region *r)
     run_block(w, *flag ? r->block : r->otherwise);
 }
 
-/* What begins with instruction number `i`; returns where it ends. */
+/* Runs the part that begins with instruction number `i`; returns where it ends. */
 static size_t run_next(const walk *w, const dra_code_block *b, size_t i)
 {
     const dra_instr *in = b->instr[i];

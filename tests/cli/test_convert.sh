@@ -84,7 +84,7 @@ later_rwkv() {
         "$dra" generate --model six.bin --prompt-tokens 1,2 --tokens 3 >"$out" 2>"$err"
 }
 
-# Tiny presets have ranks and heads that folders of Hugging Face cannot say, unless they are made so.
+# Tiny presets have ranks and heads that folders of Hugging Face cannot say, unless made for them.
 tiny_rwkv() {
     small="--set depth=2 --set dim=64 --set heads=2" # heads of 32, as the presets have
     for version in 6 7; do

@@ -199,6 +199,9 @@ check "a bias that is no number" misused \
 check "an endless bias" misused \
     "dra chat: --logit-bias: expected ID=X[,ID=X] or TEXT=X, found 'a=inf'" \
     chat --model m --logit-bias a=inf
+check "a schema instead of its file" failed \
+    "--json-schema: expected a file that has it, found a schema itself" \
+    generate --model m --prompt a --json-schema '{"type": "object"}'
 check "two grammars" misused "dra generate: expected one of --grammar and --json-schema" \
     generate --model m --prompt a --grammar abc.gbnf --json-schema s.json
 check "log-probabilities of text" misused "dra generate: --logprobs: expected --json or --prompts" \

@@ -191,6 +191,9 @@ check "what is not a setting" misused "dra sweep: --set: out is not a setting of
     sweep --preset gpt2-tiny --data text --out new --set out=a,b
 check "resume" misused "dra sweep: --resume: a sweep resumes what is there by itself" \
     sweep --preset gpt2-tiny --data text --out new --resume
+check "a misspelt option" misused \
+    "dra sweep: --set: no such setting: 'stepz'; did you mean steps?" \
+    sweep --preset gpt2-tiny --data text --out new --set stepz=3,4
 check "an unknown key" failed "did you mean" \
     sweep --preset gpt2-tiny --data text --out new --set mixer.memoryy=gru
 check "a model that cannot be" failed "heads" \

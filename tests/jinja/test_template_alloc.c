@@ -10,7 +10,7 @@
 #include "file/folder.h"
 
 static dra_template  *t, *plain;
-static dra_tokenizer *bytes;
+static dra_tokenizer *letters;
 
 /* Something of everything that allocates. */
 static const char text[] =
@@ -67,7 +67,7 @@ static dra_status ending(dra_error *err)
 {
     char            *out = (char *)(uintptr_t)text;
     int32_t          id;
-    const dra_status st = dra_template_ending(plain, bytes, &id, &out, err);
+    const dra_status st = dra_template_ending(plain, letters, &id, &out, err);
     assert_int_equal(st == DRA_OK, out != NULL);
     free(out);
     return st;
@@ -103,7 +103,7 @@ static int set_up(void)
     snprintf(whole, sizeof whole, "%s%s", always, text);
     dra_status st = dra_template_create(whole, strlen(whole), "t", &t, NULL);
     if (st == DRA_OK) st = dra_template_open(NULL, "plain", &plain, NULL);
-    if (st == DRA_OK) st = dra_tokenizer_bytes(&bytes, NULL);
+    if (st == DRA_OK) st = dra_tokenizer_bytes(&letters, NULL);
     return st == DRA_OK ? 0 : -1;
 }
 
@@ -118,7 +118,7 @@ int main(void)
     const int failed = check_main("templates without memory", NULL, 0, tests, COUNT(tests));
     dra_template_destroy(t);
     dra_template_destroy(plain);
-    dra_tokenizer_destroy(bytes);
+    dra_tokenizer_destroy(letters);
     remove(in_folder("tokenizer_config.json"));
     return folder_remove(NULL) == 0 ? failed : 1;
 }

@@ -110,6 +110,7 @@ again.close()
             run = self.start("another", set=settings)
         run.run()
         self.assertEqual(run.model().config["mixer"], m.config["mixer"])
+        self.refuses(OSError, "did you mean gpt2-tiny?|not downloaded", dra.load, "gpt2-tinny")
         self.refuses(ValueError, "decay", dra.load, "dra-delta-tiny",
                      set={"mixer.memory": "append", "mixer.decay": "data"})
 

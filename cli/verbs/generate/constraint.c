@@ -132,6 +132,10 @@ dra_status cli_grammar_open(const char *grammar, const char *schema, dra_grammar
     size_t      bytes = 0;
     *out = NULL;
     if (!path) return DRA_OK;
+    const bool itself = grammar ? strstr(path, "::=") != NULL : *path == '{';
+    if (itself && !cli_is_there(path))
+        return cli_error(err, DRA_ERR_FILE, "--%s: expected a file that has it, found %s itself",
+                         grammar ? "grammar" : "json-schema", grammar ? "a grammar" : "a schema");
     dra_status st = dra_file_read(path, GRAMMAR_MOST, &text, &bytes, err);
     if (st == DRA_OK)
         st = (grammar ? dra_grammar_parse : dra_grammar_schema)(path, text, bytes, out, err);

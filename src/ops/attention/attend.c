@@ -33,7 +33,7 @@ static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *
                          dra_dtype_get(DRA_REAL)->name, shape);
 }
 
-/* What row b sees is in pages: they say how many keys there may be. */
+/* Row b sees keys in pages, whose number bounds how many there are. */
 static bool check_pages(dra_graph *g, dra_attention *x)
 {
     if (!dra_check_values(g, "attend: pages", 1, &x->config->pages)) return false;

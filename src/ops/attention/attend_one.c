@@ -64,8 +64,8 @@ int64_t dra_attend_one_tiles(const dra_call *c)
     return n.B * (c->stage % 2 ? n.H : walked_blocks(c));
 }
 
-/* Reads what a block sees of x (B, K, J, W), row by row, so that it is in a cache when the heads
- * come for their pieces of the rows. */
+/* Reads the rows of x (B, K, J, W) that a block sees, so that they are in a cache when the heads
+ * read their pieces of them. */
 static void read_rows(const dra_attend_block *t, const dra_tensor *x, int64_t j0)
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);

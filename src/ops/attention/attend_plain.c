@@ -104,7 +104,8 @@ static dra_value first_keys(dra_graph *g, const dra_attention *x)
     return dra_less(g, dra_arange(g, x->a.J), dra_integer(g, (int32_t)x->a.always));
 }
 
-/* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
+/* The mask of visible keys, bool, broadcastable to (B, H, T, J); the null value: all are
+ * visible. */
 static dra_value find_visible(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
@@ -136,7 +137,7 @@ static dra_value level_bias(dra_graph *g, const dra_attention *x)
     return all;
 }
 
-/* Logits s with what is added to them by pair and by distance. */
+/* Logits s with their biases, by pair and by distance. */
 static dra_value add_bias(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
@@ -222,7 +223,7 @@ static dra_value make_weights(dra_graph *g, const dra_attention *x, dra_value s)
     return dra_softmax(g, s);
 }
 
-/* The same with the sink as the first column, which is left out of what it gives. */
+/* The same with the sink as the first column, which the result leaves out. */
 static dra_value weights_and_sink(dra_graph *g, const dra_attention *x, dra_value s)
 {
     const dra_attend_attr *a = &x->a;
@@ -248,7 +249,7 @@ static dra_value read_values(dra_graph *g, const dra_attention *x, dra_value p)
     return dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
 }
 
-/* What a region hands on: p, v, mix_after and the options of dropout. */
+/* What a region passes on: p, v, mix_after and the options of dropout. */
 enum { REGION_INPUTS = 3 + DRA_ATTEND_OPTIONS };
 
 static const dra_attend_input of_dropout[] = {DRA_ATTEND_Q_POS, DRA_ATTEND_K_POS, DRA_ATTEND_KEY,

@@ -48,7 +48,7 @@ void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const 
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-enum { STEP = 16 }; /* rows of a lower half at once: 5/8 of the whole square is computed */
+enum { STEP = 16 }; /* rows of a lower triangle at a time: 5/8 of the whole square is computed */
 
 static int64_t step_end(int64_t first, int64_t n) { return dra_imin(first + STEP, n); }
 
@@ -423,7 +423,7 @@ static void keep_state(const dra_chunk_walk *w, const dra_chunk *k, int64_t i)
         dra_recur_copy(w->F, w->z, dra_recur_at(&w->z_borders, k->b, k->h, i));
 }
 
-/* The state goes to where that of chunk i is, or, where there is no such chunk, the last one. */
+/* Stores the state as that of chunk i or, where there is no such chunk, as the last one. */
 static void move_state(dra_chunk_walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
 {
     const bool        kept = i >= 0 && i < s->chunks;

@@ -185,7 +185,8 @@ static dra_chunk_stages plan_stages(const dra_call *c)
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, work);
 }
 
-/* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
+/* Scratch of the tiles and, in two stages, the states before all chunks, unless they are an
+ * output. */
 static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
@@ -193,7 +194,7 @@ static size_t scratch_size(const dra_call *c)
     return dra_chunk_scratch(&s, room_size(F, E), s.chunks * F * E);
 }
 
-/* Where nobody reads w, its place between the stages is that of y. */
+/* Where w is no output, it is kept in the memory of y between the stages. */
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
     const dra_delta_attr *a = c->attr;

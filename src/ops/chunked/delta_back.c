@@ -212,7 +212,7 @@ static void cut_columns(dra_chunk_walk *base, int64_t first)
     w->x_all = dra_chunk_columns(&w->x_all, first, base->E);
 }
 
-/* Inside a run x is there, and its room has what is read of dS. */
+/* Inside a run x is known, and its scratch holds what is read of dS. */
 static void read_state(dra_chunk_walk *base, const dra_chunk *k, int64_t i)
 {
     walk      *w = (walk *)base;

@@ -137,8 +137,8 @@ static void open_chunk(walk *w, const dra_chunk *k)
     dra_fade_make(&w->f, k, dra_chunk_option(c, w->a->l));
 }
 
-/* Who reads, their pairs with the writers, and what they see of a state: a, if p is wanted, then
- * q, if y is. */
+/* The readers, their pairs with the writers, and what they see of a state: a, if p is wanted,
+ * then q, if y is. */
 static void open_readers(walk *w, const dra_chunk *k, bool p, bool y)
 {
     const dra_call *c = w->base.c;
@@ -254,7 +254,8 @@ static dra_chunk_stages plan_stages(const dra_call *c)
                                a->a ? corrected : plain);
 }
 
-/* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
+/* Scratch of the tiles and, in two stages, the states before all chunks, unless they are an
+ * output. */
 static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
@@ -262,7 +263,7 @@ static size_t scratch_size(const dra_call *c)
     return dra_chunk_scratch(&s, room_size(F, E), s.chunks * F * E);
 }
 
-/* Where nobody reads p, its place between the stages is that of y. */
+/* Where p is no output, it is kept in the memory of y between the stages. */
 static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
 {
     const dra_dplr_attr *a = c->attr;

@@ -222,7 +222,7 @@ static void return_queries(walk *w, const dra_chunk *k, int64_t i)
         after_decay(w, k, w->s.dx[0]);
 }
 
-/* dz and dl of what goes to the state after the chunk: nothing is there before. */
+/* dz and dl of what reaches the state after the chunk; written, not added. */
 static void return_writers(walk *w, const dra_chunk *k)
 {
     dra_fade_writers_back(&w->f, &w->s, through_state(w, k, w->s.keys, w->w, w->base.S));

@@ -175,7 +175,7 @@ typedef struct border { /* writers first..m-1, readers m..end-1 */
 
 enum { BORDERS = DRA_DPLR_CHUNK / FEW - 1 };
 
-/* Those of n tokens; returns how many. They do not depend on what comes later. */
+/* Those of n tokens; returns how many. They do not depend on later tokens. */
 static int borders_of(int64_t n, border to[BORDERS])
 {
     int many = 0;

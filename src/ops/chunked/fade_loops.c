@@ -231,7 +231,7 @@ typedef struct few_sums { /* of some channels: gradients of all writers, and of 
     vf e[FEW], dl[FEW], dz[KEYS][FEW];
 } few_sums;
 
-/* What the readers of token t have to do with writers before it. */
+/* Pairs of the readers of token t with the writers before it. */
 static ALWAYS_INLINE void back_token(const dra_fade_few p, int64_t i, int64_t left, int64_t t,
                                      int readers, int keys, few_sums *to)
 {
@@ -290,7 +290,7 @@ static ALWAYS_INLINE void sum_few_back_of(const dra_fade_few *p, int readers, in
     if (i < p->F) back_few(*p, i, readers, keys, p->F - i);
 }
 
-/* Gradients come of all readers and keys that there are: one of each, or two. */
+/* Gradients come from all readers and keys: one of each, or two. */
 static void sum_few_back(const dra_fade_few *p)
 {
     if (p->readers == 2)

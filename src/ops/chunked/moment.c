@@ -129,7 +129,8 @@ static int64_t room_size(int64_t F, int64_t E)
     return dra_div_up(F * E + F + row_numbers(F, E), 16) * 16;
 }
 
-/* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
+/* Scratch of the tiles and, in two stages, the states before all chunks, unless they are an
+ * output. */
 static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);

@@ -133,7 +133,7 @@ static void return_keys(walk *w, const dra_chunk *k)
     dra_chunk_clear_pads(k, w->base.F, to);
 }
 
-/* The part of <S, dS> + <z, dz> that comes from before the chunk. */
+/* The part of <S, dS> + <z, dz> due to tokens before the chunk. */
 static double through_state(const walk *w, const dra_chunk *k)
 {
     const dra_matrix_block z0 = {w->z0, w->base.F, 1}, dz = {w->base.z, w->base.F, 1};
@@ -237,7 +237,7 @@ static int64_t room_size(int64_t F, int64_t E)
     return dra_div_up(F * E + F + DRA_CHUNK * 3 * (F + E), 16) * 16;
 }
 
-/* Rooms of the tiles; in stages then what passes from one to the next. */
+/* Scratch of the tiles and, in stages, what one passes to the next. */
 static size_t scratch_size(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);

@@ -69,7 +69,7 @@ static dra_chunk_stages plan_stages(const dra_call *c)
     return dra_slots_stages(c, (dra_chunk_work){65, 5, 100});
 }
 
-/* Memory of the tiles; in two stages then all borders, in case nobody reads them. */
+/* Scratch of the tiles and, in two stages, the states at all borders, which may be no output. */
 static size_t scratch_size(const dra_call *c)
 {
     const dra_slots_sizes  z = dra_slots_sizes_of(c);

@@ -365,7 +365,7 @@ static void return_decay(const walk *w, const owner *o, int64_t j)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* The chunk and its marks; after them comes that of the first token of the next one, if any. */
+/* The chunk and its marks, followed by the mark of the first token of the next chunk, if any. */
 static void open_chunk(walk *w, int64_t number)
 {
     const dra_slots_attr *attr = w->c->attr;

@@ -1,4 +1,4 @@
-/* What both ways of slots share, see slots.h: where a tile stands, how slots fade, the softmax. */
+/* What both ways of computing slots share, see slots.h: the place of a tile, decay, the softmax. */
 #include "ops/chunked/slots.h"
 
 #include <math.h>

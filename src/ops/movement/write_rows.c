@@ -131,7 +131,7 @@ static void check_twice(const dra_call *c, int64_t b)
     }
 }
 
-/* Mostly rows come in order, which says that none comes twice. */
+/* Mostly rows are in ascending order, so that none occurs twice. */
 static void check_batch(const dra_call *c, int64_t b)
 {
     const dra_tensor *at = &c->in[2];

@@ -164,7 +164,7 @@ static int64_t width_of(const dra_graph *g, dra_value x)
     return s->dim[s->rank - 1];
 }
 
-/* dr/dx = -k r^2 y comes in only where the gradient itself is differentiated. */
+/* dr/dx = -k r^2 y is needed only where the gradient itself is differentiated. */
 static void norm_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_norm_attr *a = n->attr;

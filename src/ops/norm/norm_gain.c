@@ -117,7 +117,8 @@ static void derive_norm_gain(dra_graph *g, const dra_node *n, const dra_value *d
     for (int i = 0; back && i < n->n_in; i++) dx[i] = back->out[i];
 }
 
-/* Builds the same gradients of small ops and differentiates those; r and mean come out of x. */
+/* Builds the same gradients from small ops and differentiates those; r and mean are computed
+ * from x. */
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, dra_value *dx)
 {
     const size_t    first = dra_node_count(g);

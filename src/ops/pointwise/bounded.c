@@ -65,7 +65,7 @@ static bits size_of(real x)
     return n & (bits)((uint64_t)-1 >> (65 - 8 * sizeof n));
 }
 
-/* How many are outside: usually all that has to be known, and as integers a loop of a few
+/* Counts those outside, which usually is all that is needed: on integers a loop of a few
  * instructions for many numbers at once. */
 static int32_t count_outside(int64_t n, const real *x, real limit)
 {

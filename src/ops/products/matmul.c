@@ -96,7 +96,7 @@ static void derive_matmul(dra_graph *g, const dra_node *n, const dra_value *dy, 
     const dra_shape        b_lead = leading_axes(&b_shape);
     dra_value              a = n->in[0], up = dy[0];
     dx[0] = dra_unbroadcast(g, build_product(g, up, turn_matrix(g, n->in[1]), plain), a_shape);
-    /* One b for all of a: the sum over leading axes is part of one product over all rows. */
+    /* One b for all of a: the leading axes are rows of one product. */
     if (dra_shape_count(&b_lead) == 1) {
         a = fold_rows(g, a);
         up = fold_rows(g, up);
@@ -324,7 +324,7 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
     }
 }
 
-/* A line of a packed operand, in its first block of k; b comes after all of a. */
+/* A line of a packed operand, in its first block of k; b follows a. */
 static float *packed_at(const dra_call *c, const sizes *s, bool b, int64_t line)
 {
     float *a = c->scratch;

@@ -23,7 +23,7 @@ static_assert(offsetof(then_attr, then) == ATTR_END, "where the passes write it"
 static_assert(offsetof(then_attr, then.program) + sizeof(dra_pointwise_attr) == sizeof(then_attr),
               "where the passes find it");
 
-/* The product alone, into *y, in the memory of one of the outputs. */
+/* Computes the product alone into *y, in the memory of one of the outputs. */
 static dra_call product_of(const dra_call *c, dra_tensor *y)
 {
     const dra_then_attr *a = &((const then_attr *)c->attr)->then;

@@ -211,8 +211,8 @@ const dra_cpu_kernel dra_cpu_dropout = {
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-/* Writes the inputs after in[0..n) and what the attributes say about them; how many there are now,
- * or 0 with the error set. */
+/* Appends the inputs after in[0..n) and their attributes; returns how many there are now, or 0
+ * with the error set. */
 static int add_keys(dra_graph *g, const char *op, const dra_random_config *c, int n, dra_value *in,
                     dra_random_attr *a)
 {

@@ -124,7 +124,7 @@ static int32_t bits_of(const walk *w, int64_t t, int64_t r)
     return dra_recur_mark(&w->c->in[w->c->n_in - 1], w->at.b[r], t);
 }
 
-/* A pad: what comes to its states goes to those before, which are the same. */
+/* A pad: the gradient of its states is that of the ones before, which are equal. */
 static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
 {
     const int64_t D = w->at.size.D, G = w->a->gates;
@@ -133,7 +133,7 @@ static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
     dra_recur_clear(G * D, du);
 }
 
-/* Where dx of row r goes; without one to `other`, which the cell fills after it. */
+/* The destination of dx of row r; without one `other`, which the cell fills afterwards. */
 static real *dx_of_row(const walk *w, int64_t t, int64_t r, real *other)
 {
     const dra_tensor *dx = &w->at.out[DRA_CELL_DX];

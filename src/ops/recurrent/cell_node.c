@@ -74,8 +74,8 @@ static dra_value whole_blocks(dra_graph *g, dra_value w)
     return dra_pad(g, w, s.rank - 1, 0, blocks * DRA_CELL_UNITS - D, 0);
 }
 
-/* Inputs of the gradient's node for one cell, from those of the cell, its outputs and what came
- * back to these. */
+/* Inputs of the gradient's node for one cell: those of the cell, its outputs and their
+ * gradients. */
 static void back_inputs(dra_graph *g, const dra_cell_attr *a, const dra_value *in,
                         const dra_value *out, const dra_value *dy, dra_value *to)
 {
@@ -147,7 +147,7 @@ static dra_value pack_gates(dra_graph *g, dra_value w, int64_t gates, int64_t D)
     return dra_copy(g, dra_permute(g, split, (const int[]){0, 2, 4, 1, 3}));
 }
 
-/* Refuses a part that is there, but neither `shape` nor `other` (of rank -1: there is no other). */
+/* Refuses a part that is given with neither `shape` nor `other` (of rank -1: there is no other). */
 static bool check_part(dra_graph *g, const dra_cell_kind *kind, int cell, const char *name,
                        dra_value v, dra_shape shape, dra_shape other)
 {

@@ -13,7 +13,7 @@
 #include "ops/common.h"
 
 enum {
-    WIDTH = 1024,  /* outputs of a patch: rows this long come from memory at full speed */
+    WIDTH = 1024,  /* outputs of a patch: rows of this length are read at full speed */
     ALONG = 32768, /* elements of a segment that runs along memory */
     LINE = 4096,   /* ... added up at a time */
     ACROSS = 128,  /* elements of a segment that steps across memory: sums run in one line */
@@ -428,7 +428,8 @@ static void max_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
 
 /* ---- logsumexp ------------------------------------------------------------------------------- */
 
-/* What is taken off before e^: the maximum keeps e^ finite; an infinite one would only make NaN. */
+/* What is subtracted before e^: the maximum keeps e^ finite; an infinite one would only make
+ * NaN. */
 static real shift_of(real max) { return isinf(max) ? 0 : max; }
 
 static void exp_segment(const area *a, partial to)

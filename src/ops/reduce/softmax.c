@@ -140,8 +140,8 @@ static void log_softmax_tile(const dra_call *c, int64_t tile)
     }
 }
 
-/* Both who takes part and the weights are read off y, so that x need not be kept. (An entry more
- * than 5e29 below the largest counts as masked here; nothing depends on it.) */
+/* Which entries take part and the weights are both read from y, so that x need not be kept. (An
+ * entry more than 5e29 below the largest counts as masked here; nothing depends on it.) */
 static void log_softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *dy,
                                  dra_value *dx)
 {

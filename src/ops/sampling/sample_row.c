@@ -100,7 +100,7 @@ static int64_t take_likely(dra_choice *at, int64_t n, int64_t most, uint64_t sha
     return taken;
 }
 
-/* The last `taken` of n, in the order they were taken, become the first. */
+/* Moves the last `taken` of n to the front, in the order they were taken. */
 static int64_t line_up(dra_choice *at, int64_t n, int64_t taken)
 {
     for (int64_t i = 0, j = n - 1; i < j && i < taken; i++, j--) {
@@ -352,7 +352,7 @@ static int64_t bring_forward(dra_choice *at, int64_t n, int64_t step)
     return k;
 }
 
-/* Goes on to the step in which `goal` is reached, `last` at most; *got: the sum before it. */
+/* Advances to the step in which `goal` is reached, at most `last`; *got: the sum before it. */
 static int64_t reach_goal(const uint64_t *sum, int64_t last, uint64_t goal, uint64_t *got)
 {
     int64_t step = 0;
@@ -360,7 +360,7 @@ static int64_t reach_goal(const uint64_t *sum, int64_t last, uint64_t goal, uint
     return step;
 }
 
-/* As draw_choice() of what keep_top_p() leaves. Sums of whole numbers are the same in any order. */
+/* As draw_choice() on what keep_top_p() leaves. Sums of whole numbers are the same in any order. */
 static int32_t draw_top_p(const weighing *w, dra_choice *at, double u)
 {
     const int64_t n = take_all(w, at);
