@@ -24,8 +24,8 @@ define build
 endef
 
 .NOTPARALLEL:
-.PHONY: help deps all demo corpus python wheel dist test-python cuda test test-full test-cuda check \
-        format bench parity conformance fuzz soak install clean pictures mpi test-bare \
+.PHONY: help deps all demo corpus python wheel dist test-python cuda test test-full test-cuda \
+        check format bench parity conformance fuzz soak install clean pictures mpi test-bare \
         test-serve serve-campaign serve-table build-float build-double build-asan build-tsan \
         check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Texts of studies, fetched and checked: corpus.sh NAME...   NAME: enwik8, rfc, prose.
 #   enwik8  10^8 bytes of Wikipedia, from the source package minGRU-pytorch 0.2.1 of Python's index;
-#           whole.{train,valid,test}: the usual 90, 5 and 5 million bytes; sample.*: a little of each
+#           whole.{train,valid,test}: the usual 90, 5 and 5 million bytes; sample.*: some of each
 #   rfc     RFCs of Debian's non-free packages, page furniture off, documents of 8 KiB and more,
 #           split by families: an RFC is with those that it obsoletes
 #   prose   documentation of Debian's main packages

@@ -6,7 +6,7 @@
  * result does not depend on mu, so it is a constant to the gradient.
  * With a bonus, a token is read before it is written, and itself through u (H) or (H, F):
  *   y = f(q)^T (S + diag(u) f(k) v^T),   without a denominator
- * With rate_values, values are times the rate of the decay; with skip, D v is added, as Mamba-2 does.
+ * With rate_values, values are times the rate of the decay; with skip, D v is added (Mamba-2).
  * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021:
  * FAVOR+; Sun et al. 2023: RetNet; Peng et al. 2024: RWKV 5 and 6] */
 #include <math.h>

@@ -64,7 +64,7 @@ static void add_node(dra_hazards *h, plan *p, int i)
     assert_true(dra_hazards_end(h));
 }
 
-/* Whoever is waited for directly is not waited for by another one that is, and there is a reason. */
+/* Who is waited for directly is not waited for by another one that is, and there is a reason. */
 static void expect_needed(const plan *p, int i, int k)
 {
     for (int e = 0; e < i; e++) assert_false(p->direct[i][e] && p->before[e][k]);

@@ -60,7 +60,7 @@ void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out);
 bool cli_progress_diverged(const cli_train_progress *w);
 /* What was done: tokens, time, losses. */
 void cli_progress_totals(const cli_train_progress *w, FILE *out);
-/* Commands to go on with; `best`: an earlier model is the better one; `text`: there is a tokenizer. */
+/* Commands to go on with; `best`: an earlier model is better; `text`: there is a tokenizer. */
 void cli_progress_next(const char *run, const dra_model *model, bool best, bool text, FILE *out);
 
 #endif

@@ -40,7 +40,7 @@ static uint32_t axes_of(const dra_call *c)
     return static_cast<const dra_reduce_attr *>(c->attr)->axes;
 }
 
-/* ---- sums over rows, as the gradient of a bias ------------------------------------------------ */
+/* ---- sums over rows, as the gradient of a bias ----------------------------------------------- */
 
 /* (rows, columns) with adjacent columns, stored in f32 or bf16: a warp takes 16 bytes a thread of a
  * row, the warps of a block share the rows of a segment. Four rows are added in float, fours in
