@@ -309,7 +309,7 @@ echo "no JSON" >noise
 check "a file of something else" failed \
     "noise: expected lines of JSON with a step or a probe, found none" report noise
 check "no such run" failed "nowhere: cannot open it" report nowhere
-check "a folder that is no run" failed "a: expected a run, found no log.jsonl; --out FILE " report a
+check "a folder that is no run" failed "a: expected a run, found neither log.jsonl nor " report a
 check "nowhere to write" failed "dra: --out: no/page.html cannot be written" \
     report hand --out no/page.html
 check "JSON" \
