@@ -372,7 +372,7 @@ static void pools_have_their_memory(void **state)
     dra_engine   *e = open_engine(&s, &(dra_engine_config){.memory_limit = LIMIT});
     const int64_t size = dra_pool_size(e->lane[0].pool);
     for (int i = 0; i < 14; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "s%d", i);
         make_prompt(ids, TOKENS, 37 * i + 1);
         ids[0] = i;
