@@ -21,7 +21,7 @@ mkdir "$scratch/bin" "$scratch/help" "$scratch/given"
 ln -s "$here/dra.sh" "$scratch/bin/dra"
 ln -s "$here/make.sh" "$scratch/bin/make"
 PATH=$scratch/bin:$PATH
-verbs=$(dra --help | sed -n '/^Make$/,/^Options$/s/^  \([a-z][a-z]*\)  .*/\1/p')
+verbs=$(dra --help | sed -n '/^Make$/,/^Options$/s/^  \([a-z][a-z-]*\)  .*/\1/p')
 for verb in $verbs; do dra help "$verb" >"$scratch/help/$verb"; done
 dra --help >"$scratch/help/dra"
 
