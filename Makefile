@@ -41,7 +41,7 @@ help:
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  python     the Python package, in build/python"
 	@echo "  wheel      a wheel with the library and the command, in build/wheel/dist (network)"
-	@echo "  dist       the files of a release, in build/dist: source, wheel, Debian package, sums"
+	@echo "  dist       the files of a release: source, wheel, Debian package, sums (network)"
 	@echo "  test-python  the wheel in an environment of its own, with torch (network)"
 	@echo "  test-bare  the commands demo and test in a bare Debian 12 (debootstrap, root)"
 	@echo "  cuda       the plugin for NVIDIA GPUs, beside libdra in build/ (needs nvcc)"

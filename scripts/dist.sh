@@ -28,7 +28,8 @@ check_state() {
 }
 
 archive_source() { # the same bytes for the same commit
-    git archive --format=tar --prefix="dra-$version/" HEAD | gzip -n9 >"$out/dra-$version.tar.gz"
+    git archive --format=tar --prefix="dra-$version/" -o "$out/dra-$version.tar" HEAD
+    gzip -n9 "$out/dra-$version.tar"
 }
 
 package_debian() {
@@ -41,9 +42,9 @@ package_debian() {
     cp "$build"/deb/*.deb "$out"
 }
 
+check_state
 rm -rf "$out"
 mkdir -p "$out"
-check_state
 archive_source
 cp "$build"/wheel/dist/dra-"$version"-*.whl "$out"
 [ -z "$plugin" ] || "$python" python/plugin_wheel.py "$plugin" "$version" "$out"

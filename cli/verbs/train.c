@@ -283,7 +283,6 @@ static int check_log(const struct args *a, const char *verb)
                        cli_quote(path, quoted, sizeof quoted));
 }
 
-/* verb: named in errors. */
 /* A sweep may set a split of its own, and a run that is resumed has one. */
 static int check_evaluates(const struct args *a, const char *verb)
 {
@@ -478,7 +477,7 @@ static dra_status check_options_of_model(const struct args *a, const dra_model *
         return cli_error(err, DRA_ERR_VALUE,
                          "--blend-%s: the model has no blend that a schedule changes",
                          a->train.blend_steps > 0 ? "steps" : "anneal");
-    return cli_pairs_check(&a->data, &a->pairs, dra_model_config_of(m), err);
+    return a->resume ? DRA_OK : cli_pairs_check(&a->data, &a->pairs, dra_model_config_of(m), err);
 }
 
 static dra_status open_data(const struct args *a, parts *p, dra_error *err)
@@ -493,7 +492,9 @@ static dra_status open_data(const struct args *a, parts *p, dra_error *err)
                                    err);
         return st;
     }
-    st = cli_documents_check(&a->data, &a->eval_data, a->format, a->text_key, a->separator, err);
+    if (!a->resume) /* a run that goes on keeps the options that it began with */
+        st = cli_documents_check(&a->data, &a->eval_data, a->format, a->text_key, a->separator,
+                                 err);
     if (st == DRA_OK) st = open_corpus(a, &a->data, p->tokenizer, "reading data", &p->data, err);
     if (st == DRA_OK)
         st = open_corpus(a, &a->eval_data, p->tokenizer, "reading evaluation data", &p->eval_data,

@@ -36,7 +36,7 @@ static const cli_option options[] = {
      "a state to start from: a state file of this model, or time_state of RWKV's trainers (.pth, "
      ".safetensors)",
      "FILE", .unset = "the model's own initial state"},
-    {"data", CLI_LIST, AT(data), 0, 0, "texts, as of dra train; not needed with --steps 0", "FILE",
+    {"data", CLI_LIST, AT(data), 0, 0, "texts, as of dra train; none with --steps 0", "FILE",
      .group = "Data", .brief = 'd'},
     CLI_FORMAT_OPTION(struct args),
     CLI_TOKENIZER_OPTION(struct args),

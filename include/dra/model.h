@@ -280,8 +280,8 @@ typedef struct dra_model_config {
 
     /* Not in files: a model to train by LoRA. The weights that stay are those of lora_base, a
      * folder or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
-    dra_lora_config lora;
-    const char     *lora_base;
+    const dra_lora_config *lora;
+    const char            *lora_base;
     /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */
     bool tune_state;
 
@@ -576,7 +576,7 @@ DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int whi
                                       const dra_real *from, size_t count, dra_error *err);
 
 /* What RWKV's trainers learn as the state to start from, blocks.N.att.time_state in a checkpoint of
- * PyTorch or safetensors, into row 0; what it does not have stays. */
+ * PyTorch or safetensors, into row 0; other states stay. */
 DRA_API dra_status dra_rwkv_time_state(const dra_model *m, const char *path, dra_states *s,
                                        dra_error *err);
 
@@ -584,7 +584,7 @@ DRA_API dra_status dra_rwkv_time_state(const dra_model *m, const char *path, dra
 
 /* Tensors of layer L, called as the attributes of cache.layers[L] are: layers.L.keys and .values
  * (B, K, T, D), .conv_states (B, channels, W), .recurrent_states (B, H, D, E), of Mamba-2 (B, H, E,
- * D). Models of attention, delta, moment and shortconv have this form. */
+ * D). Models of attention over the whole text, delta, moment and shortconv have this form. */
 typedef struct dra_cache_tensor {
     char      name[64];
     dra_shape shape;

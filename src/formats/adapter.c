@@ -100,14 +100,46 @@ static bool is_empty(const json_t *v)
            (json_is_string(v) && strcmp(json_string_value(v), "none") == 0);
 }
 
+/* Weights that were changed before factors were added: what is on disk is not what they belong to. */
+static bool starts_from_others(const char *init)
+{
+    static const char *const starts[] = {"pissa", "olora", "corda", "loftq"};
+    for (size_t i = 0; init && i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(init, starts[i], strlen(starts[i])) == 0) return true;
+    return false;
+}
+
+/* PEFT reads keys as regular expressions; names of modules are what is read here. */
+static bool is_module_alpha(const char *key, const json_t *alpha)
+{
+    return json_is_number(alpha) && !strpbrk(*key == '^' ? key + 1 : key, "\\*+?()[]{}|^$");
+}
+
+static dra_status check_alphas(const dra_adapter *a, dra_error *err)
+{
+    const char *key;
+    json_t     *v;
+    char        room[DRA_BRIEF];
+    json_object_foreach(json_object_get(a->config, "alpha_pattern"), key, v)
+    {
+        if (!is_module_alpha(key, v))
+            return dra_fail_at(err, DRA_ERR_VALUE, a->path,
+                               "alpha_pattern has %s, expected names of modules with numbers",
+                               dra_brief(key, room));
+    }
+    return DRA_OK;
+}
+
 /* What does more than adding products of low rank. */
 static dra_status refuse_others(const dra_adapter *a, dra_error *err)
 {
     static const char *const keys[] = {"use_dora",          "bias",
                                        "lora_bias",         "modules_to_save",
-                                       "layer_replication", "trainable_token_indices"};
+                                       "layer_replication", "trainable_token_indices",
+                                       "use_qalora",        "alora_invocation_tokens"};
     const char              *type = json_string_value(json_object_get(a->config, "peft_type"));
-    char                     room[DRA_BRIEF];
+    const char *init = json_string_value(json_object_get(a->config, "init_lora_weights"));
+    char        room[DRA_BRIEF];
     if (!type || strcmp(type, "LORA") != 0)
         return dra_fail_at(err, DRA_ERR_VALUE, a->path, "is an adapter of type %s, expected LORA",
                            type ? dra_brief(type, room) : "none");
@@ -116,7 +148,12 @@ static dra_status refuse_others(const dra_adapter *a, dra_error *err)
             return dra_fail_at(err, DRA_ERR_VALUE, a->path,
                                "%s is set in %s, expected factors of low rank alone", keys[i],
                                DRA_ADAPTER_CONFIG);
-    return DRA_OK;
+    if (starts_from_others(init))
+        return dra_fail_at(err, DRA_ERR_VALUE, a->path,
+                           "init_lora_weights is %s, whose factors belong to weights that were "
+                           "changed first",
+                           dra_brief(init, room));
+    return check_alphas(a, err);
 }
 
 /* Whether `end` is the last parts of a name with dots. */
@@ -126,7 +163,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
 }
 
-/* alpha / rank; a pattern may say another alpha for some modules. */
+/* alpha / rank; a pattern may say another alpha for some modules, the first one that does counts. */
 static double scale_of(const dra_adapter *a, const char *module, int64_t rank)
 {
     const bool    root = json_is_true(json_object_get(a->config, "use_rslora"));
@@ -136,8 +173,9 @@ static double scale_of(const dra_adapter *a, const char *module, int64_t rank)
     json_t       *v;
     json_object_foreach(json_object_get(a->config, "alpha_pattern"), key, v)
     {
-        if (*key == '^') key++;
-        if (ends_with(module, key)) alpha = json_number_value(v);
+        if (!ends_with(module, *key == '^' ? key + 1 : key)) continue;
+        alpha = json_number_value(v);
+        break;
     }
     return rank < 1 ? 0 : alpha / (root ? sqrt((double)rank) : (double)rank);
 }

@@ -47,7 +47,7 @@ bool dra_adapter_module_of(const char *weight, char module[DRA_ADAPTER_NAME])
 
 bool dra_adapter_rule_fits(const dra_name_rule *r)
 {
-    return !r || (r->as == DRA_AS_IT_IS && !r->halved_every && !r->flat &&
+    return !r || (r->as == DRA_AS_IT_IS && !r->halved_every && !r->flat && !r->inward &&
                   r->place == DRA_PARTS_OUT && r->parts <= DRA_PARTS_MOST);
 }
 
@@ -284,7 +284,7 @@ dra_status dra_adapter_save_config(const char *folder, const dra_model_config *c
     dra_status st = dra_model_create(c, &model, err);
     if (st == DRA_OK) st = dra_name_rules_create(c, DRA_DIALECT_FOLDER, &rules, err);
     if (st == DRA_OK) {
-        const dra_lora_config *lora = &dra_model_config_of(model)->lora;
+        const dra_lora_config *lora = dra_model_config_of(model)->lora;
         dra_json_set(&j, o, "peft_type", dra_json_text(&j, "LORA"));
         dra_json_set(&j, o, "task_type", dra_json_text(&j, "CAUSAL_LM"));
         dra_json_set(&j, o, "base_model_name_or_path", dra_json_text(&j, c->lora_base));

@@ -41,14 +41,17 @@ static const dra_mixer_config *mixer_at(const dra_model *m, int64_t l)
 static int find_state(const dra_model *m, int64_t l, const char *name)
 {
     char full[64];
+    if (!name) return -1;
     snprintf(full, sizeof full, "layers.%lld.mixer.%s", (long long)l, name);
-    return name ? dra_specs_find(dra_model_state(m), full) : -1;
+    return dra_specs_find(dra_model_state(m), full);
 }
 
 static bool has_part(const dra_model *m, int64_t l, const part *p)
 {
     const char *memory = mixer_at(m, l)->a.memory;
-    return find_state(m, l, p->state[0]) >= 0 && (!p->of || (memory && !strcmp(memory, p->of)));
+    const int   at = find_state(m, l, p->state[0]);
+    if (at < 0 || dra_specs_at(dra_model_state(m), at)->table) return false; /* of a segment */
+    return !p->of || (memory && strcmp(memory, p->of) == 0);
 }
 
 /* Tensor `which`: its part, and its layer. NULL: there are not as many. */
@@ -75,19 +78,47 @@ static bool is_kept(const dra_model *m, const dra_spec *p)
     return false;
 }
 
+/* Whether numbers depend on where in its text a token is. */
+static bool knows_positions(const dra_model_config *c)
+{
+    bool knows = c->positions != DRA_POSITIONS_NONE || c->position.rotate != DRA_ROTATE_NONE;
+    for (int64_t i = 0; i < c->mixers; i++) knows = knows || c->mixer[i].rotary;
+    return knows;
+}
+
+/* A cache has the whole text, and says by its keys how many tokens that is. */
+static dra_status check_states(const dra_model *m, dra_error *err)
+{
+    const dra_specs        *states = dra_model_state(m);
+    const dra_model_config *c = dra_model_config_of(m);
+    bool                    items = false;
+    for (int i = 0; i < dra_specs_count(states); i++) {
+        const dra_spec *p = dra_specs_at(states, i);
+        items = items || p->items;
+        if (!is_kept(m, p))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "cache: state %s has no place there, only those of attention, delta "
+                            "and moment with their convolutions, and shortconv",
+                            p->name);
+        if (p->items && p->limit)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "cache: state %s has a window, expected attention over the whole text",
+                            p->name);
+    }
+    if (c->memory_tokens)
+        return dra_fail(err, DRA_ERR_VALUE, "cache: memory_tokens have no place there");
+    if (!items && knows_positions(c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "cache: the model has positions but no keys, so that a cache does not say "
+                        "how much was read");
+    return DRA_OK;
+}
+
 int dra_cache_count(const dra_model *m, dra_error *err)
 {
-    const dra_specs *states = dra_model_state(m);
-    int64_t          l;
-    int              n = 0;
-    for (int i = 0; i < dra_specs_count(states); i++)
-        if (!is_kept(m, dra_specs_at(states, i))) {
-            dra_fail(err, DRA_ERR_VALUE,
-                     "cache: state %s has no place there, only those of attention, delta and "
-                     "moment with their convolutions, and shortconv",
-                     dra_specs_at(states, i)->name);
-            return 0;
-        }
+    int64_t l;
+    int     n = 0;
+    if (check_states(m, err) != DRA_OK) return 0;
     while (find_part(m, n, &l)) n++;
     if (!n) dra_fail(err, DRA_ERR_VALUE, "cache: the model has no state");
     return n;
@@ -105,7 +136,7 @@ static const dra_spec *spec_of(const dra_model *m, int64_t l, const char *state)
 dra_status dra_cache_at(const dra_model *m, int which, int64_t B, int64_t T, dra_cache_tensor *out,
                         dra_error *err)
 {
-    int64_t     l;
+    int64_t     l = 0;
     const part *p = find_part(m, which, &l);
     if (!p) return dra_fail(err, DRA_ERR_INDEX, "cache: there is no tensor %d", which);
     const dra_shape s = spec_of(m, l, p->state[0])->shape;

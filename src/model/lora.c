@@ -49,7 +49,7 @@ static dra_status check_targets(const dra_model *m, const char *list, dra_error 
     char known[200];
     list_targets(m->params, known, sizeof known);
     for (const char *at = list; *at;) {
-        char         name[sizeof m->config.lora.targets];
+        char         name[sizeof m->config.lora->targets];
         const size_t n = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)n, at);
         if (!is_listed(known, name))
@@ -64,8 +64,10 @@ static dra_status check_targets(const dra_model *m, const char *list, dra_error 
 
 dra_status dra_lora_declare(dra_model *m, dra_error *err)
 {
-    dra_lora_config *c = &m->config.lora;
+    dra_lora_config *c = dra_arena_copy(&m->arena, m->config.lora, sizeof *c);
     const int        n = dra_specs_count(m->params);
+    if (!c) return dra_fail(err, DRA_ERR_MEMORY, "lora: out of memory");
+    m->config.lora = c;
     if (!c->targets[0]) snprintf(c->targets, sizeof c->targets, "q,k,v,o");
     if (c->alpha == 0) c->alpha = (double)c->rank;
     const bool all = strcmp(c->targets, "all") == 0;

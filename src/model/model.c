@@ -272,7 +272,7 @@ static dra_status make_fingerprint(dra_model *m, dra_error *err)
     dra_hash_begin(&h, 0);
     dra_hash_add(&h, specs, sizeof specs);
     dra_hash_add_text(&h, text ? text : "");
-    if (m->config.lora.rank) dra_hash_add(&h, &m->config.lora.alpha, sizeof m->config.lora.alpha);
+    if (m->config.lora) dra_hash_add(&h, &m->config.lora->alpha, sizeof m->config.lora->alpha);
     m->fingerprint = dra_hash_end(&h);
     free(text);
     return DRA_OK;
@@ -293,7 +293,9 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) st = dra_xl_check_stack(m, err);
     if (st == DRA_OK) {
         declare_params(m);
-        if (config->lora.rank) st = dra_lora_declare(m, err);
+        if (config->lora && config->tune_state)
+            st = dra_fail(err, DRA_ERR_VALUE, "model: lora and tune_state exclude each other");
+        if (st == DRA_OK && config->lora) st = dra_lora_declare(m, err);
         if (st == DRA_OK && config->tune_state) st = dra_start_declare(m, err);
     }
     if (st == DRA_OK) {

@@ -44,6 +44,10 @@ static dra_status fill_config(dra_model_config *to, const dra_model_config *from
     *to = *from;
     to->own = own;
     dra_status st = dra_fields_bring(dra_model_fields(), to, own, err);
+    if (st == DRA_OK && from->lora) {
+        to->lora = dra_arena_copy(own, from->lora, sizeof *from->lora);
+        if (!to->lora) st = no_memory(err);
+    }
     if (st == DRA_OK && from->lora_base) {
         to->lora_base = dra_arena_copy(own, from->lora_base, strlen(from->lora_base) + 1);
         if (!to->lora_base) st = no_memory(err);

@@ -171,7 +171,7 @@ static dra_status read_factors(dra_weights *w, const dra_tensors *file, const ch
 static dra_status load_added(dra_weights *w, const dra_model_config *m, const dra_weights_config *c,
                              dra_error *err)
 {
-    const bool   fresh = !m->lora.rank || strcmp(c->path, m->lora_base) == 0;
+    const bool   fresh = !m->lora || strcmp(c->path, m->lora_base) == 0;
     dra_tensors *file = NULL;
     dra_status   st = fresh ? DRA_OK : dra_tensors_open(c->path, &file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) {
@@ -188,7 +188,7 @@ dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c
                                  dra_error *err)
 {
     const dra_model_config *config = dra_model_config_of(m);
-    const bool              adapts = config->lora.rank > 0;
+    const bool              adapts = config->lora != NULL;
     dra_weights            *w;
     dra_status              st = create_weights(m, &w, err);
     if (st == DRA_OK && adapts && !config->lora_base)

@@ -192,7 +192,7 @@ static dra_status take_lora(const dra_run_model_config *c, const dra_lora_config
         return dra_fail(err, DRA_ERR_VALUE, "train: lora needs the weights of a model to adapt");
     if (!c->base) st = dra_adapter_base(c->folder, named, sizeof named, err);
     if (st == DRA_OK) st = whole_path(c->base ? c->base : named, base, err);
-    config->lora = *lora;
+    config->lora = lora;
     config->lora_base = base;
     return st;
 }
@@ -422,7 +422,7 @@ static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_e
 
 const char *dra_trainer_weights_file(const dra_trainer *t)
 {
-    return dra_model_config_of(t->c.model)->lora.rank ? DRA_ADAPTER_WEIGHTS : "model.safetensors";
+    return dra_model_config_of(t->c.model)->lora ? DRA_ADAPTER_WEIGHTS : "model.safetensors";
 }
 
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
@@ -431,9 +431,9 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
     char                    path[DRA_PATH];
     dra_status              st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = origin_of(t, folder, path, err);
-    if (st == DRA_OK && c->lora.rank) st = dra_folder_make(folder, err);
-    if (st == DRA_OK && c->lora.rank) st = dra_adapter_save_config(folder, c, err);
-    if (st == DRA_OK && !c->lora.rank) st = dra_folder_save_config_like(folder, c, path, err);
+    if (st == DRA_OK && c->lora) st = dra_folder_make(folder, err);
+    if (st == DRA_OK && c->lora) st = dra_adapter_save_config(folder, c, err);
+    if (st == DRA_OK && !c->lora) st = dra_folder_save_config_like(folder, c, path, err);
     if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);
     return st == DRA_OK ? dra_folder_save_tokenizer(folder, t->c.tokenizer, c->vocab, err) : st;

@@ -352,10 +352,14 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: decay_steps is %lld, but schedule is %s, expected wsd",
                         (long long)c->decay_steps, schedules[c->schedule]);
-    if ((c->lora.rank > 0) != (dra_model_config_of(model)->lora.rank > 0))
+    const dra_lora_config *lora = dra_model_config_of(model)->lora;
+    if (c->lora.rank == 0 && (c->lora.alpha != 0 || c->lora.targets[0]))
+        return dra_fail(err, DRA_ERR_VALUE, "train: lora.%s is set, but lora.rank is not",
+                        c->lora.alpha != 0 ? "alpha" : "targets");
+    if ((c->lora.rank > 0) != (lora != NULL))
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: lora.rank is %lld, but the model has factors of rank %lld",
-                        (long long)c->lora.rank, (long long)dra_model_config_of(model)->lora.rank);
+                        (long long)c->lora.rank, lora ? (long long)lora->rank : 0LL);
     if (c->early_stop > 0 && c->eval_every < 0)
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: early_stop is %lld, but nothing is evaluated (eval_every is 0)",

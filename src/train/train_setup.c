@@ -31,8 +31,8 @@ static dra_status first_weights(dra_trainer *t, dra_error *err)
 {
     const dra_model_config  *model = dra_model_config_of(t->c.model);
     const uint64_t           seed = (uint64_t)dra_imax(0, t->at.train.seed);
-    const dra_weights_config from = {model->lora.rank ? model->lora_base : t->c.weights,
-                                     t->c.skip_hash, seed};
+    const dra_weights_config from = {model->lora ? model->lora_base : t->c.weights, t->c.skip_hash,
+                                     seed};
     return from.path ? dra_weights_load_with(t->c.model, &from, &t->weights, err)
                      : dra_weights_draw(t->c.model, (uint64_t)t->at.train.seed, &t->weights, err);
 }

@@ -48,11 +48,28 @@ static dra_status open_batches(tuning *t, double from, double to, bool once, dra
     return dra_batches_create(&b, out, err);
 }
 
+/* What attention keeps of a text would be lost: then a start has read nothing. */
+static dra_status check_start(const dra_specs *specs, const dra_states *s, dra_error *err)
+{
+    const long long n = (long long)dra_states_items(s, 0);
+    bool            items = false;
+    if (dra_states_batch(s) != 1)
+        return dra_fail(err, DRA_ERR_VALUE, "tune-state: %lld states to start from, expected 1",
+                        (long long)dra_states_batch(s));
+    for (int i = 0; i < dra_specs_count(specs); i++)
+        items = items || dra_specs_at(specs, i)->items || dra_specs_at(specs, i)->table;
+    if (!items || n == 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "tune-state: the state has read %lld tokens, which attention keeps, expected "
+                    "one that was learned",
+                    n);
+}
+
 /* Where the caller has a state to start from, it becomes what is learned further. */
 static dra_status take_start(tuning *t, dra_error *err)
 {
     const dra_specs *states = dra_model_state(t->model);
-    dra_status       st = DRA_OK;
+    dra_status       st = t->c->from ? check_start(states, t->c->from, err) : DRA_OK;
     for (int i = 0; t->c->from && i < dra_specs_count(states) && st == DRA_OK; i++) {
         const dra_spec *p = dra_specs_at(states, i);
         const int64_t   n = dra_shape_count(&p->shape);
@@ -142,7 +159,7 @@ static dra_status evaluate_held_out(tuning *t, double *loss, dra_error *err)
     dra_status st = DRA_OK;
     *loss = NAN;
     for (int64_t i = 0; t->held_out && i < dra_batches_steps(t->held_out) && st == DRA_OK; i++) {
-        dra_microbatch_result r;
+        dra_microbatch_result r = {0};
         double                counts = 0;
         st = run_batch(t, t->held_out, i, true, &r, &counts, err);
         sum += counts * r.loss;
@@ -154,8 +171,8 @@ static dra_status evaluate_held_out(tuning *t, double *loss, dra_error *err)
 
 static dra_status one_step(tuning *t, int64_t step, dra_tune_event *e, dra_error *err)
 {
-    dra_microbatch_result r;
-    double                counts;
+    dra_microbatch_result r = {0};
+    double                counts = 0;
     e->rate = dra_train_rate(&t->train, step);
     dra_status st = run_batch(t, t->data, step - 1, false, &r, &counts, err);
     if (st == DRA_OK)

@@ -149,11 +149,11 @@ rank_of() {
 # begin_long FOLDER STEPS: until the run has a checkpoint; its process is $begun.
 begin_long() {
     # shellcheck disable=SC2086
-    "$dra" train $model $settings --accumulate 8 --steps "$2" --save-every 20 --out "$1" \
+    "$dra" train $model $settings --accumulate 8 --steps "$2" --save-every 100 --out "$1" \
         --ranks 3 >"$out" 2>"$err" &
     begun=$!
     tries=0
-    while [ ! -e "$1/train/step-00000020" ]; do
+    until ls "$1/train" 2>/dev/null | grep -q '^step-[0-9]*$'; do
         tries=$((tries + 1))
         [ $tries -lt 600 ] && kill -0 "$begun" 2>/dev/null || { cat "$err"; return 1; }
         sleep 0.1
@@ -175,15 +175,15 @@ ends_with() { # ends_with STATUS: the long run, within seconds
 
 killed_rank_ends_all() {
     # shellcheck disable=SC2086
-    run 0 train $model $settings --accumulate 8 --steps 200 --save-every 20 --out unharmed ||
+    run 0 train $model $settings --accumulate 8 --steps 3000 --save-every 100 --out unharmed ||
         return 1
     for rank in 0 1 2; do
-        begin_long "killed.$rank" 200 && kill -9 "$(rank_of $rank "killed.$rank")" &&
+        begin_long "killed.$rank" 3000 && kill -9 "$(rank_of $rank "killed.$rank")" &&
             ends_with 1 && [ "$(grep -c '^dra: ' "$err")" -eq 1 ] &&
             has "$err" "dra: rank $rank was ended by signal 9, and all others with it" &&
             ! rank_of 1 "killed.$rank" &&
             run 0 train --resume --out "killed.$rank" --ranks 2 &&
-            same_step unharmed "killed.$rank" 00000200 || return 1
+            same_step unharmed "killed.$rank" 00003000 || return 1
     done
 }
 

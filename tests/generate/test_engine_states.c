@@ -365,7 +365,7 @@ static void large_states_in_slices(void **state)
 static void pools_have_their_memory(void **state)
 {
     static int32_t ids[TOKENS];
-    enum { LIMIT = 4 << 20 };
+    enum { LIMIT = sizeof(dra_real) << 20 };
     answer  a = {0};
     subject s;
     open_subject(&s, "gpt2-tiny");

@@ -26,7 +26,8 @@ static void merge_into(const course *c, course *plain)
 static void open_sized(course *c, const char *preset, const char *targets, int64_t dim)
 {
     CHECK_CONFIG(config);
-    dra_error err = {0};
+    dra_lora_config lora = {.rank = 3, .alpha = 1.5};
+    dra_error       err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
     config->dropout = config->attention_dropout = config->embed_dropout = 0;
     config->dim = dim;
@@ -34,8 +35,8 @@ static void open_sized(course *c, const char *preset, const char *targets, int64
     config->depth = 2;
     config->context = T;
     if (targets) {
-        config->lora = (dra_lora_config){.rank = 3, .alpha = 1.5};
-        snprintf(config->lora.targets, sizeof config->lora.targets, "%s", targets);
+        snprintf(lora.targets, sizeof lora.targets, "%s", targets);
+        config->lora = &lora;
     }
     open_model(c, config, &(dra_gradients_config){0});
 }
@@ -196,11 +197,12 @@ static void targets_that_are_none_are_named(void **state)
                 {"q,,v", "lora: targets has an empty name"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         CHECK_CONFIG(config);
-        dra_model *m = NULL;
-        dra_error  err = {0};
+        dra_lora_config lora = {.rank = 2};
+        dra_model      *m = NULL;
+        dra_error       err = {0};
         expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
-        config->lora.rank = 2;
-        snprintf(config->lora.targets, sizeof config->lora.targets, "%s", rows[i].targets);
+        snprintf(lora.targets, sizeof lora.targets, "%s", rows[i].targets);
+        config->lora = &lora;
         assert_int_equal(dra_model_create(config, &m, &err), DRA_ERR_VALUE);
         assert_null(m);
         if (!strstr(err.text, rows[i].text)) fail_msg("%s: expected %s", err.text, rows[i].text);

@@ -15,7 +15,11 @@ static dra_status count_tokens(const forward_work *w, const dra_tensors *file, i
         st = dra_cache_at(w->m.model, i, w->in.B, 1, &t, err);
         if (st != DRA_OK || !t.items) continue;
         const dra_tensor_info *found = dra_tensors_find(file, t.name);
-        if (!found || found->shape.rank != 4 || found->shape.dim[2] < 1)
+        const bool             fits = found && found->shape.rank == 4 && found->shape.dim[2] >= 1 &&
+                          found->shape.dim[0] == t.shape.dim[0] &&
+                          found->shape.dim[1] == t.shape.dim[1] &&
+                          found->shape.dim[3] == t.shape.dim[3];
+        if (!fits)
             return cli_error(err, DRA_ERR_SHAPE,
                              "%.200s: tensor %s is %s, expected (%lld, heads, tokens, channels)",
                              w->a->cache, t.name, found ? "shaped otherwise" : "missing",
