@@ -175,15 +175,15 @@ ends_with() { # ends_with STATUS: the long run, within seconds
 
 killed_rank_ends_all() {
     # shellcheck disable=SC2086
-    run 0 train $model $settings --accumulate 8 --steps 3000 --save-every 100 --out unharmed ||
+    run 0 train $model $settings --accumulate 8 --steps 1500 --save-every 100 --out unharmed ||
         return 1
     for rank in 0 1 2; do
-        begin_long "killed.$rank" 3000 && kill -9 "$(rank_of $rank "killed.$rank")" &&
+        begin_long "killed.$rank" 1500 && kill -9 "$(rank_of $rank "killed.$rank")" &&
             ends_with 1 && [ "$(grep -c '^dra: ' "$err")" -eq 1 ] &&
             has "$err" "dra: rank $rank was ended by signal 9, and all others with it" &&
             ! rank_of 1 "killed.$rank" &&
             run 0 train --resume --out "killed.$rank" --ranks 2 &&
-            same_step unharmed "killed.$rank" 00003000 || return 1
+            same_step unharmed "killed.$rank" 00001500 || return 1
     done
 }
 

@@ -506,16 +506,28 @@ static void caches_are_those_of_transformers(void **state)
 /* What has no place in one is named. */
 static void not_all_states_have_a_cache(void **state)
 {
-    CHECK_CONFIG(c);
-    dra_model       *m;
-    dra_error        err = {0};
-    dra_cache_tensor t;
-    expect_ok(dra_preset_config("rwkv4-tiny", &c, &err), &err);
-    expect_ok(dra_model_create(c, &m, &err), &err);
-    assert_int_equal(dra_cache_count(m, &err), 0);
-    assert_non_null(strstr(err.text, "layers.0.mixer.x"));
-    assert_int_equal(dra_cache_at(m, 0, 1, 1, &t, &err), DRA_ERR_INDEX);
-    dra_model_destroy(m);
+    static const struct {
+        const char *preset, *set[2][2], *text;
+    } rows[] = {{"rwkv4-tiny", {{0}}, "layers.0.mixer.x"},
+                {"gpt2-tiny",
+                 {{"mixer.retrieval", "window"}, {"mixer.window", "4"}},
+                 "layers.0.mixer.K has a window"},
+                {"gpt2-tiny", {{"memory_tokens", "2"}}, "memory_tokens have no place"},
+                {"retention-tiny", {{"positions", "learned"}}, "positions but no keys"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        CHECK_CONFIG(c);
+        dra_model       *m;
+        dra_error        err = {0};
+        dra_cache_tensor t;
+        expect_ok(dra_preset_config(rows[i].preset, &c, &err), &err);
+        for (int k = 0; k < 2 && rows[i].set[k][0]; k++)
+            expect_ok(dra_model_config_set(c, rows[i].set[k][0], rows[i].set[k][1], &err), &err);
+        expect_ok(dra_model_create(c, &m, &err), &err);
+        assert_int_equal(dra_cache_count(m, &err), 0);
+        if (!strstr(err.text, rows[i].text)) fail_msg("%s: expected %s", err.text, rows[i].text);
+        assert_int_equal(dra_cache_at(m, 99, 1, 1, &t, &err), DRA_ERR_INDEX);
+        dra_model_destroy(m);
+    }
 }
 
 static int remove_all(void **state)

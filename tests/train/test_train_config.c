@@ -228,6 +228,10 @@ static void what_cannot_be_is_refused(void **state)
             "train: group head is set, but has no trained parameter of the model");
     refused(gru, (dra_train_config){.schedule = DRA_SCHEDULE_LINEAR, .decay_steps = 5},
             "train: decay_steps is 5, but schedule is linear, expected wsd");
+    refused(gru, (dra_train_config){.lora = {.targets = "q"}},
+            "train: lora.targets is set, but lora.rank is not");
+    refused(gru, (dra_train_config){.lora = {.alpha = 2}},
+            "train: lora.alpha is set, but lora.rank is not");
     refused(gpt, (dra_train_config){.stages = 1, .stage = {{257, 0}}},
             "train: context 257, but the model has learned positions for 256");
     refused(gpt, (dra_train_config){.carry = true},
