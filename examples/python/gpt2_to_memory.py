@@ -46,7 +46,7 @@ def main():
         run = dra.Trainer(grafted, data=data, out=os.path.join(room, "annealed"), steps=steps,
                           blend_steps=steps * 2 // 3, batch=8, context=64, lr=1e-3, seed=2)
         for event in run:
-            if event.kind == "step" and event.step % (steps // 6) == 0:
+            if event.kind == "step" and event.step % max(steps // 6, 1) == 0:
                 print("step %d, share of attention %.2f, loss %.3f" % (
                     event.step, event.blend, event.loss))
         m = run.model()

@@ -1,6 +1,7 @@
 """Progress bars, by tqdm where that is installed."""
 import sys
-from typing import Any, Iterator, Optional, Sequence
+from contextlib import closing
+from typing import Any, Callable, List, Optional, Sequence
 
 
 class _Silent:
@@ -29,10 +30,12 @@ def bar(total: int, what: str, wanted: Optional[bool] = None, unit: str = "it") 
     return tqdm(total=total, desc=what, unit=unit, leave=False)
 
 
-def each(things: Sequence[Any], what: str, wanted: Optional[bool]) -> Iterator[Any]:
-    """These, one after the other, with a bar."""
-    shown = bar(len(things), what, wanted)
-    for thing in things:
-        yield thing
-        shown.update()
-    shown.close()
+def each(function: Callable[[Any], Any], things: Sequence[Any], what: str,
+         wanted: Optional[bool]) -> List[Any]:
+    """What a function makes of each of these, with a bar."""
+    out = []
+    with closing(bar(len(things), what, wanted)) as shown:
+        for thing in things:
+            out.append(function(thing))
+            shown.update()
+    return out

@@ -4,7 +4,7 @@ import html
 import json
 import math
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -151,17 +151,26 @@ def of_state(state: "State") -> Report:
 def _read_log(folder: str) -> List[Dict[str, Any]]:
     path = os.path.join(folder, "log.jsonl")
     try:
-        with open(path) as f:
+        with open(path, encoding="utf-8", errors="replace") as f:
             lines = f.read().split("\n")
     except OSError as e:
         raise FileError("%s: expected the log of a run: %s" % (path, e.strerror)) from None
     rows = []
     for line in lines[:-1]:  # the last one may be on its way
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise FileError("%s: expected lines of JSON, found %.40r" % (path, line)) from None
+        row = _object(line)
+        if row is None:
+            raise FileError("%s: expected lines of JSON, found %.40r" % (path, line))
+        rows.append(row)
     return rows
+
+
+def _object(line: str) -> Optional[Dict[str, Any]]:
+    """An object of JSON; None: it is none."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _points(rows: Sequence[Dict[str, Any]], key: str, most: int = 400) -> List[Tuple[float, float]]:
@@ -204,8 +213,9 @@ def of_run(folder: Path) -> Report:
     curves = {key: _points(rows, key) for key in ("loss", "eval_loss")}
     last = [r for r in rows if "loss" in r][-1:]
     facts = [(k, v) for r in last for k, v in r.items() if isinstance(v, (int, float))]
+    steps = [r["step"] for r in last if isinstance(r.get("step"), int)]
     best = [r["eval_loss"] for r in rows if isinstance(r.get("eval_loss"), (int, float))]
     facts += [("best eval_loss", min(best))] if best else []
-    return Report("run in %s, %d steps" % (name, last[0]["step"] if last else 0),
+    return Report("run in %s, %d steps" % (name, steps[0] if steps else 0),
                   [Table(("last step", ""), facts)],
                   _picture({k: c for k, c in curves.items() if c}))

@@ -1,6 +1,6 @@
 """Inputs by name, for models that read other things than one text, and maps of attention."""
 import ctypes
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -70,6 +70,14 @@ def _mask_names(inputs: List[Input]) -> Dict[str, Tuple[str, ...]]:
             "context": ("src_mask", "mask") if src else ("context_mask",) if source else ()}
 
 
+def _one_of(names: Sequence[str], given: Mapping[str, Any]) -> Optional[str]:
+    """By which of its names something is given."""
+    found = [n for n in names if n in given]
+    if len(found) > 1:
+        raise InvalidValue("inputs: expected one of %s" % " and ".join(found))
+    return found[0] if found else None
+
+
 class Reading:
     """Inputs of one call, checked, as the library takes them."""
 
@@ -83,11 +91,11 @@ class Reading:
         for i in self.inputs:
             if i.context and not reads_context:
                 continue
-            found = [n for n in i.names if n in given]
-            if not found:
+            found = _one_of(i.names, given)
+            if found is None:
                 raise UnknownName("inputs: %s is missing: the model reads %s" %
                                   (i.name, self._describe()))
-            self._add(i, given[found[0]])
+            self._add(i, given[found])
         self.marks = {side: self._mark(given, side) for side in ("own", "context")}
         self._add_resets(given)
 
@@ -144,7 +152,7 @@ class Reading:
 
     def _per_token(self, value: Any, name: str, n: int) -> np.ndarray:
         array = as_array(np.array(value) if isinstance(value, (list, tuple)) else value, name)
-        if array.dtype.kind not in "bi":
+        if array.dtype.kind not in "biu":
             raise DTypeError("inputs: %s: expected bool or whole numbers, found %s" %
                              (name, array.dtype))
         if array.shape != (self.B, n):
@@ -152,12 +160,12 @@ class Reading:
         return array != 0
 
     def _mark(self, given: Mapping[str, Any], side: str) -> Optional[np.ndarray]:
-        found = [n for n in self.masks[side] if n in given]
-        if not found:
+        found = _one_of(self.masks[side], given)
+        if found is None:
             return None
         n = self.tokens[side]
         out = np.zeros((self.B, n), np.int32)
-        seen = self._per_token(given[found[0]], found[0], n - self.ahead[side])
+        seen = self._per_token(given[found], found, n - self.ahead[side])
         out[:, self.ahead[side]:][~seen] = _c.DRA_MARK_PAD
         return out
 
@@ -227,6 +235,8 @@ def forward(model: "Model", given: Mapping[str, Any], state: Optional[State],
     if state.batch != reading.B:
         raise ShapeError("inputs: %d rows, the state has %d" % (reading.B, state.batch))
     tokens = config.head.kind == _c.DRA_HEAD_TOKENS
+    if attentions:
+        check_maps(model)
     with model._lock:
         call(lib.dra_model_check_positions, m, state.tokens, reading.tokens["own"])
         if reading.tokens["context"]:
@@ -274,6 +284,15 @@ def maps_model(model: "Model") -> Handle:
         return Handle(make(lib.dra_model_create, config), lib.dra_model_destroy)
     finally:
         lib.dra_model_config_destroy(config)
+
+
+def check_maps(model: "Model") -> None:
+    """Refuses a model that has no maps, before a state is advanced."""
+    m = model._open().at
+    own = any(lib.dra_mixer_mappable(lib.dra_model_mixer(m, i))
+              for i in range(lib.dra_model_attentions(m)))
+    if not own and not any(i.context for i in inputs_of(m)):  # attention over a context has some
+        raise InvalidValue("attentions: the model has none")
 
 
 def maps_of(model: "Model", reader: Handle) -> Dict[str, np.ndarray]:

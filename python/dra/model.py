@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import weakref
+from contextlib import closing
 from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple,
                     Optional, Sequence, Tuple, Union)
 
@@ -17,7 +18,8 @@ from . import forward as named
 from ._library import (REAL, Config, Handle, Lent, Path, address, call, ids_of, lib, make,
                        no_pickle, parse_config, path_bytes, preset_config, reals_of, text_bytes,
                        view)
-from .errors import (ClosedError, FileError, InvalidValue, OutOfRange, ShapeError, UnknownName)
+from .errors import (ClosedError, DeviceError, FileError, InvalidValue, OutOfRange, ShapeError,
+                     UnknownName)
 from .state import State
 from .tokenizer import Tokenizer
 
@@ -64,7 +66,7 @@ def _device(name: str, threads: int) -> Handle:
     if found is None:
         if not name.startswith("cpu"):
             from . import _plugins  # takes longer to import than the rest
-            _plugins.find()
+            _plugins.find(DeviceError)
         cpu = _c.dra_cpu_config(threads=threads)
         at = make(lib.dra_device_create, text_bytes(name), ctypes.byref(cpu))
         found = _devices[key] = Handle(at, lib.dra_device_destroy)
@@ -475,13 +477,12 @@ class Model:
         with self._lock:
             self._check_room(state, *rows.shape)
             reader = self._reader(logits=True, keep=1)
-            bar = _progress.bar(rows.shape[1], "read", progress, "tokens")
-            for at, end in self._pieces(state, rows.shape[1]):
-                part = rows[:, at:end]
-                self._run(reader, state, {"ids": part})
-                state._note(part, self._result(reader, "logits")[:, 0])
-                bar.update(end - at)
-            bar.close()
+            with closing(_progress.bar(rows.shape[1], "read", progress, "tokens")) as bar:
+                for at, end in self._pieces(state, rows.shape[1]):
+                    part = rows[:, at:end]
+                    self._run(reader, state, {"ids": part})
+                    state._note(part, self._result(reader, "logits")[:, 0])
+                    bar.update(end - at)
         return state
 
     def _state_for(self, text: Text, state: Optional[State]) -> State:
@@ -517,6 +518,8 @@ class Model:
         B, T = rows.shape
         if keep < 0:
             raise InvalidValue("keep: expected 0 or more, found %d" % keep)
+        if attentions:
+            named.check_maps(self)
         kept = min(keep, T) if keep else T
         with self._lock:
             self._check_room(state, B, T)
@@ -577,8 +580,8 @@ class Model:
         """
         if _is_one(texts):
             return self._score(self._ids(texts, begin=_is_fresh(state)), state)
-        return [self._score(self._ids(t, begin=_is_fresh(state)), state)
-                for t in _progress.each(texts, "score", progress)]
+        return _progress.each(lambda t: self._score(self._ids(t, begin=_is_fresh(state)), state),
+                              texts, "score", progress)
 
     def _score(self, ids: np.ndarray, state: Optional[State]) -> Score:
         return self._score_and_best(ids, state, best=False)[0]
@@ -620,8 +623,8 @@ class Model:
             raise InvalidValue("embed: pool is 'mean' or 'last', found %r" % pool)
         if _is_one(texts):
             return self._embed(self._ids(texts), pool)
-        return np.stack([self._embed(self._ids(t), pool)
-                         for t in _progress.each(texts, "embed", progress)])
+        return np.stack(_progress.each(lambda t: self._embed(self._ids(t), pool), texts, "embed",
+                                       progress))
 
     def _embed(self, ids: np.ndarray, pool: str) -> np.ndarray:
         if ids.ndim != 1 or not len(ids):
@@ -772,8 +775,13 @@ class Model:
             raise FileError("%s: there is a file already; overwrite=True replaces it" %
                             os.fspath(path))
         fresh = path_bytes(path) + b".%d.tmp" % os.getpid()
-        self._convert(fresh, kind, dtype)
-        os.replace(fresh, path_bytes(path))
+        try:
+            self._convert(fresh, kind, dtype)
+            _replace(fresh, path)
+        except BaseException:
+            if os.path.exists(fresh):
+                os.remove(fresh)
+            raise
 
     def _format_number(self, name: Optional[str]) -> int:
         """Of a format by its name; as it was loaded, if none is said."""
@@ -865,6 +873,14 @@ def _is_one(texts: Any) -> bool:
     """A text or ids, not a list of them."""
     return isinstance(texts, str) or (len(texts) > 0 and np.ndim(texts[0]) == 0 and
                                       not isinstance(texts[0], str))
+
+
+def _replace(fresh: bytes, path: Path) -> None:
+    """Puts a file into the place of another."""
+    try:
+        os.replace(fresh, path_bytes(path))
+    except OSError as e:
+        raise FileError("%s: %s" % (os.fspath(path), e.strerror)) from None
 
 
 def _dtype_number(name: str, what: str) -> int:

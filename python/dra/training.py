@@ -214,15 +214,17 @@ class Trainer:
         """To the end; returns the last event. `progress` shows a bar, where tqdm is installed;
         None: if a person looks, at a terminal or in a notebook."""
         last, bar = None, None
-        for last in self:
-            if bar is None:
-                bar = _progress.bar(last.steps, "train", progress, "steps")
-                bar.update(last.step - 1)
-            if last.kind == "step":
-                bar.update()
-                bar.set_postfix_str("loss %.4g" % last.loss)
-        if bar is not None:
-            bar.close()
+        try:
+            for last in self:
+                if bar is None:
+                    bar = _progress.bar(last.steps, "train", progress, "steps")
+                    bar.update(last.step - 1)
+                if last.kind == "step":
+                    bar.update()
+                    bar.set_postfix_str("loss %.4g" % last.loss)
+        finally:
+            if bar is not None:
+                bar.close()
         return last
 
     def report(self) -> "_report.Report":

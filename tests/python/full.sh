@@ -10,6 +10,7 @@ build=$(cd "$1" && pwd)
 torch=torch==2.13.0
 others="numpy transformers==5.22.2 lm-eval==0.4.13 x-transformers==2.1.37"
 venv=$build/python-venv
+export PYTHONDONTWRITEBYTECODE=1
 
 if [ -n "${DRA_PYTHON:-}" ]; then
     exec env PYTHONPATH="$build/python" DRA_COMMAND="$build/dra" "$DRA_PYTHON" -X dev \
@@ -32,5 +33,6 @@ came=$("$bare/bin/pip" list --format=freeze | sed 's/[ =@].*//' | grep -v '^pip$
     echo "full: with the wheel came $came, expected dra and numpy" >&2
     exit 1
 }
-env -i HOME="$venv" DRA_COMMAND="$bare/bin/dra" "$bare/bin/python" -X dev tests/python/run.py
+env -i HOME="$venv" PYTHONDONTWRITEBYTECODE=1 DRA_COMMAND="$bare/bin/dra" "$bare/bin/python" \
+    -X dev tests/python/run.py
 exec env DRA_COMMAND="$venv/bin/dra" "$venv/bin/python" -X dev tests/python/run.py

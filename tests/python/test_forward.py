@@ -162,7 +162,32 @@ class Alone(Case):
                      {"src": ids.repeat(2, 0), "tgt": ids.repeat(2, 0)}, s.state())
         self.refuses(ValueError, "expected (1, 3)", s.forward,
                      {"src": ids, "tgt": ids, "mask": np.ones((1, 4), bool)})
-        self.refuses(ValueError, "has none", small("rwkv4-tiny"), "x", attentions=True)
+        self.refuses(ValueError, "one of ids and tgt", s.forward,
+                     {"src": ids, "tgt": ids, "ids": ids})
+        self.refuses(ValueError, "one of src_mask and mask", s.forward,
+                     {"src": ids, "tgt": ids, "mask": ids, "src_mask": ids})
+
+    def test_maps_that_are_none(self):
+        m = small("rwkv4-tiny")
+        s = m.read([1, 2])
+        before = s.fork()
+        self.refuses(ValueError, "has none", m, [3], attentions=True)
+        self.refuses(ValueError, "has none", m, [3], state=s, attentions=True)
+        self.refuses(ValueError, "has none", m.forward, {"ids": [[3]]}, s, attentions=True)
+        self.assertEqual(s.tokens, 2)
+        self.same_states(s, before)
+
+    def test_kinds_of_masks(self):
+        m = dra.load("xt-seq2seq-tiny", seed=1)
+        inputs = drawn(m)
+        mask = rng.integers(0, 2, inputs["src"].shape)
+        mask[:, 0] = 1
+        first, *others = (m.forward(dict(inputs, mask=mask.astype(kind)))["logits"]
+                          for kind in (np.bool_, np.uint8, np.int64))
+        for other in others:
+            self.same(first, other)
+        self.refuses(TypeError, "whole numbers|float32", m.forward,
+                     dict(inputs, mask=mask.astype(np.float32)))
 
     def test_of_a_language_model(self):
         m = dra.load("dra-gru-tiny", seed=1, set=SMALL)

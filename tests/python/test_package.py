@@ -3,11 +3,13 @@ import ctypes
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tracemalloc
 import unittest
 import zipfile
+from unittest import mock
 
 import numpy as np
 
@@ -119,6 +121,63 @@ class Release(Case):
                 "else: print(m('x').logits.shape)")
         self.assertIn("(1, 256)", python(code, PYTHONPATH=path).stdout)
         self.assertIn("no libdra-cuda.so", python(code).stdout)
+
+    def plugin_package(self, body):
+        """A folder with a package that has an entry point for plugins."""
+        room = self.folder()
+        os.mkdir(room + "/dra_odd-1.dist-info")
+        for name, text in (("dra_odd.py", "def folder():\n    " + body),
+                           ("dra_odd-1.dist-info/METADATA", "Name: dra_odd\nVersion: 1\n"),
+                           ("dra_odd-1.dist-info/entry_points.txt",
+                            "[dra.plugins]\nodd = dra_odd:folder\n")):
+            with open(os.path.join(room, name), "w") as f:
+                f.write(text)
+        return room
+
+    def test_plugins_that_fail(self):
+        room = self.plugin_package("raise KeyError('no card')")
+        code = ("import dra\n"
+                "for _ in range(2):\n"
+                "    try: dra.load('dra-gru-tiny', device='cuda')\n"
+                "    except dra.DeviceError as e: print(e)")
+        out = python(code, PYTHONPATH=os.pathsep.join([room, *sys.path]))
+        self.assertEqual(out.stdout, "dra_odd: 'no card'\n" * 2)
+
+    def test_plugins_are_looked_for_once(self):
+        from dra import _plugins
+        with mock.patch.object(_plugins, "_looked", False), \
+                mock.patch.object(_plugins.metadata, "entry_points", return_value={}) as looked, \
+                mock.patch.dict(os.environ):
+            os.environ.pop("DRA_PLUGIN_PATH", None)
+            _plugins.find()
+            _plugins.find()
+        self.assertEqual(looked.call_count, 1)
+
+    def wheel_command(self, room, *args, device=""):
+        """The command of the wheel, where the program is a script that says what it was given."""
+        os.makedirs(room + "/dra/bin", exist_ok=True)
+        open(room + "/dra/__init__.py", "w").close()
+        shutil.copy(os.path.join(HERE, "_plugins.py"), room + "/dra/_plugins.py")
+        shutil.copy(os.path.join(ROOT, "python", "command.py"), room + "/command.py")
+        with open(room + "/dra/bin/dra", "w") as f:
+            f.write('#!/bin/sh\necho "$DRA_PLUGIN_PATH" "$@"\n')
+        os.chmod(room + "/dra/bin/dra", 0o755)
+        env = dict(os.environ, PYTHONPATH=room, DRA_DEVICE=device)
+        env.pop("DRA_PLUGIN_PATH", None)
+        out = subprocess.run([sys.executable, room + "/command.py", *args], env=env, timeout=120,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             universal_newlines=True)
+        return out.returncode, out.stdout.strip()
+
+    def test_the_command_finds_plugins(self):
+        room = self.plugin_package("return '/plugins'")
+        self.assertEqual(self.wheel_command(room, "info"), (0, "info"))
+        self.assertEqual(self.wheel_command(room, "devices"), (0, "/plugins devices"))
+        self.assertEqual(self.wheel_command(room, "--device=cuda:1"),
+                         (0, "/plugins --device=cuda:1"))
+        self.assertEqual(self.wheel_command(room, "info", device="cuda"), (0, "/plugins info"))
+        room = self.plugin_package("raise OSError('no card')")
+        self.assertEqual(self.wheel_command(room, "devices"), (1, "dra: dra_odd: no card"))
 
 
 class Loading(Case):

@@ -5,6 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../tap.sh"
 python=${DRA_PYTHON:-python3}
 build=$(cd "$(dirname "$1")" && pwd)
+export PYTHONDONTWRITEBYTECODE=1
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
     skip package "no python3 of 3.9 or later"

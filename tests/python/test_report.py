@@ -76,13 +76,25 @@ class Reports(Case):
             f.write('{"step": 1, "loss": 2.5}\n{"step": 2, "lo')
         self.assertIn("2.5", str(dra.report(room)))
 
+    def test_odd_logs(self):
+        room = self.folder()
+        for text, words in ((b'{"step": 1}\n[1, 2]\n', "lines of JSON|[1, 2]"),
+                            (b'{"step": 1}\n3\n', "lines of JSON|3"),
+                            (b'{"step": 1}\n\xff\xfe\n', "lines of JSON")):
+            with open(room + "/log.jsonl", "wb") as f:
+                f.write(text)
+            self.refuses(dra.FileError, words, dra.report, room)
+        with open(room + "/log.jsonl", "wb") as f:
+            f.write(b'{"note": "\xff", "loss": 2.5}\n')
+        self.assertIn("0 steps", str(dra.report(room)))
+
 
 class Bar:
     """In the place of tqdm's."""
     all = []
 
     def __init__(self, total, desc, unit, leave):
-        self.total, self.n, self.text = total, 0, ""
+        self.total, self.n, self.text, self.closed = total, 0, "", False
         Bar.all.append(self)
 
     def update(self, n=1):
@@ -112,6 +124,26 @@ class Progress(Case):
         self.assertEqual([(b.n, b.total) for b in Bar.all],
                          [(len(TEXT) * 4, len(TEXT) * 4), (2, 2), (3, 3)])
         self.assertTrue(all(b.closed for b in Bar.all))
+
+    def test_closed_by_errors(self):
+        m = small()
+        with mock.patch.object(type(m), "_run", side_effect=KeyboardInterrupt):
+            for call in (m.read, lambda x, progress: m.score([x], progress=progress),
+                         lambda x, progress: m.embed([x], progress=progress)):
+                with self.assertRaises(KeyboardInterrupt):
+                    call(TEXT, progress=True)
+        self.assertEqual([b.closed for b in Bar.all], [True] * 3)
+
+    def test_training_that_fails(self):
+        def fail(event):
+            if event.step == 2:
+                raise RuntimeError("mine")
+        run = dra.Trainer("dra-gru-tiny", data=np.zeros(500, np.int32), out=self.folder() + "/r",
+                          steps=3, set={"dim": 48, "depth": 1}, batch=2, context=32)
+        run.callbacks.append(fail)
+        self.refuses(RuntimeError, "mine", run.run, progress=True)
+        run.close()
+        self.assertEqual([b.closed for b in Bar.all], [True])
 
     def test_training(self):
         ids = np.tile(np.arange(64, dtype=np.int32), 50)

@@ -92,6 +92,14 @@ class Formats(Case):
         self.refuses(dra.DraError, "", m.save, room + "/m", True, format="gpt2")
         self.assertEqual(sorted(os.listdir(room + "/m")), before)
 
+    def test_a_folder_where_a_file_goes(self):
+        room = self.folder()
+        os.mkdir(room + "/m.gguf")
+        self.refuses(dra.FileError, "m.gguf: |directory", small("gpt2-tiny").save,
+                     room + "/m.gguf", True, format="gguf")
+        self.refuses(dra.DraError, "", small("vit-tiny").save, room + "/v.gguf", format="gguf")
+        self.assertEqual(os.listdir(room), ["m.gguf"])
+
 
 if __name__ == "__main__":
     unittest.main()
