@@ -45,7 +45,7 @@ static const char *bytes_text(uint64_t bytes, char text[24])
 static int64_t count_saved(const dra_model *model)
 {
     int64_t group[DRA_PARAM_GROUPS], n = 0;
-    if (!dra_model_config_of(model)->lora.rank) return dra_model_param_count(model);
+    if (!dra_model_config_of(model)->lora) return dra_model_param_count(model);
     dra_model_groups(model, group);
     for (int k = 0; k < DRA_PARAM_GROUPS; k++) n += group[k];
     return n;
