@@ -185,7 +185,10 @@ static int measure_positions(const struct args *a, const char *model, positions 
     add_number(&c, "--context", a->length);
     add_word(&c, "--by-position");
     add_word(&c, "--json");
-    if (text) status = capture_output(&c, text);
+    if (text)
+        status = capture_output(&c, text);
+    else
+        fputs("dra: extend: out of memory\n", stderr);
     if (status == CLI_OK) read_positions(text, p);
     free(text);
     return status;

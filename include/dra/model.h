@@ -128,8 +128,8 @@ typedef struct dra_head_config {
     dra_pool_kind pool;       /* of classes */
     bool          no_bias;    /* classes: none */
     bool          sigsoftmax; /* tokens: logits z become z + ln sigmoid(z) [Kanai et al. 2018] */
-    /* Tokens: logits are those of a mixture of this many softmaxes, each of a map of hidden [Yang et
-     * al. 2017]; 0: of one. */
+    /* Tokens: logits are those of a mixture of this many softmaxes, each of a map of hidden [Yang
+     * et al. 2017]; 0: of one. */
     int64_t mixture;
 } dra_head_config;
 
@@ -279,7 +279,7 @@ typedef struct dra_model_config {
     double         logit_scale; /* logits of tokens are multiplied by it; 0: 1 */
 
     /* Not in files: a model to train by LoRA. The weights that stay are those of lora_base, a
-     * folder or file; dra_weights_load() reads the factors, and from lora_base itself draws them. */
+     * folder or file; dra_weights_load() reads the factors; from lora_base itself it draws them. */
     const dra_lora_config *lora;
     const char            *lora_base;
     /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */

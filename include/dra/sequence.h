@@ -90,8 +90,8 @@ typedef struct dra_spec {
     bool          table;     /* a state of rows that are written one by one: never clamped */
     bool          detached;  /* a state through which no gradient comes from later calls         */
     dra_param_group group;   /* of a parameter; in a list it is never AUTO                       */
-    /* A matrix W (O, I) that is used as W + factor_scale B A: the number of A (r, I), which B (O, r)
-     * follows in the list; 0: it is used as it is. */
+    /* A matrix W (O, I) that is used as W + factor_scale B A: the number of A (r, I), which B (O,
+     * r) follows in the list; 0: it is used as it is. */
     int    factors;
     double factor_scale;
     bool   added; /* a parameter that files of the model do not have: such an A or B, or a start */

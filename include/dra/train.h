@@ -426,8 +426,8 @@ DRA_API dra_status dra_run_objective(const char *folder, dra_objective_config *o
 /* The model of a run: `config`, made to measure what the settings add to the loss, those of `train`
  * and, where a run in the folder is resumed, its own. A run that is resumed must be of this model;
  * with `force` it may be of another whose tensors have the same names and shapes. With lora in the
- * settings it learns by factors, added to the weights at `base`, or to those that the adapter in the
- * folder names. */
+ * settings it learns by factors, added to the weights at `base`, or to those that the adapter in
+ * the folder names. */
 typedef struct dra_run_model_config {
     const char             *folder;
     const dra_model_config *model;

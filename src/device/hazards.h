@@ -1,5 +1,5 @@
-/* Who has to wait for whom, where nodes (kernels, copies) share memory: a node waits for those before
- * it whose numbers it reads or overwrites, and for those that read what it overwrites. */
+/* Who has to wait for whom, where nodes (kernels, copies) share memory: a node waits for those
+ * before it whose numbers it reads or overwrites, and for those that read what it overwrites. */
 #ifndef DRA_SRC_DEVICE_HAZARDS_H
 #define DRA_SRC_DEVICE_HAZARDS_H
 

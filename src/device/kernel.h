@@ -89,8 +89,8 @@ typedef struct dra_kernel {
     bool
         packs; /* reads what it rounds once, whole: in bf16 no faster than when it is cast before */
     /* Bits of the inputs that it does not round, but reads in bf16: where others have them rounded
-     * (the sums that make the gradient of a bias), and where a product has stored them so (pointwise
-     * functions). NULL: none. */
+     * (the sums that make the gradient of a bias), and where a product has stored them so
+     * (pointwise functions). NULL: none. */
     uint32_t (*accepts)(const dra_call *c);
     uint32_t (*widens)(const dra_call *c);
     bool product; /* its results are stored in bf16 wherever readers can read them so */

@@ -100,7 +100,7 @@ static bool is_empty(const json_t *v)
            (json_is_string(v) && strcmp(json_string_value(v), "none") == 0);
 }
 
-/* Weights that were changed before factors were added: what is on disk is not what they belong to. */
+/* Weights that were changed before factors were added: those on disk are others. */
 static bool starts_from_others(const char *init)
 {
     static const char *const starts[] = {"pissa", "olora", "corda", "loftq"};
@@ -163,7 +163,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0 && (n == m || name[n - m - 1] == '.');
 }
 
-/* alpha / rank; a pattern may say another alpha for some modules, the first one that does counts. */
+/* alpha / rank; a pattern may say another alpha for some modules, and the first one counts. */
 static double scale_of(const dra_adapter *a, const char *module, int64_t rank)
 {
     const bool    root = json_is_true(json_object_get(a->config, "use_rslora"));

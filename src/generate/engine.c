@@ -150,7 +150,7 @@ static void set_views(dra_lane *l)
 static dra_status open_lanes(dra_engine *e, dra_error *err)
 {
     const dra_engine_config *c = &e->config;
-    const int lanes = 1 + c->n_amateurs, pools = lanes + (c->draft.model != NULL);
+    const int                lanes = 1 + c->n_amateurs, pools = lanes + (c->draft.model != NULL);
     e->lane = calloc((size_t)pools, sizeof *e->lane);
     if (!e->lane) return dra_engine_no_memory(err);
     e->lanes = lanes;

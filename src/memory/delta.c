@@ -1,7 +1,7 @@
 /* delta: writes only what the key does not already recall.
  *   S' = S + k (b (v - S^T k))^T,   y = S'^T q,   with lambda S in place of S where there is decay
- * k and q of unit length, b = sigmoid(W_b x), or up to twice that, the strength of a write; q may be
- * over sqrt(D), as gated DeltaNet has it. Transition diagonal:
+ * k and q of unit length, b = sigmoid(W_b x), or up to twice that, the strength of a write; q may
+ * be over sqrt(D), as gated DeltaNet has it. Transition diagonal:
  *   S' = diag(lambda) S - (a kk) (S^T kk)^T + k' v^T,   y = S'^T q
  *   kk = k_k k of unit length,   a = sigmoid(b_rate + W_rate x),   k' = k (1 + (a - 1) k_a)
  * takes off what kk recalls at a rate a of each channel, whatever is written; a bonus adds

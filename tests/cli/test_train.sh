@@ -521,8 +521,8 @@ check "a resumed run keeps its level of kernels" keeps_level
 check "a missing file" refused 1 "nowhere: cannot open it" \
     "$dra" train --preset gpt2-tiny --data nowhere --out new
 check "too large" too_large
-# Its only step, whose own loss is fine, ruins the weights: saved, but no success. Squares of squares
-# without norms overflow in every precision.
+# Its only step, whose own loss is fine, ruins the weights: saved, but no success. Squares of
+# squares without norms overflow in every precision.
 ruins() {
     "$dra" train --preset gpt2-tiny --set depth=12 --set ff.kind=relu2 --set block.norm=none \
         --data text --out ruined --force --steps 1 --batch 1 --context 16 --lr 50 "$@" >ruin 2>&1

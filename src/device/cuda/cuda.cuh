@@ -47,8 +47,8 @@ static inline const dra_cuda_context *dra_cuda_of(const dra_call *c)
     return static_cast<const dra_cuda_context *>(c->context);
 }
 
-/* The kernel that is started next (there must be one) writes this memory of the device, which is none
- * of its operands: it waits for those that did so before. */
+/* The kernel that is started next (there must be one) writes this memory of the device, which is
+ * none of its operands: it waits for those that did so before. */
 void dra_cuda_order_claim(const dra_cuda_context *c, const void *memory, size_t bytes);
 
 /* A kernel of this device: launch() starts it, and returns. Called only where output 0 has

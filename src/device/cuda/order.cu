@@ -1,7 +1,7 @@
 /* The order of kernels in a graph that is being captured: a kernel waits for those whose numbers it
  * needs or overwrites, and for no others, so that small ones run side by side. Who that is follows
- * from the addresses of an instruction's operands and scratch, in memory as it was planned. A region
- * counts as if it touched all memory. */
+ * from the addresses of an instruction's operands and scratch, in memory as it was planned. A
+ * region counts as if it touched all memory. */
 #include "device/cuda/device.cuh"
 extern "C" {
 #include "base/shape.h"

@@ -1,5 +1,6 @@
-/* The state that RWKV's trainers learn (state tuning): blocks.N.att.time_state of each layer, a file
- * of its own or among the weights of version 6. A head's matrix is stored values before keys. */
+/* The state that RWKV's trainers learn (state tuning): blocks.N.att.time_state of each layer, a
+ * file of its own or among the weights of version 6. A head's matrix is stored values before
+ * keys. */
 #include <stdio.h>
 #include <stdlib.h>
 
