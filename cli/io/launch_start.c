@@ -68,6 +68,7 @@ static void become_launcher(char **command, int out)
 #endif
     dup2(nothing, STDIN_FILENO);
     dup2(out, STDERR_FILENO);
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* it would tell of a missing /sys, rank by rank */
     execvp(command[0], command);
     dprintf(STDERR_FILENO, "dra: --ranks: cannot run mpirun: %s (Debian: openmpi-bin)\n",
             strerror(errno));

@@ -304,8 +304,13 @@ class Ids(Case):
         gc.collect()
         tracemalloc.start()
         self.assertIs(dra._library.ids_of(ids), ids)
-        total = sum(np.from_dlpack(x).nbytes for x in m.parameters.values())
-        kept = [m.parameters["embedding"], np.from_dlpack(m.parameters["embedding"]),
+        total = sum(x.nbytes for x in m.parameters.values())
+        shown = m.parameters["embedding"]
+        try:
+            shown = np.from_dlpack(shown)
+        except BufferError:  # NumPy before 2.1 hands on no arrays that are only read
+            pass
+        kept = [m.parameters["embedding"], shown,
                 state["layers.0.mixer.S"], state["layers.0.mixer.S"]]
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
