@@ -139,12 +139,13 @@ a_world_of_one_is_refused() {
 
 # ---- ends ---------------------------------------------------------------------------------------
 
-# rank_of NUMBER FOLDER: the process of a rank, by what its launcher has told it.
+# rank_of NUMBER: the process of a rank of the long run, a child of its launcher.
 rank_of() {
-    for process in /proc/[0-9]*; do
-        tr '\0' '\n' <"$process/cmdline" 2>/dev/null | grep -qx -e "$2" || continue
-        tr '\0' '\n' <"$process/environ" 2>/dev/null |
-            grep -qx "OMPI_COMM_WORLD_RANK=$1" && basename "$process" && return 0
+    for launcher in $(cat "/proc/$begun/task/$begun/children"); do
+        for process in $(cat "/proc/$launcher/task/$launcher/children"); do
+            tr '\0' '\n' <"/proc/$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
+                echo "$process" && return 0
+        done
     done
     return 1
 }
@@ -176,26 +177,36 @@ ends_with() { # ends_with STATUS: the long run, within seconds
     [ "$status" -eq "$expected" ] || { echo "status $status"; cat "$err"; return 1; }
 }
 
+ends_too() { # ends_too PROCESS: within seconds
+    tries=0
+    while [ -e "/proc/$1" ] && ! grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 100 ] || { echo "process $1 goes on"; return 1; }
+        sleep 0.1
+    done
+}
+
 killed_rank_ends_all() {
     # shellcheck disable=SC2086
-    run 0 train $model $settings --accumulate 8 --steps 1500 --save-every 100 --out unharmed ||
+    run 0 train $model $settings --accumulate 8 --steps 1200 --save-every 100 --out unharmed ||
         return 1
     for rank in 0 1 2; do
-        begin_long "killed.$rank" 1500 && kill -9 "$(rank_of $rank "killed.$rank")" &&
-            ends_with 1 && [ "$(grep -c '^dra: ' "$err")" -eq 1 ] &&
+        begin_long "killed.$rank" 1200 && other=$(rank_of $(((rank + 1) % 3))) &&
+            kill -9 "$(rank_of $rank)" && ends_with 1 &&
+            [ "$(grep -c '^dra: ' "$err")" -eq 1 ] &&
             has "$err" "dra: rank $rank was ended by signal 9, and all others with it" &&
-            ! rank_of 1 "killed.$rank" &&
+            ends_too "$other" &&
             run 0 train --resume --out "killed.$rank" --ranks 2 &&
-            same_step unharmed "killed.$rank" 00001500 || return 1
+            same_step unharmed "killed.$rank" 00001200 || return 1
     done
 }
 
 hanging_rank_is_named() {
     DRA_RANKS_TIMEOUT=2
     export DRA_RANKS_TIMEOUT
-    begin_long hangs 100000 && kill -STOP "$(rank_of 2 hangs)" && ends_with 1 &&
+    begin_long hangs 100000 && hung=$(rank_of 2) && kill -STOP "$hung" && ends_with 1 &&
         has "$err" "dra: rank 2 does not answer: the others wait since 2 seconds" &&
-        [ "$(grep -c '^dra: ' "$err")" -eq 1 ] && ! rank_of 2 hangs
+        [ "$(grep -c '^dra: ' "$err")" -eq 1 ] && ends_too "$hung"
     status=$?
     unset DRA_RANKS_TIMEOUT
     return $status
