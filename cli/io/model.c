@@ -238,7 +238,7 @@ dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_er
     return st;
 }
 
-static bool sees(const cli_source *s, bool both_sides)
+static bool has_visibility(const cli_source *s, bool both_sides)
 {
     dra_model_config *c = NULL;
     dra_error         err = {0};
@@ -248,8 +248,8 @@ static bool sees(const cli_source *s, bool both_sides)
     return is;
 }
 
-bool cli_is_encoder(const cli_source *s) { return sees(s, true); }
-bool cli_is_causal(const cli_source *s) { return sees(s, false); }
+bool cli_is_encoder(const cli_source *s) { return has_visibility(s, true); }
+bool cli_is_causal(const cli_source *s) { return has_visibility(s, false); }
 
 int cli_causal_check(const char *verb, const cli_source *s, const char *what)
 {

@@ -224,7 +224,8 @@ static dra_status save_json(const struct args *a, const positions *before, const
     FILE      *memory = dra_stream_memory(&text, &bytes);
     dra_status st = DRA_OK;
     if (memory) write_json(before, after, memory);
-    if (!memory || ferror(memory) || fclose(memory) != 0)
+    const bool failed = !memory || ferror(memory);
+    if ((memory && fclose(memory) != 0) || failed)
         st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK && !cli_path(a->out, "extend.json", path, sizeof path))
         st = cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", a->out);

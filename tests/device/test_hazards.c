@@ -38,7 +38,7 @@ static void draw_node(plan *p, int i, uint32_t space)
     if (draw(100) == 0) p->touches[i][0] = (touch){0, UINTPTR_MAX, true};
 }
 
-static bool conflict(const plan *p, int i, int k)
+static bool nodes_conflict(const plan *p, int i, int k)
 {
     for (int a = 0; a < p->n[i]; a++)
         for (int b = 0; b < p->n[k]; b++) {
@@ -68,7 +68,7 @@ static void add_node(dra_hazards *h, plan *p, int i)
 static void expect_needed(const plan *p, int i, int k)
 {
     for (int e = 0; e < i; e++) assert_false(p->direct[i][e] && p->before[e][k]);
-    assert_true(conflict(p, i, k));
+    assert_true(nodes_conflict(p, i, k));
 }
 
 static void waits_are_conflicts(void **state)
@@ -83,7 +83,7 @@ static void waits_are_conflicts(void **state)
             draw_node(p, i, number % 2 ? SPACE : 16 * SPACE);
             add_node(h, p, i);
             for (int k = 0; k < i; k++) {
-                if (conflict(p, i, k)) assert_true(p->before[i][k]);
+                if (nodes_conflict(p, i, k)) assert_true(p->before[i][k]);
                 if (p->direct[i][k]) expect_needed(p, i, k);
             }
         }

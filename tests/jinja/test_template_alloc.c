@@ -63,7 +63,7 @@ static dra_status chat(dra_error *err)
     return st;
 }
 
-static dra_status ending(dra_error *err)
+static dra_status find_ending(dra_error *err)
 {
     char            *out = (char *)(uintptr_t)text;
     int32_t          id;
@@ -92,7 +92,7 @@ static void making(void **state) { fails_each_allocation(make); }
 static void opening(void **state) { fails_each_allocation(open_folder); }
 static void rendering(void **state) { fails_each_allocation(render); }
 static void chatting(void **state) { fails_each_allocation(chat); }
-static void ends(void **state) { fails_each_allocation(ending); }
+static void finding_endings(void **state) { fails_each_allocation(find_ending); }
 
 static int set_up(void)
 {
@@ -110,8 +110,8 @@ static int set_up(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making),   cmocka_unit_test(opening), cmocka_unit_test(rendering),
-        cmocka_unit_test(chatting), cmocka_unit_test(ends),
+        cmocka_unit_test(making),   cmocka_unit_test(opening),         cmocka_unit_test(rendering),
+        cmocka_unit_test(chatting), cmocka_unit_test(finding_endings),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0 || set_up() != 0) return 1;
