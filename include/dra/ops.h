@@ -127,6 +127,9 @@ DRA_API dra_value dra_max(dra_graph *g, dra_value x, dra_axes axes); /* ties sha
 DRA_API dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes);
 DRA_API dra_value dra_sum_last(dra_graph *g, dra_value x); /* last axis, kept as size 1 */
 DRA_API dra_value dra_sum_all(dra_graph *g, dra_value x);  /* to a scalar */
+/* Dot products of the rows of a and b, along the last axis, which is kept as size 1; they broadcast.
+ */
+DRA_API dra_value dra_vecdot(dra_graph *g, dra_value a, dra_value b);
 /* Position of the first maximum along the last axis, i32, axis dropped. No gradient. */
 DRA_API dra_value dra_argmax(dra_graph *g, dra_value x);
 /* The k-th largest value of each row of the last axis, kept as size 1; 1 <= k <= size. The result

@@ -50,7 +50,8 @@ typedef struct dra_fault {
 typedef struct dra_call {
     const void       *attr; /* the op's own struct */
     const dra_tensor *in;
-    const dra_tensor *out; /* dense; data is NULL for an output of several that nobody reads */
+    const dra_tensor *out; /* dense, see dra_kernel.strides; data is NULL for an output of several
+                              that nobody reads */
     int               n_in, n_out;
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
@@ -94,6 +95,11 @@ typedef struct dra_kernel {
     uint32_t (*accepts)(const dra_call *c);
     uint32_t (*widens)(const dra_call *c);
     bool product; /* its results are stored in bf16 wherever readers can read them so */
+    /* Bits of the outputs that it writes with any strides, rows adjacent and on 16 bytes, see
+     * graph/direct.c; all others are dense. NULL: none. */
+    uint32_t (*strides)(const dra_call *c);
+    bool adds;    /* takes one more input, like output 0 and dense, and adds it: graph/fuse_add.c */
+    bool repeats; /* takes one more output, output 0 rounded to bf16: graph/narrow.c */
 } dra_kernel;
 
 #define DRA_BIT(dtype) (1u << (dtype))

@@ -145,10 +145,12 @@ dra_status dra_fuse(dra_program *p)
     dra_rematerialise(p, DRA_BLOCK_STEP);
     for (size_t b = 0; b < p->n_block; b++) {
         if (!dra_program_failed(p)) dra_fuse_joins(p, (int32_t)b);
+        if (!dra_program_failed(p)) dra_fuse_add(p, (int32_t)b);
         if (!dra_program_failed(p) && pointwise) dra_fuse_pointwise(p, (int32_t)b);
         if (!dra_program_failed(p)) dra_fuse_then(p, (int32_t)b);
         if (!dra_program_failed(p)) dra_fuse_several(p, (int32_t)b);
         if (!dra_program_failed(p) && b >= DRA_BLOCK_STEP) dra_narrow(p, (int32_t)b);
+        if (!dra_program_failed(p) && b >= DRA_BLOCK_STEP) dra_direct(p, (int32_t)b);
     }
     return p->error.code;
 }

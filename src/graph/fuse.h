@@ -29,12 +29,15 @@ bool dra_in_order(const dra_program *p, const dra_place *x);
 /* The passes. */
 void dra_rematerialise(dra_program *p, int32_t block);
 void dra_fuse_joins(dra_program *p, int32_t block);
+void dra_fuse_add(dra_program *p, int32_t block);
 void dra_fuse_pointwise(dra_program *p, int32_t block);
 void dra_fuse_then(dra_program *p, int32_t block);
 void dra_fuse_several(dra_program *p, int32_t block);
 void dra_narrow(dra_program *p, int32_t block);
+void dra_direct(dra_program *p, int32_t block);
 
 /* Ops that the passes look for and make. */
-extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast;
+extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast, dra_op_copy,
+    dra_op_add;
 
 #endif

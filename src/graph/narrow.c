@@ -1,4 +1,4 @@
-/* bf16 propagation, the last pass over a block: values that all readers round to bf16, such as
+/* bf16 propagation, one of the last passes over a block: values that all readers round to bf16, such as
  * factors of products in bf16, are stored in bf16, which halves their memory and rounds them only
  * once. If other readers need full precision, there are both, with one cast for all readers that
  * round. The numbers of all results stay the same. The pass goes from the last instruction to the
@@ -228,21 +228,22 @@ static const void *attr_with_step(dra_program *p, const dra_instr *in, int o)
     return attr;
 }
 
-static bool has_room(const dra_instr *in)
+static bool has_room(const dra_instr *in, int o)
 {
+    if (in->kernel->repeats) return o == 0;
     if (!(in->op->flags & DRA_OP_PROGRAM) || in->n_out == DRA_POINTWISE_OUTPUTS) return false;
     const unsigned char *attr = in->attr;
     return ((const dra_pointwise_attr *)(attr + program_at(in->op)))->steps < DRA_POINTWISE_STEPS;
 }
 
-/* Stores a second output in bf16: the program has the value in registers, a cast would read it
+/* Stores a second output in bf16: the kernel has the value in registers, a cast would read it
  * again. */
 static void add_output(narrowing *w, dra_instr *in, int o, int32_t root)
 {
     dra_program   *p = w->p;
     const dra_type t = {DRA_BF16, in->out[o].tensor.shape};
     dra_place     *out = dra_arena_alloc(&p->arena, (size_t)(in->n_out + 1) * sizeof *out);
-    const void    *attr = attr_with_step(p, in, o);
+    const void    *attr = in->kernel->repeats ? in->attr : attr_with_step(p, in, o);
     if (!out || !attr) {
         dra_no_memory(p);
         return;
@@ -271,7 +272,7 @@ static void narrow_instr(narrowing *w, int32_t at)
         if (!count_readers(w, root, at, &r)) continue;
         if (!r.others && can_narrow(w, in, o))
             narrow_output(w, at, out, root);
-        else if (r.gain >= WORTH && has_room(in))
+        else if (r.gain >= WORTH && has_room(in, o))
             add_output(w, in, o, root);
         else if (r.gain >= WORTH)
             add_cast(w, at, out, root);

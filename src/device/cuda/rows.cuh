@@ -122,7 +122,12 @@ template <int W> __device__ static inline void dra_store_some(float *to, const f
 
 template <int W> __device__ static inline void dra_load_some(const uint16_t *from, float *to)
 {
-    if (W == 4) {
+    if (W == 8) {
+        const uint4    v = *reinterpret_cast<const uint4 *>(from);
+        const unsigned word[4] = {v.x, v.y, v.z, v.w};
+        DRA_UNROLL
+        for (int i = 0; i < W; i++) to[i] = dra_widen_bf16((uint16_t)(word[i / 2] >> i % 2 * 16));
+    } else if (W == 4) {
         const uint2 v = *reinterpret_cast<const uint2 *>(from);
         to[0] = dra_widen_bf16((uint16_t)v.x);
         to[W / 2 - (W > 2)] = dra_widen_bf16((uint16_t)(v.x >> 16));
@@ -133,7 +138,7 @@ template <int W> __device__ static inline void dra_load_some(const uint16_t *fro
     }
 }
 
-/* The row x of n elements. W: neighbours that a thread takes at once, 1 or 4. HELD: how many
+/* The row x of n elements. W: neighbours that a thread takes at once, 1, 4 or, in bf16, 8. HELD: how many
  * elements of a thread are in registers; 0: none. From: as they are stored, uint16_t: in bf16. */
 template <typename Team, int W, int HELD, typename From = float> struct dra_team_row {
     enum { AHEAD = 4 }; /* of a row that is not held: loads that are under way */
@@ -251,21 +256,39 @@ static inline bool dra_rows_by_four(const dra_tensor *t)
 
 /* ---- sums of e^x ----------------------------------------------------------------------------- */
 
+__device__ static inline float dra_fast_exp2(float x)
+{
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+/* e^x. Of numbers that are stored in bf16 as fast as can be: they are no more exact than that. */
+template <typename From> __device__ static inline float dra_exp_of(float x)
+{
+    return sizeof(From) == 2 ? dra_fast_exp2(x * 1.44269504088896341f) : expf(x);
+}
+
 struct dra_exp_sum {
     float max, sum; /* sum e^(x - max); 0 where all are -inf; NaN if one is NaN or +inf */
 };
 
 /* e^(x - max) of W elements added to s, which is rescaled where the maximum grows. */
-template <int W> __device__ static inline void dra_exp_take(dra_exp_sum &s, const float *v)
+template <int W, typename From>
+__device__ static inline void dra_exp_take(dra_exp_sum &s, const float *v)
 {
     float top = s.max;
     DRA_UNROLL
     for (int j = 0; j < W; j++) top = dra_join_max::join(top, v[j]);
     if (top == -INFINITY) return;
-    if (top != s.max) s.sum *= expf(s.max - top);
+    if (top != s.max) s.sum *= dra_exp_of<From>(s.max - top);
     s.max = top;
     DRA_UNROLL
-    for (int j = 0; j < W; j++) s.sum += expf(v[j] - top);
+    for (int j = 0; j < W; j++) s.sum += dra_exp_of<From>(v[j] - top);
 }
 
 /* Of a whole row, for all threads of the team; one pass where it is not held. */
@@ -278,14 +301,14 @@ __device__ static inline dra_exp_sum dra_row_exp_sum(dra_team_row<Team, W, HELD,
             for (int j = 0; j < W; j++) own.max = dra_join_max::join(own.max, v[j]);
         });
     else
-        row.each([&](int64_t, const float *v) { dra_exp_take<W>(own, v); });
+        row.each([&](int64_t, const float *v) { dra_exp_take<W, From>(own, v); });
     const float max = dra_team_max<Team>(own.max), shift = max == -INFINITY ? 0 : max;
     if (HELD)
         row.each([&](int64_t, const float *v) {
-            for (int j = 0; j < W; j++) own.sum += expf(v[j] - shift);
+            for (int j = 0; j < W; j++) own.sum += dra_exp_of<From>(v[j] - shift);
         });
     else
-        own.sum *= expf(own.max - shift);
+        own.sum *= dra_exp_of<From>(own.max - shift);
     return {max, dra_team_sum<Team>(own.sum)};
 }
 

@@ -107,17 +107,27 @@ __device__ static inline float4 dra_fetch_some(const typename S::type *at, int64
     return v;
 }
 
-/* W results, 1 or 4, from element `at` on: floats, or rounded to bf16. */
+/* W results, 1, 4 or 8, from element `at` on: floats, or rounded to bf16. */
 template <int W>
 __device__ static inline void dra_store_real(void *to, bool bf16, int64_t at, const float *v)
 {
-    if (!bf16)
+    if constexpr (W == 8) {
+        if (!bf16) {
+            dra_store_real<4>(to, false, at, v);
+            dra_store_real<4>(to, false, at + 4, v + 4);
+            return;
+        }
+        *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(to) + at) = make_uint4(
+            dra_pair_bf16(v[0], v[1]), dra_pair_bf16(v[2], v[3]), dra_pair_bf16(v[4], v[5]),
+            dra_pair_bf16(v[6], v[7]));
+    } else if (!bf16) {
         dra_store_some<W>(static_cast<float *>(to) + at, v);
-    else if (W == 4)
+    } else if constexpr (W == 4) {
         *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(to) + at) = make_uint2(
-            dra_pair_bf16(v[0], v[W / 4]), dra_pair_bf16(v[W / 2], v[W - 1]));
-    else
+            dra_pair_bf16(v[0], v[1]), dra_pair_bf16(v[2], v[3]));
+    } else {
         static_cast<uint16_t *>(to)[at] = (uint16_t)dra_pair_bf16(v[0], 0);
+    }
 }
 
 /* For `narrows` of a kernel that stores its first output so. */

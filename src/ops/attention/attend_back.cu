@@ -519,6 +519,6 @@ static uint32_t narrows(const dra_call *c)
 
 const dra_cuda_kernel dra_cuda_attend_back = {
     {"attend_back", DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY, 0, false,
-     scratch, nullptr, rounds, narrows, false},
+     scratch, nullptr, rounds, narrows, false, nullptr, nullptr, false, narrows},
     launch,
     false};

@@ -15,9 +15,10 @@ template <int W> struct shape {
     enum { N = W == 64 ? 4 : 2, RESIDENT = W == 64 ? 3 : 2 };
 };
 
-struct result { /* NULL: not wanted */
-    void *data;
-    bool  bf16;
+struct result { /* (B, H, T, W), rows adjacent; NULL: not wanted */
+    void   *data;
+    bool    bf16;
+    int64_t stride[3];
 };
 
 /* Elements of two tiles of the other side in shared memory. */
@@ -64,16 +65,17 @@ __device__ static void hide(float (&s)[1][N][4], Q query, K key)
     }
 }
 
-/* A warp's 16 rows of a result, W wide, times `by`, from row `first` on, as far as there are
- * `rows`. */
+/* A warp's 16 rows of head h of a result, W wide, times `by`, from row `first` on, of `rows`
+ * that there are. */
 template <int W>
-__device__ static void store(const float (&y)[1][W / 8][4], float by, const result &to,
-                             int64_t first, int rows)
+__device__ static void store(const float (&y)[1][W / 8][4], float by, const result &to, int b,
+                             int h, int first, int rows)
 {
+    const int64_t head = b * to.stride[0] + h * to.stride[1];
     DRA_UNROLL
     for (int half = 0; half < 2; half++) {
-        const int     r = dra_mma_g() + 8 * half;
-        const int64_t at = (first + r) * W + 2 * dra_mma_t();
+        const int     r = first + dra_mma_g() + 8 * half;
+        const int64_t at = head + r * to.stride[2] + 2 * dra_mma_t();
         DRA_UNROLL
         for (int n = 0; to.data && r < rows && n < W / 8; n++) {
             const float x = y[0][n][2 * half] * by, z = y[0][n][2 * half + 1] * by;
@@ -156,7 +158,7 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
             add_keys<W, N>(c, mine, all, j0 + n, q, dy, k + n * dra_mma_row<W>::STEP,
                            v + n * dra_mma_row<W>::STEP, dq);
     }
-    store<W>(dq, a.scale, g.dq, ((int64_t)b * a.H + h) * a.T + t0 + own, a.T - t0 - own);
+    store<W>(dq, a.scale, g.dq, b, h, t0 + own, a.T);
 }
 
 /* ---- dk, dv ---------------------------------------------------------------------------------- */
@@ -240,9 +242,8 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
                               dy + n * dra_mma_row<W>::STEP, dk, dv);
         keep(i + 1);
     }
-    const int64_t row = ((int64_t)b * a.K + kv) * a.J + j0 + own;
-    store<W>(dk, a.scale, g.dk, row, a.J - j0 - own);
-    store<W>(dv, 1, g.dv, row, a.J - j0 - own);
+    store<W>(dk, a.scale, g.dk, b, kv, j0 + own, a.J);
+    store<W>(dv, 1, g.dv, b, kv, j0 + own, a.J);
 }
 
 /* ---- launch ---------------------------------------------------------------------------------- */
@@ -262,7 +263,8 @@ template <int W> static void start(const dra_call *c, const dra_attend_call &a, 
 
 static result result_of(const dra_call *c, int i)
 {
-    return {c->out[i].data, c->out[i].dtype == DRA_BF16};
+    const dra_tensor *y = &c->out[i];
+    return {y->data, y->dtype == DRA_BF16, {y->stride[0], y->stride[1], y->stride[2]}};
 }
 
 void dra_attend_mma_back(const dra_call *c, const dra_attend_call &a)

@@ -30,7 +30,7 @@ bool dra_attend_upstream(dra_graph *g, const dra_node *n, const dra_value *dy, d
     memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
     more[0] = dy[0].id ? dy[0] : dra_zeros(g, dra_shape_of(g, n->out[0]));
     more[1] = n->out[1];
-    more[2] = dra_sum_last(g, dra_mul(g, more[0], n->out[0]));
+    more[2] = dra_vecdot(g, more[0], n->out[0]);
     if (dy[1].id) more[2] = dra_sub(g, more[2], dra_reshape(g, dy[1], dra_shape_of(g, more[2])));
     return true;
 }

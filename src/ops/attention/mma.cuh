@@ -23,13 +23,6 @@ __device__ static inline uint32_t dra_pack_bf16(float low, float high)
     return y;
 }
 
-__device__ static inline float dra_fast_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* c += a b */
 __device__ static inline void dra_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
@@ -83,8 +76,6 @@ static inline uint32_t dra_pack_bf16(float low, float high)
 {
     return (uint32_t)dra_round_bf16(high) << 16 | dra_round_bf16(low);
 }
-
-static inline float dra_fast_exp2(float x) { return exp2f(x); }
 
 struct dra_mma_lane { /* what a lane shows the others */
     uint32_t        a[4], b[2];

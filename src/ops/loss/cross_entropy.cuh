@@ -75,7 +75,7 @@ __device__ static void dra_row_loss_back(dra_team_row<Team, W, HELD, From> &row,
         float dx[W];
         DRA_UNROLL
         for (int j = 0; j < W; j++) {
-            dx[j] = expf(v[j] - lse) * dy - even;
+            dx[j] = dra_exp_of<From>(v[j] - lse) * dy - even;
             if (i + j == t.at) dx[j] -= dy * (1 - s);
             if (i + j == top) dx[j] += pulled;
             if (!t.valid) dx[j] = 0;

@@ -98,6 +98,7 @@ typedef dra_block_team<DRA_LONG_THREADS> all_threads;
 __global__ static void count_kernel(const __grid_constant__ rows_call a)
 {
     int64_t count = 0;
+    DRA_UNROLL_BY(4)
     for (int64_t n = threadIdx.x; n < a.h.N; n += blockDim.x) {
         const dra_row_target t = dra_target_of(a.k, a.target[n * a.step], a.h.V);
         dra_target_check(a.fault, t, n, a.h.V);
@@ -170,6 +171,7 @@ __global__ static void losses_bf16_kernel(const __grid_constant__ rows_call a)
 __global__ static void mean_kernel(const __grid_constant__ rows_call a)
 {
     double sum = 0;
+    DRA_UNROLL_BY(8)
     for (int64_t n = threadIdx.x; n < a.h.N; n += blockDim.x) sum += (double)a.h.losses[n];
     sum = all_threads::join<join_sum<double>>(sum);
     if (threadIdx.x == 0) *a.loss = *a.h.count ? (float)(sum / (double)*a.h.count) : 0;
@@ -198,6 +200,19 @@ static void multiply(const dra_call *c, const head *h, const dra_cuda_matrix &a,
     dra_cuda_gemm_run(c, &g);
 }
 
+/* Long rows in bf16 are read 16 bytes a thread. */
+static void launch_losses(const dra_call *c, const rows_call &a)
+{
+    typedef dra_block_team<DRA_LONG_THREADS> team;
+    const unsigned                           rows = dra_grid(c, a.rows, 1);
+    if (!in_bf16(&a.h))
+        DRA_LAUNCH_ROWS(c, losses_kernel, a.rows, a.h.line, true, a);
+    else if (a.h.line > DRA_THREADS * DRA_HELD_MANY)
+        DRA_LAUNCH(c, (losses_bf16_kernel<team, 8, 0>), rows, DRA_LONG_THREADS, 0, a);
+    else
+        DRA_LAUNCH_ROWS(c, losses_bf16_kernel, a.rows, a.h.line, true, a);
+}
+
 /* Tokens `first` and on of the factors x and w. */
 static void run_block(const dra_call *c, rows_call *a, const dra_cuda_matrix &all_x,
                       const dra_cuda_matrix &w)
@@ -211,10 +226,7 @@ static void run_block(const dra_call *c, rows_call *a, const dra_cuda_matrix &al
                  a->first * x.row * (int64_t)dra_dtype_bytes(x.dtype);
     x.rows = a->rows;
     multiply(c, h, x, turn(w), h->logits, in_bf16(h), h->line, false);
-    if (in_bf16(h))
-        DRA_LAUNCH_ROWS(c, losses_bf16_kernel, a->rows, h->line, true, *a);
-    else
-        DRA_LAUNCH_ROWS(c, losses_kernel, a->rows, h->line, true, *a);
+    launch_losses(c, *a);
     dz.data = h->logits;
     dz.dtype = in_bf16(h) ? DRA_BF16 : DRA_F32;
     dz.rows = a->rows, dz.columns = h->V, dz.batch = 1;

@@ -67,15 +67,32 @@ const dra_cuda_kernel dra_cuda_norm_gain = {{"norm_gain", DRA_REALS, DRA_LAYOUT_
                                             gain_launch,
                                             false};
 
-/* ---- (x, w, r, mean, dy) -> dx, dw, db ------------------------------------------------------- */
+/* ---- (x, w, r, mean, dy[, plus]) -> dx [+ plus], dw, db [, the first in bf16] ----------------- */
 
-enum { X, IN_W, R, MEANS, DY };
+enum { X, IN_W, R, MEANS, DY, PLUS };
+enum { DX, DW, DB, DX_ROUNDED };
 
 /* Threads hold x, dy, dw and db, so there are fewer of them than elsewhere. */
 #ifdef __CUDACC__
-enum { WARPS = 4, HELD_FEW = 8, HELD_SOME = 16, HELD_MANY = 24, HELD_MOST = 32, LONG_BLOCKS = 64 };
+enum {
+    WARPS = 4,
+    HELD_FEW = 8,
+    HELD_SOME = 16,
+    HELD_MANY = 24,
+    HELD_MOST = 32,
+    LONG_BLOCKS = 64,
+    JOIN_WARPS = 32
+};
 #else
-enum { WARPS = 2, HELD_FEW = 4, HELD_SOME = 8, HELD_MANY = 12, HELD_MOST = 16, LONG_BLOCKS = 3 };
+enum {
+    WARPS = 2,
+    HELD_FEW = 4,
+    HELD_SOME = 8,
+    HELD_MANY = 12,
+    HELD_MOST = 16,
+    LONG_BLOCKS = 3,
+    JOIN_WARPS = 2
+};
 #endif
 /* Blocks of warps that a multiprocessor has registers for. */
 static constexpr int resident(int held) { return held > HELD_MANY ? 2 : 3; }
@@ -83,8 +100,9 @@ static constexpr int resident(int held) { return held > HELD_MANY ? 2 : 3; }
 struct back_call {
     dra_rows_view x, dy, mean;
     dra_view      r;
-    const float  *w;
-    float        *dx, *part; /* part: (blocks, 2, n), what each adds to dw and db; or NULL */
+    const float  *w, *plus;   /* plus: or NULL */
+    float        *dx, *part;  /* part: (blocks, 2, n), what each adds to dw and db; or NULL */
+    uint16_t     *dx_rounded; /* or NULL */
     int64_t       rows, n, blocks;
     bool          layer;
 };
@@ -120,7 +138,13 @@ __device__ static void back_row(const back_call &a, int64_t r, dra_team_row<Team
         terms(i, v, u, n, t);
         DRA_UNROLL
         for (int j = 0; j < W; j++) t[j] = m.r * (t[j] - mean - slope * n[j]);
+        if (a.plus) {
+            dra_load_some<W>(a.plus + r * a.n + i, n);
+            DRA_UNROLL
+            for (int j = 0; j < W; j++) t[j] += n[j];
+        }
         dra_store_some<W>(a.dx + r * a.n + i, t);
+        if (a.dx_rounded) dra_store_real<W>(a.dx_rounded, true, r * a.n + i, t);
     });
 }
 
@@ -194,21 +218,22 @@ __global__ static void long_sums_kernel(const back_call a) /* (columns, blocks o
     a.part[(2 * (int64_t)blockIdx.y + 1) * a.n + i] = db;
 }
 
-/* Column i of dw and db: the parts of all blocks, by 32 threads in turns. */
+/* Column i of dw and db: the parts of all blocks, by the warps of a block in turns. */
 __global__ static void join_kernel(const float *part, int64_t blocks, int64_t n, float *dw,
                                    float *db)
 {
     const int         lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int         warps = (int)blockDim.x / 32;
     const int64_t     i = (int64_t)blockIdx.x * 32 + lane;
-    __shared__ double sum[DRA_THREADS];
-    sum[threadIdx.x] = 0;
-    for (int64_t b = warp; i < 2 * n && b < blocks; b += warps)
-        sum[threadIdx.x] += part[2 * b * n + i];
+    __shared__ double sum[JOIN_WARPS * 32];
+    double            own = 0;
+    DRA_UNROLL_BY(4)
+    for (int64_t b = warp; i < 2 * n && b < blocks; b += JOIN_WARPS)
+        own += (double)part[2 * b * n + i];
+    sum[threadIdx.x] = own;
     __syncthreads();
     if (warp > 0 || i >= 2 * n) return;
     double all = 0;
-    for (int k = 0; k < warps; k++) all += sum[k * 32 + lane];
+    for (int k = 0; k < JOIN_WARPS; k++) all += sum[k * 32 + lane];
     float *to = i < n ? dw : db;
     if (to) to[i < n ? i : i - n] = (float)all;
 }
@@ -271,17 +296,22 @@ static void launch_long(const dra_call *c, const back_call &a, bool by_four)
 
 static void back_launch(const dra_call *c)
 {
-    float    *dw = static_cast<float *>(c->out[1].data), *db = static_cast<float *>(c->out[2].data);
-    back_call a = {};
+    float *dw = static_cast<float *>(c->out[DW].data), *db = static_cast<float *>(c->out[DB].data);
+    back_call  a = {};
+    const bool adds = c->n_in > PLUS, repeats = c->n_out > DX_ROUNDED;
     const bool by_four = dra_rows_by_four(&c->in[X]) && dra_rows_by_four(&c->in[IN_W]) &&
                          dra_rows_by_four(&c->in[DY]) &&
-                         (!c->out[0].data || dra_rows_by_four(&c->out[0]));
+                         (!adds || dra_rows_by_four(&c->in[PLUS])) &&
+                         (!repeats || dra_rows_by_four(&c->out[DX_ROUNDED])) &&
+                         (!c->out[DX].data || dra_rows_by_four(&c->out[DX]));
     a.x = dra_rows_of(&c->in[X]);
     a.dy = dra_rows_of(&c->in[DY]);
     a.mean = dra_rows_of(&c->in[MEANS]);
     a.r = dra_view_of(&c->in[R]);
     a.w = static_cast<const float *>(c->in[IN_W].data);
-    a.dx = static_cast<float *>(c->out[0].data);
+    a.plus = adds ? static_cast<const float *>(c->in[PLUS].data) : nullptr;
+    a.dx = static_cast<float *>(c->out[DX].data);
+    a.dx_rounded = repeats ? static_cast<uint16_t *>(c->out[DX_ROUNDED].data) : nullptr;
     a.part = dw || db ? static_cast<float *>(c->scratch) : nullptr;
     a.n = a.x.length;
     a.rows = dra_shape_count(&c->in[X].shape) / a.n;
@@ -290,11 +320,12 @@ static void back_launch(const dra_call *c)
     if (a.rows && is_long(a.n)) launch_long(c, a, by_four);
     if (a.rows && !is_long(a.n)) launch_rows(c, a, by_four);
     if (dw || db)
-        DRA_LAUNCH(c, join_kernel, (unsigned)dra_div_up(2 * a.n, 32), DRA_THREADS, 0,
+        DRA_LAUNCH(c, join_kernel, (unsigned)dra_div_up(2 * a.n, 32), JOIN_WARPS * 32, 0,
                    static_cast<const float *>(c->scratch), a.blocks, a.n, dw, db);
 }
 
 const dra_cuda_kernel dra_cuda_norm_gain_back = {
-    {"norm_gain_back", DRA_REALS, DRA_LAYOUT_ROWS, 1u << DY, false, back_scratch, nullptr},
+    {"norm_gain_back", DRA_REALS, DRA_LAYOUT_ROWS, 1u << DY | 1u << PLUS, false, back_scratch,
+     nullptr, nullptr, nullptr, false, nullptr, nullptr, false, nullptr, true, true},
     back_launch,
     false};

@@ -14,7 +14,7 @@ enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = T * WIDE 
 
 typedef struct variant {
     const char *name;
-    bool        bias, attends, residual, loss;
+    bool        bias, attends, joint, residual, loss; /* joint: one product makes q, k and v */
     dra_value (*act)(dra_graph *g, dra_value x);
 } variant;
 
@@ -54,16 +54,24 @@ static dra_value heads(dra_graph *g, dra_value x) /* (T, C) -> (1, H, T, D) */
     return dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(1, T, HEADS, D)), 1, 2);
 }
 
-static dra_value attention(builder *b, dra_value x, bool bias)
+static void project_qkv(builder *b, dra_value x, const variant *a, dra_value *qkv)
 {
-    dra_graph              *g = b->g;
-    const dra_value         q = heads(g, linear(b, x, "q", C, C, bias));
-    const dra_value         k = heads(g, linear(b, x, "k", C, C, bias));
-    const dra_value         v = heads(g, linear(b, x, "v", C, C, bias));
+    const char     *name[] = {"q", "k", "v"};
+    const dra_value all = a->joint ? linear(b, x, "qkv", C, 3 * C, a->bias) : x;
+    for (int i = 0; i < 3; i++)
+        qkv[i] = heads(b->g, a->joint ? dra_slice(b->g, all, 1, i * C, C)
+                                      : linear(b, x, name[i], C, C, a->bias));
+}
+
+static dra_value attention(builder *b, dra_value x, const variant *a)
+{
+    dra_graph *g = b->g;
+    dra_value  qkv[3];
+    project_qkv(b, x, a, qkv);
     const dra_attend_config how = {.hi = dra_input(g, "hi", DRA_I32, DRA_SHAPE(1, T)),
                                    .path = DRA_ATTEND_TILED};
-    const dra_value         y = dra_transpose(g, dra_attend(g, q, k, v, &how), 1, 2);
-    return linear(b, dra_reshape(g, y, DRA_SHAPE(T, C)), "o", C, C, bias);
+    const dra_value         y = dra_transpose(g, dra_attend(g, qkv[0], qkv[1], qkv[2], &how), 1, 2);
+    return linear(b, dra_reshape(g, y, DRA_SHAPE(T, C)), "o", C, C, a->bias);
 }
 
 static dra_value feed_forward(builder *b, dra_value x, const variant *a)
@@ -87,7 +95,7 @@ static dra_graph *build(const variant *a)
     dra_graph *g = b.g;
     dra_value  dx[32], x = parameter(&b, "x", DRA_SHAPE(T, C)), y = x;
     dra_set_precision(g, DRA_PRECISION_BF16);
-    if (a->attends) y = attention(&b, norm(&b, y, "n1"), a->bias);
+    if (a->attends) y = attention(&b, norm(&b, y, "n1"), a);
     if (a->attends && a->residual) y = dra_add(g, x, y);
     const dra_value z = feed_forward(&b, norm(&b, y, "n2"), a);
     y = a->residual ? dra_add(g, y, z) : z;
@@ -229,6 +237,32 @@ static void attentions(void **state)
                        .act = dra_gelu_tanh});
 }
 
+static int count_instr(const dra_program *p, const char *op)
+{
+    const dra_code_block *b = &p->block[DRA_BLOCK_STEP];
+    int                   n = 0;
+    for (size_t i = 0; i < b->n; i++) n += strcmp(b->instr[i]->name, op) == 0;
+    return n;
+}
+
+/* Gradients of q, k and v are written where the product reads them (graph/direct.c): what is left
+ * is the copy of the attention's own results. */
+static void gradients_of_heads(void **state)
+{
+    const variant one = {"one product", .bias = true, .attends = true, .joint = true,
+                         .act = dra_gelu_tanh};
+    const variant three = {"three products", .attends = true, .act = dra_gelu_tanh};
+    compare(&one);
+    for (int i = 0; i < 2 && check_cuda(); i++) {
+        dra_graph    *g = build(i ? &three : &one);
+        check_program fused = compile(g, false);
+        assert_int_equal(count_instr(fused.program, "concat"), 0);
+        assert_int_equal(count_instr(fused.program, "copy"), 1);
+        check_free(&fused);
+        dra_graph_destroy(g);
+    }
+}
+
 /* Factors that others read as well, views of them, parts put together, and lines that cannot be
  * read as they are. */
 static void odd_readers(void **state)
@@ -263,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(feed_forwards),
         cmocka_unit_test(attentions),
+        cmocka_unit_test(gradients_of_heads),
         cmocka_unit_test(odd_readers),
     };
     return check_main("narrow", NULL, 0, tests, COUNT(tests));
