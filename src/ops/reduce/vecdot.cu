@@ -1,5 +1,6 @@
-/* vecdot: y_r = sum_i a_ri b_ri, see vecdot.c. A row is the work of a power of two of lanes, as many
- * as have four elements each, so that rows of a head keep a warp busy; longer rows have a warp.
+/* vecdot: y_r = sum_i a_ri b_ri, see vecdot.c. A row is the work of a power of two of lanes, each of
+ * which has fours of it, up to four before there are more lanes: then what it takes to find a row is
+ * little beside it.
  * Fours are added in float, all else in double. Rows may be stored in bf16. */
 #include "device/cuda/rows.cuh"
 #include "device/cuda/stored.cuh"
@@ -16,29 +17,29 @@ struct vecdot_call {
     int     lanes; /* of a row: a power of two, up to 32 */
 };
 
-enum { SOME = 4 };
+enum { SOME = 4, EACH = 16 }; /* elements at a time; of a lane */
 
-template <int W> __device__ static void load_some(const factor &f, int64_t row, int64_t i, float *v)
+template <int W> __device__ static void load_some(const factor &f, int64_t at, float *v)
 {
-    const int64_t at = dra_offset(f.x.rows, row) + i;
     if (f.bf16)
         dra_load_some<W>(dra_data<const uint16_t>(f.x.rows) + at, v);
     else
         dra_load_some<W>(dra_data<const float>(f.x.rows) + at, v);
 }
 
-/* Elements i .. i+SOME-1 of a row, as far as there are any. */
-template <int W> __device__ static float dot_some(const vecdot_call &c, int64_t row, int64_t i)
+/* The first n of SOME products, of a from element `a` on and b from `b`. */
+template <int W>
+__device__ static float dot_some(const vecdot_call &c, int64_t a, int64_t b, int64_t n)
 {
     float y = 0;
     DRA_UNROLL
     for (int k = 0; k < SOME; k += W) {
-        float a[W], b[W];
-        if (i + k >= c.n) break;
-        load_some<W>(c.a, row, i + k, a);
-        load_some<W>(c.b, row, i + k, b);
+        float v[W], w[W];
+        if (k >= n) break;
+        load_some<W>(c.a, a + k, v);
+        load_some<W>(c.b, b + k, w);
         DRA_UNROLL
-        for (int j = 0; j < W; j++) y += a[j] * b[j];
+        for (int j = 0; j < W; j++) y += v[j] * w[j];
     }
     return y;
 }
@@ -49,9 +50,11 @@ template <int W> __global__ static void vecdot_kernel(const vecdot_call c)
     const int64_t first = (int64_t)blockIdx.x * teams, step = (int64_t)gridDim.x * teams;
     for (int64_t begin = first; begin < c.rows; begin += step) { /* the same for the whole warp */
         const int64_t row = begin + (int)threadIdx.x / c.lanes;
+        const int64_t a = row < c.rows ? dra_offset(c.a.x.rows, row) : 0;
+        const int64_t b = row < c.rows ? dra_offset(c.b.x.rows, row) : 0;
         double        sum = 0;
         for (int64_t i = lane * SOME; row < c.rows && i < c.n; i += c.lanes * SOME)
-            sum += (double)dot_some<W>(c, row, i);
+            sum += (double)dot_some<W>(c, a + i, b + i, c.n - i);
         for (int by = c.lanes / 2; by; by /= 2) sum += dra_shuffle_xor(sum, by);
         if (row < c.rows && lane == 0) c.y[row] = (float)sum;
     }
@@ -68,7 +71,7 @@ static bool takes_fours(const dra_tensor *t)
 static int lanes_of(int64_t n)
 {
     int lanes = 1;
-    while (lanes < 32 && lanes * SOME < n) lanes *= 2;
+    while (lanes < 32 && lanes * EACH < n) lanes *= 2;
     return lanes;
 }
 
