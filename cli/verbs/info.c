@@ -18,6 +18,7 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
+    CLI_CACHE_OPTION(struct args, "cache"),
     {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
      .group = "Output", .flags = CLI_WRITES},
     CLI_THREADS_OPTION(struct args),

@@ -125,9 +125,9 @@ typedef struct dra_attend_keys { /* of a block of keys: from `first` on, n of th
 /* The keys from j0 on that some query of the block may see, as far as intervals tell. */
 dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
 
-/* Key or value j of a row of the batch and a head of x, k or v; those up to the next multiple of
- * KEYS follow. */
-const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j);
+/* Key or value j of a row of the batch and a head of x, k or v, real or bf16; those up to the next
+ * multiple of KEYS follow. */
+const void *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j);
 
 /* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
  * soft cap its derivative into dcap, which may be NULL. Multiplying by t->factor > 0 is left to the

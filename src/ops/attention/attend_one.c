@@ -71,9 +71,9 @@ static void read_rows(const dra_attend_block *t, const dra_tensor *x, int64_t j0
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         row = x->stride[2], heads = x->shape.dim[1], W = x->shape.dim[3];
     if (x->stride[3] != 1 || x->stride[1] != W || row != heads * W) return; /* another layout */
-    const real          *from = dra_attend_key(t->c, x, t->b, 0, j0 + k.first);
-    const volatile char *at = (const volatile char *)from;
-    for (size_t i = 0; i < (size_t)(k.n * row) * sizeof *from; i += LINE) (void)at[i];
+    const size_t         bytes = (size_t)(k.n * row) * dra_dtype_bytes(x->dtype);
+    const volatile char *at = dra_attend_key(t->c, x, t->b, 0, j0 + k.first);
+    for (size_t i = 0; i < bytes; i += LINE) (void)at[i];
 }
 
 static void score_block(const dra_call *c, const room *r, int64_t b, int64_t block)

@@ -110,13 +110,14 @@ static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
     return b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
 }
 
-const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j)
+const void *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j)
 {
     const dra_tensor *pages = dra_attend_option(c, DRA_ATTEND_PAGES);
-    if (!pages) return (const real *)x->data + offset_of(x, b, h, j);
+    const int64_t     size = (int64_t)dra_dtype_bytes(x->dtype);
+    if (!pages) return (const char *)x->data + offset_of(x, b, h, j) * size;
     const int32_t *page = (const int32_t *)pages->data + b * pages->stride[0];
     const int64_t  first = dra_imin(page[j / KEYS * pages->stride[1]], x->shape.dim[2] - KEYS);
-    return (const real *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS);
+    return (const char *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS) * size;
 }
 
 static void soften_scores(int64_t n, real cap, real *s, real *dcap)
@@ -227,6 +228,7 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dca
         .b = dra_attend_key(t->c, k, t->b, t->kv, j0 + seen.first),
         .b_row = k->stride[3],
         .b_col = k->stride[2],
+        .b_type = k->dtype,
         .c = s + seen.first,
         .c_row = KEYS,
     });
@@ -254,6 +256,7 @@ void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor
         .b = dra_attend_key(t->c, x, t->b, t->kv, j0 + k.first),
         .b_row = x->stride[2],
         .b_col = x->stride[3],
+        .b_type = x->dtype,
         .c = out,
         .c_row = W,
         .accumulate = add,
