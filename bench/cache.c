@@ -1,10 +1,12 @@
 /* cache [PRESET [CONTEXT [THREADS]]]: what a cache in bf16 saves where one stream writes.
  *   prompt   seconds for CONTEXT tokens, with a cache in full precision and in bf16
- *   token    median time of a token after them, with matrices in full precision and in bf16
+ *   token    median time of a token after them, and processor time of all threads, with matrices in
+ *            full precision and in bf16
  * Both kinds of cache take turns in ROUNDS pairs of WRITTEN tokens, and the median of their ratios
  * counts. Weights are random. Times need a quiet machine. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../tests/timing.h"
 #include "dra/dra.h"
@@ -59,31 +61,50 @@ static void close_side(side *s)
     dra_device_destroy(s->device);
 }
 
-static double time_token(const side *s)
+static double processor_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum { WALL, PROCESSOR, CLOCKS };
+
+static void time_token(const side *s, double seconds[CLOCKS])
 {
     const dra_generate_config c = {.tokens = WRITTEN, .ignore_end = true};
     dra_generated             out;
     dra_error                 err = {0};
-    const double              start = now();
+    const double              wall = now(), processor = processor_now();
     expect_ok(dra_generate(s->writer, &c, &out, &err), &err);
-    return (now() - start) / WRITTEN;
+    seconds[WALL] = (now() - wall) / WRITTEN;
+    seconds[PROCESSOR] = (processor_now() - processor) / WRITTEN;
+}
+
+/* times of both sides, by round */
+static void print_clock(const char *name, double (*times)[2][ROUNDS])
+{
+    double ratio[ROUNDS];
+    for (int k = 0; k < ROUNDS; k++) ratio[k] = (*times)[0][k] / (*times)[1][k];
+    printf("  %s %.0f us, %.0f us, %.2f x", name, 1e6 * quantile((*times)[0], ROUNDS, 0.5),
+           1e6 * quantile((*times)[1], ROUNDS, 0.5), quantile(ratio, ROUNDS, 0.5));
 }
 
 static void measure(const char *preset, int64_t context, int threads, bool matrices)
 {
     side   s[2];
-    double prompt[2], token[2][ROUNDS], ratio[ROUNDS];
+    double prompt[2], times[CLOCKS][2][ROUNDS], seconds[CLOCKS];
     for (int i = 0; i < 2; i++) prompt[i] = open_side(&s[i], preset, context, threads, i, matrices);
-    for (int i = 0; i < 2; i++) time_token(&s[i]);
-    for (int k = 0; k < ROUNDS; k++) {
-        for (int i = 0; i < 2; i++) token[i][k] = time_token(&s[i]);
-        ratio[k] = token[0][k] / token[1][k];
-    }
-    printf("%s, matrices %s, %lld tokens, caches f32 and bf16:  prompt %.2f s, %.2f s  token "
-           "%.0f us, %.0f us  %.2f x\n",
-           preset, matrices ? "bf16" : "f32", (long long)context, prompt[0], prompt[1],
-           1e6 * quantile(token[0], ROUNDS, 0.5), 1e6 * quantile(token[1], ROUNDS, 0.5),
-           quantile(ratio, ROUNDS, 0.5));
+    for (int k = -1; k < ROUNDS; k++)
+        for (int i = 0; i < 2; i++) {
+            time_token(&s[i], seconds);
+            for (int t = 0; t < CLOCKS && k >= 0; t++) times[t][i][k] = seconds[t];
+        }
+    printf("%s, matrices %s, %lld tokens, caches f32 and bf16:  prompt %.2f s, %.2f s", preset,
+           matrices ? "bf16" : "f32", (long long)context, prompt[0], prompt[1]);
+    print_clock("token", &times[WALL]);
+    print_clock("processor", &times[PROCESSOR]);
+    putchar('\n');
     fflush(stdout);
     for (int i = 0; i < 2; i++) close_side(&s[i]);
 }
