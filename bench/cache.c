@@ -47,7 +47,7 @@ static double open_side(side *s, const char *preset, int64_t context, int thread
     const dra_generator_config g = {.model = s->model, .weights = s->weights, .device = s->device};
     expect_ok(dra_generator_create(&g, &s->writer, &err), &err);
     const double start = now();
-    expect_ok(dra_generator_read(s->writer, 0, context, ids, &err), &err);
+    expect_ok(dra_generator_read(s->writer, 0, (size_t)context, ids, &err), &err);
     const double seconds = now() - start;
     free(ids);
     return seconds;

@@ -117,8 +117,9 @@ static void read_text(subject *s, int64_t each, const char *file, dra_real *logi
     dra_error      err = {0};
     expect_ok(dra_states_reset(s->states, -1, &err), &err);
     const int64_t all = text_length();
-    for (int64_t t = 0; t < all; t += each) {
-        read_part(s, t, t + each < all ? t + each : all, logits);
+    for (int64_t t = 0, n; t < all; t += n) {
+        n = check_cuda() && t == 0 && each == 1 ? 64 : each;
+        read_part(s, t, t + n < all ? t + n : all, logits);
         if (!file) continue;
         const dra_specs *specs = dra_model_state(s->model);
         expect_ok(dra_states_save(s->states, number, file, &err), &err);
