@@ -232,6 +232,7 @@ dra_status cli_source_config(const cli_source *s, dra_model_config **out, dra_er
     if (st == DRA_OK) st = cli_settings(&s->set, own, *out, err);
     if (st != DRA_OK) say_plugin(err);
     if (st == DRA_OK && s->preset) st = fit_preset(s, *out, err);
+    if (st == DRA_OK) (*out)->bf16_cache = s->cache == 1;
     if (st == DRA_OK) return st;
     dra_model_config_destroy(*out);
     *out = NULL;

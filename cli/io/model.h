@@ -17,6 +17,7 @@ typedef struct cli_source {
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
     int         activations; /* of cli_activations */
+    int         cache;       /* of cli_dtypes */
     bool        skip_hash;   /* of weights */
     bool        quiet;       /* nothing is said of what a preset has and another memory has not */
     bool        maps;        /* layers shall show what they attend to */
@@ -98,6 +99,14 @@ extern const char *const cli_data_formats[];
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
             "bf16: round matrices to half the bytes; f32: as in the file", .choices = cli_dtypes,  \
                                                                            .group = "General"      \
+    }
+
+/* `name`: cache, but of verbs that read a cache from a file */
+#define CLI_CACHE_OPTION(type, name)                                                               \
+    {                                                                                              \
+        name, CLI_CHOICE, offsetof(type, from.cache), 0, 0,                                        \
+            "bf16: round the keys and values that attention keeps to half the bytes",              \
+            .choices = cli_dtypes                                                                  \
     }
 
 #define CLI_ACTIVATIONS_OPTION(type)                                                               \

@@ -49,6 +49,7 @@ static const cli_option options[] = {
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_ACTIVATIONS_OPTION(struct args),
+    CLI_CACHE_OPTION(struct args, "cache"),
     CLI_DEVICE_OPTIONS(struct args),
 };
 

@@ -46,6 +46,7 @@ static const cli_option options[] = {
     CLI_STATE_LIMIT_OPTION(args),
     CLI_DTYPE_OPTION(args),
     CLI_ACTIVATIONS_OPTION(args),
+    CLI_CACHE_OPTION(args, "cache"),
     CLI_DEVICE_OPTIONS(args),
 };
 

@@ -81,6 +81,7 @@ static const cli_option options[] = {
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_ACTIVATIONS_OPTION(struct args),
+    CLI_CACHE_OPTION(struct args, "cache"),
     CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };

@@ -48,6 +48,7 @@ static const cli_option options[] = {
      "FILE", .flags = CLI_WRITES},
     CLI_DTYPE_OPTION(forward_args),
     CLI_ACTIVATIONS_OPTION(forward_args),
+    CLI_CACHE_OPTION(forward_args, "cache-dtype"),
     CLI_DEVICE_OPTIONS(forward_args),
 };
 

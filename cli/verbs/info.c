@@ -18,6 +18,7 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
+    CLI_CACHE_OPTION(struct args, "cache"),
     {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
      .group = "Output", .flags = CLI_WRITES},
     CLI_THREADS_OPTION(struct args),
@@ -216,7 +217,10 @@ static int run_info(const void *args)
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
-    if (info_is_state(a->from.model))
+    const bool is_state = info_is_state(a->from.model);
+    if (is_state && a->from.cache)
+        return cli_misused("info", "--cache is of a model, and %s is a state", a->from.model);
+    if (is_state)
         return info_show_state(a->from.model, a->json, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);

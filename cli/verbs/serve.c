@@ -91,6 +91,7 @@ static const cli_option options[] = {
     CLI_STATE_LIMIT_OPTION(serve_args),
     CLI_DTYPE_OPTION(serve_args),
     CLI_ACTIVATIONS_OPTION(serve_args),
+    CLI_CACHE_OPTION(serve_args, "cache"),
     CLI_DEVICE_OPTIONS(serve_args),
 };
 

@@ -353,6 +353,7 @@ typedef struct dra_mixer_config {
     bool     maps;              /* puts out what was attended to and written              */
     bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
     bool     gives_memory;      /* the result has h, the memory's values of all heads     */
+    bool     bf16_items;        /* attention keeps its items in bf16: not for learning    */
 
     dra_attention_options attention;
     dra_latent_options    latent;
@@ -507,6 +508,7 @@ typedef struct dra_memory_sizes {
     const void              *options; /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
     int64_t joined;       /* width of items that are both key and value, through kappa and nu */
+    bool    bf16_items;   /* what attention keeps of tokens is rounded to bf16 */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

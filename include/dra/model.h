@@ -284,6 +284,11 @@ typedef struct dra_model_config {
     const char            *lora_base;
     /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */
     bool tune_state;
+    /* Nor is this: a model to be run, not trained, whose cache of keys and values (the items of its
+     * state, which grow with the text) is kept in bf16. All calls read what was rounded, so that a
+     * text gives the same numbers whole, in parts and from a file; they are not those of a cache in
+     * full precision, nor are states and fingerprint. Refused where there is no such cache. */
+    bool bf16_cache;
 
     struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;

@@ -370,6 +370,8 @@ typedef struct dra_attend_config {
 
 /* y = softmax(q k^T scale + ...) v.
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
+ * k and v may be bf16, as caches keep them: the numbers are then those of full precision with the
+ * same values, bit for bit on a CPU, without a gradient.
  * A query that sees nothing gives 0. The plain path stores the scores, the tiled path does not;
  * AUTO takes the tiled one unless topk, hard, scores, weights, previous, mix_before or mix_after
  * need the other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the

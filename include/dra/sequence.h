@@ -98,7 +98,14 @@ typedef struct dra_spec {
     /* A state that starts at `number` plus a parameter, its number in the list of these; 0: at
      * `number`. What is kept between calls is without it. */
     int start;
+    /* Items alone: they are kept in bf16. Whoever makes them rounds them, and reads what was
+     * rounded in every call, so that a text has the same numbers however it is cut. */
+    bool bf16;
 } dra_spec;
+
+/* What a state's numbers are kept in, and the bytes of one sequence's state or of one item. */
+DRA_API dra_dtype dra_spec_dtype(const dra_spec *spec);
+DRA_API size_t    dra_spec_bytes(const dra_spec *spec);
 
 /* How the numbers of a parameter are stored. Products read every layout as it is. */
 typedef struct dra_param_layout {
@@ -384,7 +391,7 @@ DRA_API dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *
                                    dra_error *err);
 
 /* State i of one sequence: dense, of the spec's shape; items, also of a context: its live ones,
- * (n, ...). */
+ * (n, ...). What is kept in bf16 is rounded when it is written. */
 DRA_API dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to,
                                    size_t count, dra_error *err);
 DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from,

@@ -97,7 +97,8 @@ def _nearest_preset(name: str) -> str:
     return ""
 
 
-def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, Any]) -> Handle:
+def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, Any],
+                 bf16_cache: bool = False) -> Handle:
     """A model of a preset's name or a config, with settings by their dotted names."""
     if isinstance(config, str):
         c = preset_config(config, setting)
@@ -105,45 +106,48 @@ def _from_config(config: Union[str, Mapping[str, Any]], setting: Mapping[str, An
         c = parse_config(config)
         for name, value in setting.items():
             c.set(name, value)
+    c.at.contents.bf16_cache = bf16_cache
     return Handle(make(lib.dra_model_create, c.at), lib.dra_model_destroy)
 
 
-def _load_folder(path: Path) -> Tuple[Handle, Handle]:
-    model, weights = ctypes.c_void_p(), ctypes.c_void_p()
-    call(lib.dra_folder_load, path_bytes(path), ctypes.byref(model), ctypes.byref(weights))
-    m = Handle(model.value or 0, lib.dra_model_destroy)
-    return m, Handle(weights.value or 0, lib.dra_weights_destroy, m)
+def _load_folder(path: Path, bf16_cache: bool = False) -> Tuple[Handle, Handle]:
+    c = Config(lib.dra_folder_config, path_bytes(path))
+    c.at.contents.bf16_cache = bf16_cache
+    m = Handle(make(lib.dra_model_create, c.at), lib.dra_model_destroy)
+    return m, Handle(make(lib.dra_weights_load, m.at, path_bytes(path)), lib.dra_weights_destroy, m)
 
 
 def load(source: Union[Path, Mapping[str, Any]], device: str = "cpu", *, threads: int = 0,
          dtype: str = "f32", seed: int = 0, set: Optional[Mapping[str, Any]] = None,
-         tokenizer: Union[None, Path, Tokenizer] = None) -> "Model":
+         tokenizer: Union[None, Path, Tokenizer] = None, cache: str = "f32") -> "Model":
     """A model from a folder or a file (safetensors with its config, GGUF, rwkv.cpp); or, with
     weights drawn from `seed`, of a preset's name or of a config like those in config.json.
 
     `device` is "cpu", or "cuda" and "cuda:1" where the plugin is; `threads` 0 means one for each
-    processor. With `dtype` "bf16", weights of products are halved in size. `set` changes keys of a
-    preset or config by their dotted names.
+    processor. With `dtype` "bf16", weights of products are halved in size, with `cache` "bf16" the
+    keys and values that attention keeps. `set` changes keys of a preset or config by their dotted
+    names.
 
     >>> import dra
     >>> m = dra.load("dra-delta-tiny", seed=1, set={"depth": 2})
     >>> m.config["depth"], m.tokenizer
     (2, <dra.Tokenizer of 256 tokens>)
     """
-    if dtype not in ("f32", "bf16"):
-        raise InvalidValue("load: dtype is 'f32' or 'bf16', found %r" % dtype)
+    for name, choice in (("dtype", dtype), ("cache", cache)):
+        if choice not in ("f32", "bf16"):
+            raise InvalidValue("load: %s is 'f32' or 'bf16', found %r" % (name, choice))
     if not isinstance(source, Mapping) and os.path.exists(source):
         if set:
             raise InvalidValue("load: a folder's config is what it is; set= is for presets")
-        name: Optional[Path] = source
-        model, weights = _load_folder(source)
+        folder: Optional[Path] = source
+        model, weights = _load_folder(source, cache == "bf16")
     else:
         if not isinstance(source, Mapping) and os.fspath(source) not in presets():
             raise FileError("%s: no such folder, file or preset%s; models are not downloaded" %
                             (os.fspath(source), _nearest_preset(os.fspath(source))))
-        name = None
+        folder = None
         model = _from_config(source if isinstance(source, Mapping) else os.fspath(source),
-                             set or {})
+                             set or {}, cache == "bf16")
         weights = Handle(make(lib.dra_weights_draw, model.at, seed), lib.dra_weights_destroy, model)
     if dtype == "bf16":
         call(lib.dra_weights_to_bf16, weights.at)
@@ -151,7 +155,7 @@ def load(source: Union[Path, Mapping[str, Any]], device: str = "cpu", *, threads
         tokenizer = Tokenizer(tokenizer)
     title = "config" if isinstance(source, Mapping) else os.path.basename(
         os.path.normpath(os.fspath(source)))
-    return Model(model, weights, _device(device, threads), title, name, tokenizer)
+    return Model(model, weights, _device(device, threads), title, folder, tokenizer)
 
 
 class Parameters(MutableMapping[str, np.ndarray]):

@@ -94,22 +94,6 @@ const char *dra_shape_text(const dra_shape *s, char *text, size_t size)
     return text;
 }
 
-float dra_bf16_to_f32(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float          f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-uint16_t dra_f32_to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u); /* NaN */
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
 float dra_f16_to_f32(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16;

@@ -2,6 +2,8 @@
 #ifndef DRA_SRC_SHAPE_H
 #define DRA_SRC_SHAPE_H
 
+#include <string.h>
+
 #include "dra/base.h"
 
 /* *out = a * b; false when it overflows. */
@@ -18,8 +20,22 @@ static inline bool dra_is_quantised(dra_dtype dtype)
 }
 
 /* bf16 and f16 to and from f32, round to nearest even; NaN stays NaN. */
-float    dra_bf16_to_f32(uint16_t x);
-uint16_t dra_f32_to_bf16(float x);
+static inline float dra_bf16_to_f32(uint16_t x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float          f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint16_t dra_f32_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t nan = bits >> 16 | 0x40u, rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
 float    dra_f16_to_f32(uint16_t x);
 uint16_t dra_f32_to_f16(float x);
 /* From double on the way to a narrower float: rounded to odd, so that the second rounding to

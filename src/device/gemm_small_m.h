@@ -301,11 +301,11 @@ static void multiply_chain(const product *t, const operand *b, int64_t rows, flo
         }
 }
 
-/* Few rows, and a large B whose rows are contiguous. */
+/* Few rows, and a B whose rows are contiguous, large or of halves, which would have to be packed. */
 static bool can_stream(const dra_gemm *g, const operand *b)
 {
     return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS &&
-           !dra_is_quantised(b->dtype) && g->K * g->N >= LARGE;
+           !dra_is_quantised(b->dtype) && (g->K * g->N >= LARGE || is_half(b->dtype));
 }
 
 static void multiply_streams(const dra_gemm *g, const operand *A, const operand *B)

@@ -26,7 +26,7 @@ static dra_status make_lists(dra_engine *e, int64_t from, int64_t rows, dra_erro
 
 static size_t page_bytes_of(const dra_spec *p)
 {
-    return p->items ? (size_t)(DRA_ITEMS_STEP * dra_shape_count(&p->shape)) * sizeof(dra_real) : 0;
+    return p->items ? DRA_ITEMS_STEP * dra_spec_bytes(p) : 0;
 }
 
 /* A page of all tensors of this limit. */
@@ -64,7 +64,7 @@ static size_t lane_need(const dra_lane *l, int64_t tokens)
         const dra_spec *p = dra_specs_at(specs, i);
         const int64_t   most = p->limit ? p->limit + 2 * DRA_ITEMS_STEP : tokens;
         const int64_t   n = p->items ? dra_imin(tokens, most) : 1;
-        if (!p->context) bytes += (size_t)(n * dra_shape_count(&p->shape)) * sizeof(dra_real);
+        if (!p->context) bytes += (size_t)n * dra_spec_bytes(p);
     }
     return bytes;
 }

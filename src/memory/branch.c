@@ -313,7 +313,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .mean = mixer->attention.mean_unseen,
                                   .latent = mixer->latent.kv,
                                   .rope = mixer->latent.rope,
-                                  .joined = joined ? config->dim : 0};
+                                  .joined = joined ? config->dim : 0,
+                                  .bf16_items = mixer->bf16_items};
     if (config->joined) {
         b->sizes.streams = 1;
         b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};

@@ -21,14 +21,14 @@ static int64_t window_limit(const dra_memory_sizes *s) { return s->config->windo
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
-    const bool      items = !s->context;
+    const bool      items = !s->context, bf16 = items && s->bf16_items;
     const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
     const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
     if (s->joined) {
-        dra_specs_add(
-            state, prefix,
-            &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true, .limit = window_limit(s)});
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"m", DRA_SHAPE(s->H, s->joined), .items = true,
+                                  .limit = window_limit(s), .bf16 = s->bf16_items});
     } else if (s->segment) {
         const int64_t rows = s->memory + s->segment;
         dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});
@@ -36,11 +36,12 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     } else {
         dra_specs_add(state, prefix,
                       &(dra_spec){s->latent ? "C" : "K", keys, .items = items,
-                                  .limit = window_limit(s), .context = s->context});
+                                  .limit = window_limit(s), .context = s->context, .bf16 = bf16});
         if (!s->latent || s->rope)
             dra_specs_add(state, prefix,
                           &(dra_spec){s->latent ? "K" : "V", values, .items = items,
-                                      .limit = window_limit(s), .context = s->context});
+                                      .limit = window_limit(s), .context = s->context,
+                                      .bf16 = bf16});
     }
     if (s->levels && !s->segment)
         dra_specs_add(
@@ -159,12 +160,28 @@ static dra_value append_to_pool(dra_graph *g, const dra_token_items *at, dra_val
     return dra_reshape(g, own, s);
 }
 
+/* Items as the state keeps them. Levels stay as they are: sums of which only small differences
+ * count. */
+static dra_value round_items(dra_graph *g, const dra_read_call *c, int i, dra_value items)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const bool              kept = !s->whole && !s->context && !s->segment && i != levels_at(s);
+    return s->bf16_items && kept ? dra_cast(g, items, DRA_BF16) : items;
+}
+
+/* In full precision, for what reads items otherwise than by attention to them. */
+static dra_value widen_items(dra_graph *g, dra_value items)
+{
+    return items.id ? dra_cast(g, items, DRA_REAL) : items;
+}
+
 /* The items of the state, then those of this call, (B, rows, H, width). xl: of the memory where a
  * segment starts, or none. */
 static dra_value append_rows(dra_graph *g, const dra_read_call *c, int i, dra_value items,
                              dra_value xl, dra_value *state_out)
 {
     const dra_token_items *at = rows_of(c);
+    items = round_items(g, c, i, items);
     if (c->sizes->context) return take_context(c, i, items, state_out);
     if (c->tokens->whole || dra_graph_failed(g)) return items;
     if (!at) return (dra_value){0};
@@ -172,7 +189,9 @@ static dra_value append_rows(dra_graph *g, const dra_read_call *c, int i, dra_va
     dra_value before = c->state[i];
     if (in_segments(c) && !c->tokens->fresh)
         before = dra_tokens_apply_event(g, c->tokens, before, xl);
-    if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
+    if (c->tokens->fresh)
+        before = dra_cast(g, dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items)),
+                          dra_dtype_of(g, items));
     if (at->pages.id) return append_to_pool(g, at, before, items, !in_pages(c), &state_out[i]);
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
@@ -304,6 +323,7 @@ static void extend_keys(dra_graph *g, reading *r)
     if (dra_graph_failed(g)) return;
     dra_shape q = dra_shape_of(g, r->q), k = dra_shape_of(g, r->k);
     if (!(r->config.scale > 0)) r->config.scale = 1 / sqrt((double)q.dim[3]);
+    r->k = widen_items(g, r->k);
     q.dim[3] = k.dim[3] = 1;
     const dra_value one = dra_number(g, 1);
     const dra_value query[] = {dra_affine(g, r->q, 2, 0), dra_neg(g, sum_squares(g, r->q)),
@@ -462,6 +482,8 @@ static dra_value read_scores(dra_graph *g, reading *r)
              ->value[r->c->sizes->context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES];
     dra_value  scores = {0};
     const bool residual = r->c->options->config->attention.residual_scores;
+    r->k = widen_items(g, r->k);
+    r->v = widen_items(g, r->v);
     clear_unseen(g, r);
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
@@ -540,7 +562,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     if (c->sizes->latent && !c->sums && dra_latent_absorbs(c))
         return read_latent(g, c, item[LATENT], item[ROPE]);
     if (c->sizes->latent)
-        dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
+        dra_latent_expand(g, c, clear_latents(g, c, widen_items(g, item[LATENT])),
+                          widen_items(g, item[ROPE]), &item[K], &item[V]);
     const dra_value q = c->sizes->joined ? c->slot_q : c->q;
     reading         r = open_reading(g, c, rotate_tokens(g, c, q, false), item[K], item[V]);
     if (c->sizes->joined && !(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)c->sizes->D);

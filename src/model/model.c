@@ -278,6 +278,16 @@ static dra_status make_fingerprint(dra_model *m, dra_error *err)
     return DRA_OK;
 }
 
+/* A cache in bf16 needs one: items, which contexts, segments and whole texts are not. */
+static dra_status check_cache(const dra_model *m, dra_error *err)
+{
+    if (!m->config.bf16_cache) return DRA_OK;
+    for (int i = 0; i < dra_specs_count(m->state); i++)
+        if (dra_specs_at(m->state, i)->bf16) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "model: a cache in bf16, but the model has no cache that grows with the text");
+}
+
 dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra_error *err)
 {
     dra_model *m = calloc(1, sizeof *m);
@@ -302,6 +312,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
+    if (st == DRA_OK) st = check_cache(m, err);
     if (st == DRA_OK) st = make_fingerprint(m, err);
     if (st == DRA_OK)
         *out = m;

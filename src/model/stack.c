@@ -108,6 +108,7 @@ static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
     m->prefix = c->visible == DRA_VISIBLE_PREFIX;
     m->attention_dropout = dra_mixer_reads_time(m) ? c->attention_dropout : 0;
     m->maps = c->maps;
+    m->bf16_items = c->bf16_cache;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
     m->out_gain = 1 / sqrt(2.0 * (double)dra_imax(c->depth, 1));
 }

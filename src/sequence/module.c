@@ -99,7 +99,7 @@ static void declare_inputs(dra_graph *g, const dra_module *m, const dra_module_s
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
         state[i] = dra_state(
-            g, dra_state_name(name, "state", p->name), DRA_REAL,
+            g, dra_state_name(name, "state", p->name), dra_spec_dtype(p),
             state_shape(p, batch_of(p, shape), dra_spec_has_rows(p) ? shape->rows[i] : 0));
     }
 }

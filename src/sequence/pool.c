@@ -61,7 +61,7 @@ int64_t dra_pool_row(const dra_states *s, const dra_pages *p, int64_t row, int64
 /* The span of `count` pages of one tensor, from `first` on. */
 static dra_span pages_of(const dra_held *h, dra_array *data, int64_t first, int64_t count)
 {
-    const size_t page = (size_t)(PAGE * h->size) * sizeof(dra_real);
+    const size_t page = PAGE * h->bytes;
     return (dra_span){data, (size_t)first * page, (size_t)count * page};
 }
 
@@ -74,7 +74,7 @@ static dra_status enlarge_tensor(dra_states *s, int i, int64_t from, int64_t cou
     dra_shape  shape = DRA_SHAPE(count, PAGE, h->size);
     size_t     bytes;
     dra_status st = DRA_OK;
-    if (count * PAGE > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
+    if (count * PAGE > INT32_MAX || !dra_type_bytes(h->dtype, &shape, &bytes))
         return out_of_memory(err);
     st = dra_array_create(s->device, bytes, &h->next, err);
     if (st == DRA_OK && from == 0) st = dra_array_fill(pages_of(h, h->next, 0, 1), 0, err);
@@ -269,7 +269,7 @@ static size_t page_bytes(const dra_states *s, const dra_pages *p)
 {
     size_t bytes = 0;
     for (int i = 0; i < dra_specs_count(s->specs); i++)
-        if (has_pages(s, i, p)) bytes += (size_t)(PAGE * s->at[i].size) * sizeof(dra_real);
+        if (has_pages(s, i, p)) bytes += PAGE * s->at[i].bytes;
     return bytes;
 }
 
@@ -388,7 +388,7 @@ static dra_status grow_tensors(dra_states *s, int64_t B, dra_error *err)
         dra_held    *h = &s->at[i];
         const bool   context = dra_specs_at(s->specs, i)->context;
         const size_t items = context ? (size_t)h->rows : 1;
-        const size_t row = items * (size_t)h->size * sizeof(dra_real), old = (size_t)s->B * row;
+        const size_t row = items * h->bytes, old = (size_t)s->B * row;
         if (dra_specs_at(s->specs, i)->items || row == 0) continue;
         st = dra_array_create(s->device, (size_t)B * row, &h->next, err);
         if (st == DRA_OK)

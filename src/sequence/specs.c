@@ -82,6 +82,10 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
         fail_spec(s, DRA_ERR_VALUE, spec->name, "limit is for items, 0 or more");
         return;
     }
+    if (spec->bf16 && !spec->items) {
+        fail_spec(s, DRA_ERR_VALUE, spec->name, "bf16 is for items");
+        return;
+    }
     if (spec->context && spec->items) {
         fail_spec(s, DRA_ERR_VALUE, spec->name,
                   "its items are those of a context or of its own text");
@@ -161,13 +165,20 @@ int dra_specs_find(const dra_specs *s, const char *name)
     return (int)dra_names_find(&s->names, name);
 }
 
+dra_dtype dra_spec_dtype(const dra_spec *p) { return p->bf16 ? DRA_BF16 : DRA_REAL; }
+
+size_t dra_spec_bytes(const dra_spec *p)
+{
+    return (size_t)dra_shape_count(&p->shape) * dra_dtype_bytes(dra_spec_dtype(p));
+}
+
 typedef struct spec_facts { /* the input of a fingerprint besides name and axes */
     int64_t rank, kind, limit;
 } spec_facts;
 
 static spec_facts facts_of(const dra_spec *p)
 {
-    return (spec_facts){p->shape.rank, p->context ? 2 : p->items, p->limit};
+    return (spec_facts){p->shape.rank, p->context ? 2 : p->bf16 ? 3 : p->items, p->limit};
 }
 
 uint64_t dra_specs_fingerprint(const dra_specs *s)

@@ -23,15 +23,14 @@ static int64_t all_rows(const dra_states *s, int i)
 dra_span dra_states_span(const dra_states *s, int i)
 {
     const dra_held *h = &s->at[i];
-    return (dra_span){h->data, 0, (size_t)(all_rows(s, i) * h->size) * sizeof(dra_real)};
+    return (dra_span){h->data, 0, (size_t)all_rows(s, i) * h->bytes};
 }
 
 /* `rows` rows of items from row `first` of sequence b on, in `data` with `all` rows for each. */
 static dra_span rows_of(const dra_held *h, dra_array *data, int64_t all, int64_t b, int64_t first,
                         int64_t rows)
 {
-    const size_t row = (size_t)h->size * sizeof(dra_real);
-    return (dra_span){data, (size_t)(b * all + first) * row, (size_t)rows * row};
+    return (dra_span){data, (size_t)(b * all + first) * h->bytes, (size_t)rows * h->bytes};
 }
 
 static dra_span row_of(const dra_states *s, int i, int64_t row)
@@ -71,7 +70,10 @@ static dra_status allocate_states(dra_states *s, dra_error *err)
                             p->name, (int)p->shape.rank, (int)most);
         shape.dim[1] = dra_shape_count(&p->shape);
         if (!dra_type_bytes(DRA_REAL, &shape, &bytes)) return out_of_memory(err);
-        s->at[i] = (dra_held){.rows = has_rows ? 0 : 1, .size = shape.dim[1]};
+        s->at[i] = (dra_held){.rows = has_rows ? 0 : 1,
+                              .size = shape.dim[1],
+                              .dtype = dra_spec_dtype(p),
+                              .bytes = dra_spec_bytes(p)};
         s->at[i].base = calloc((size_t)s->B + 1, sizeof *s->at[i].base);
         if (!s->at[i].base) return out_of_memory(err);
         dra_status st = dra_array_create(s->device, has_rows ? 0 : bytes, &s->at[i].data, err);
@@ -149,23 +151,23 @@ size_t dra_states_size(const dra_states *s, int i, int64_t row)
 size_t dra_states_bytes(const dra_states *s)
 {
     size_t n = 0;
-    for (int i = 0; i < tensor_count(s); i++)
-        for (int64_t b = 0; b < s->B; b++) n += dra_states_size(s, i, b);
-    return n * sizeof(dra_real);
+    for (int64_t b = 0; b < s->B; b++) n += dra_states_row_bytes(s, b);
+    return n;
 }
 
 size_t dra_states_held(const dra_states *s)
 {
     size_t n = 0;
-    for (int i = 0; i < tensor_count(s); i++) n += (size_t)(all_rows(s, i) * s->at[i].size);
-    return n * sizeof(dra_real);
+    for (int i = 0; i < tensor_count(s); i++) n += dra_states_span(s, i).bytes;
+    return n;
 }
 
 size_t dra_states_row_bytes(const dra_states *s, int64_t row)
 {
     size_t n = 0;
-    for (int i = 0; i < tensor_count(s); i++) n += dra_states_size(s, i, row);
-    return n * sizeof(dra_real);
+    for (int i = 0; i < tensor_count(s); i++)
+        n += dra_states_size(s, i, row) * dra_dtype_bytes(s->at[i].dtype);
+    return n;
 }
 
 dra_span dra_states_stretch(const dra_states *s, int i, int64_t row, int64_t item, int64_t end,
@@ -198,11 +200,10 @@ static walk walk_of(const dra_states *s, int i, int64_t row)
 static dra_span walk_on(walk *w, int64_t most)
 {
     int64_t        n;
-    const int64_t  size = w->s->at[w->i].size;
     const dra_span x = dra_states_stretch(w->s, w->i, w->row, w->item,
                                           dra_imin(w->end, w->item + most), &n);
     w->item += n;
-    return dra_span_part(x, 0, (size_t)(n * size) * sizeof(dra_real));
+    return dra_span_part(x, 0, (size_t)n * w->s->at[w->i].bytes);
 }
 
 static int64_t walk_next(const walk *w) /* items of the next stretch */
@@ -261,7 +262,7 @@ static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
                              : dra_capacity(need + (limit ? dra_imin(limit, need) : 0));
     dra_shape     shape = DRA_SHAPE(s->B, rows, h->size);
     size_t        bytes;
-    if (rows > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
+    if (rows > INT32_MAX || !dra_type_bytes(h->dtype, &shape, &bytes))
         return dra_fail(err, DRA_ERR_MEMORY, "states: %lld items of %s overflow", (long long)need,
                         spec_at(s, i)->name);
     h->next_rows = rows;
@@ -409,7 +410,7 @@ dra_row_numbers dra_states_numbers(const dra_states *s, int64_t row)
  * next tensor. */
 static dra_status copy_part(dra_row_copy *c, size_t most, dra_error *err)
 {
-    const size_t item = (size_t)c->to->at[c->tensor].size * sizeof(dra_real);
+    const size_t item = c->to->at[c->tensor].bytes;
     walk         x = walk_of(c->to, c->tensor, c->row), y = walk_of(c->from, c->tensor, c->of);
     x.item += c->item;
     y.item += c->item;
@@ -513,6 +514,30 @@ static dra_status check_part(const dra_states *s, int i, int64_t row, size_t n, 
                     spec_at(s, i)->name, (long long)row, dra_states_size(s, i, row), n);
 }
 
+/* Numbers that are kept in bf16; from NULL: zeros. */
+static dra_status write_bf16(dra_span to, const dra_real *from, dra_error *err)
+{
+    const size_t n = to.bytes / sizeof(uint16_t);
+    uint16_t    *x = calloc(n + 1, sizeof *x);
+    if (!x) return out_of_memory(err);
+    for (size_t k = 0; k < n && from; k++)
+        x[k] = dra_f32_to_bf16(dra_round_to_odd((double)from[k]));
+    const dra_status st = dra_array_upload(to, x, err);
+    free(x);
+    return st;
+}
+
+static dra_status read_bf16(dra_span from, dra_real *to, dra_error *err)
+{
+    const size_t n = from.bytes / sizeof(uint16_t);
+    uint16_t    *x = calloc(n + 1, sizeof *x);
+    if (!x) return out_of_memory(err);
+    const dra_status st = dra_array_download(x, from, err);
+    for (size_t k = 0; k < n && st == DRA_OK; k++) to[k] = dra_bf16_to_f32(x[k]);
+    free(x);
+    return st;
+}
+
 dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to, size_t n,
                            dra_error *err)
 {
@@ -521,8 +546,8 @@ dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to
     walk w = walk_of(s, i, row);
     while (w.item < w.end && st == DRA_OK) {
         const dra_span x = walk_on(&w, w.end - w.item);
-        st = dra_array_download(to, x, err);
-        to += x.bytes / sizeof *to;
+        st = s->at[i].dtype == DRA_REAL ? dra_array_download(to, x, err) : read_bf16(x, to, err);
+        to += x.bytes / dra_dtype_bytes(s->at[i].dtype);
     }
     return st;
 }
@@ -535,8 +560,8 @@ dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *f
     walk w = walk_of(s, i, row);
     while (w.item < w.end && st == DRA_OK) {
         const dra_span x = walk_on(&w, w.end - w.item);
-        st = dra_array_upload(x, from, err);
-        from += x.bytes / sizeof *from;
+        st = s->at[i].dtype == DRA_REAL ? dra_array_upload(x, from, err) : write_bf16(x, from, err);
+        from += x.bytes / dra_dtype_bytes(s->at[i].dtype);
     }
     return st;
 }
@@ -560,8 +585,10 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
     st = dra_states_number(s, row, at, err);
     for (int i = 0; i < tensor_count(s) && st == DRA_OK; i++) {
         walk w = walk_of(s, i, row);
-        while (spec_at(s, i)->items && w.item < w.end && st == DRA_OK)
-            st = dra_array_fill(walk_on(&w, w.end - w.item), 0, err);
+        while (spec_at(s, i)->items && w.item < w.end && st == DRA_OK) {
+            const dra_span x = walk_on(&w, w.end - w.item);
+            st = s->at[i].dtype == DRA_REAL ? dra_array_fill(x, 0, err) : write_bf16(x, NULL, err);
+        }
     }
     return st;
 }

@@ -34,7 +34,9 @@ typedef struct dra_pages { /* of all tensors that hold items of one limit */
 typedef struct dra_held { /* one tensor of the state */
     dra_array *data;      /* (B, ...), items and contexts (B, rows, ...) */
     int64_t    rows;      /* 1 where there are neither; items of a pool: (all rows, ...) */
-    int64_t    size;      /* of one row */
+    int64_t    size;      /* numbers of one row */
+    dra_dtype  dtype;     /* of these */
+    size_t     bytes;     /* of one row */
     int64_t   *base;      /* (B): the item in row 0 */
     dra_array *next;      /* larger memory, until all tensors have theirs */
     int64_t    next_rows;

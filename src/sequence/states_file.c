@@ -1,6 +1,7 @@
 /* State files: safetensors with what is live.
  *   tensors   each state under its own name, (B, ...); items (B, n, ...), oldest first, n the
- *             most that any sequence has, zeros after the last of the others
+ *             most that any sequence has, zeros after the last of the others; in bf16 where the
+ *             model's cache is
  *   extra     other tensors saved with them, named "beside.*"; loading ignores them
  *   metadata  format "dra-state", version "2", fingerprint (hex), and for each sequence, separated
  *             by blanks: tokens, and the numbers of its items since the last reset, begin and end;
@@ -58,6 +59,16 @@ static char *numbers_text(int64_t n, const int64_t *x)
     return text;
 }
 
+/* Numbers that are kept in bf16 become that again, in their place. */
+static void narrow_copy(dra_real *data, size_t n)
+{
+    unsigned char *to = (unsigned char *)data;
+    for (size_t k = 0; k < n; k++) {
+        const uint16_t x = dra_f32_to_bf16((float)data[k]) /* exact */;
+        memcpy(to + k * sizeof x, &x, sizeof x);
+    }
+}
+
 static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape, dra_error *err)
 {
     const int64_t count = dra_shape_count(shape), row = s->B ? count / s->B : 0;
@@ -65,6 +76,7 @@ static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape, 
     dra_status    st = data ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
     for (int64_t b = 0; b < s->B && st == DRA_OK; b++)
         st = dra_states_read(s, i, b, data + b * row, dra_states_size(s, i, b), err);
+    if (st == DRA_OK && s->at[i].dtype == DRA_BF16) narrow_copy(data, (size_t)count);
     if (st == DRA_OK) return data;
     free(data);
     return NULL;
@@ -77,7 +89,7 @@ static dra_status write_file(const dra_states *s, const char *path, size_t n_ext
     const int n = dra_specs_count(s->specs);
     for (int i = 0; i < n; i++) {
         const dra_shape shape = file_shape(dra_specs_at(s->specs, i), s->B, most_items(s, i));
-        items[i] = (dra_tensor_item){dra_specs_at(s->specs, i)->name, DRA_REAL, shape,
+        items[i] = (dra_tensor_item){dra_specs_at(s->specs, i)->name, s->at[i].dtype, shape,
                                      dense_copy(s, i, &shape, err)};
         if (!items[i].data) return DRA_ERR_MEMORY;
     }
@@ -166,6 +178,21 @@ static dra_status expect_model(const source *f, const char *fingerprint, dra_err
     dra_error        why;
     const dra_status st = expect_text(f, "fingerprint", fingerprint, &why);
     return st == DRA_OK ? st : dra_fail(err, st, "%s: it is of another model", why.text);
+}
+
+/* A cache in bf16 has other numbers than one in full precision: neither goes on as the other. */
+static dra_status expect_cache(const source *f, const dra_specs *specs, dra_error *err)
+{
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec        *p = dra_specs_at(specs, i);
+        const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
+        if (!t || !p->items || (t->dtype == DRA_BF16) == p->bf16) continue;
+        const char *const full = dra_dtype_get(DRA_REAL)->name;
+        return dra_fail_at(err, DRA_ERR_VALUE, f->path,
+                           "keeps %s in %s, but the model's cache is %s; --cache says which",
+                           p->name, dra_dtype_get(t->dtype)->name, p->bf16 ? "bf16" : full);
+    }
+    return DRA_OK;
 }
 
 /* Reads a list of numbers below 2^62; returns how many, -1 for anything else. The number -1 is
@@ -311,6 +338,7 @@ static dra_status load_states(const source *f, dra_device *device, const dra_spe
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
     dra_status st = expect_format(f, err);
     if (st == DRA_OK) st = expect_version(f, err);
+    if (st == DRA_OK) st = expect_cache(f, specs, err);
     if (st == DRA_OK) st = expect_model(f, finger, err);
     if (st == DRA_OK) st = read_batch(f, &B, err);
     if (st == DRA_OK) st = check_tensors(f, specs, B, err);

@@ -140,32 +140,37 @@ dra_status dra_gradients_into(dra_gradients *l, int block, bool clear, dra_error
     return st == DRA_OK && block != l->into ? bind_block(l, block, err) : st;
 }
 
+static dra_status check_model(const dra_gradients_config *c, dra_error *err)
+{
+    const dra_model_config *m = dra_model_config_of(c->model);
+    if (m->bf16_cache)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: the model's cache is in bf16, which is for reading alone");
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (c->aux_loss[k] != 0 && !(m->aux >> k & 1))
+            return dra_fail(err, DRA_ERR_VALUE, "gradients: the model does not measure %s",
+                            dra_aux_name(k));
+    if (dra_objective_of(c->objective, c->model)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "gradients: objective %d is not known", (int)c->objective);
+}
+
 dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
                                 dra_error *err)
 {
-    dra_gradients *l = calloc(1, sizeof *l);
     *out = NULL;
+    dra_status st = check_model(config, err);
+    if (st != DRA_OK) return st;
+    dra_gradients *l = calloc(1, sizeof *l);
     if (!l) return out_of_memory(err);
     l->config = *config;
-    for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (config->aux_loss[k] != 0 && !(dra_model_config_of(config->model)->aux >> k & 1)) {
-            free(l);
-            return dra_fail(err, DRA_ERR_VALUE, "gradients: the model does not measure %s",
-                            dra_aux_name(k));
-        }
     l->objective = dra_objective_of(config->objective, config->model);
-    if (!l->objective) {
-        free(l);
-        return dra_fail(err, DRA_ERR_VALUE, "gradients: objective %d is not known",
-                        (int)config->objective);
-    }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
     l->module = dra_view_module(&(dra_view){.model = config->model});
     l->module.build = dra_gradients_microbatch;
     l->module.self = l;
     dra_extents_open(&l->extents, &l->module);
-    dra_status st = allocate_gradients(l, err);
+    st = allocate_gradients(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
     if (st == DRA_OK) name_inputs(l);

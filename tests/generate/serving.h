@@ -10,10 +10,11 @@
 #include "check.h"
 #include "dra/engine.h"
 
-/* One of every memory. */
-static const char *const served[] = {"gpt2-tiny",      "dra-gru-tiny",    "dra-ema-tiny",
-                                     "dra-slots-tiny", "dra-moment-tiny", "dra-delta-tiny",
-                                     "retention-tiny", "rwkv4-tiny",      "hybrid-tiny"};
+/* One of every memory; and caches in bf16. */
+static const char *const served[] = {"gpt2-tiny",      "dra-gru-tiny",     "dra-ema-tiny",
+                                     "dra-slots-tiny", "dra-moment-tiny",  "dra-delta-tiny",
+                                     "retention-tiny", "rwkv4-tiny",       "hybrid-tiny",
+                                     "gpt2-tiny bf16", "hybrid-tiny bf16", "xt-modern-tiny bf16"};
 enum { SERVED = sizeof served / sizeof *served, ANSWER = 64, TOPS = 4 };
 
 static inline void expect_ok(dra_status st, const dra_error *err)
@@ -34,9 +35,13 @@ typedef struct subject {
 static inline void open_visible(subject *s, const char *preset, dra_visible_kind visible)
 {
     CHECK_CONFIG(c);
-    dra_error err = {0};
+    dra_error   err = {0};
+    const char *cache = strstr(preset, " bf16");
+    char        name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(preset, " "), preset);
     expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
-    expect_ok(dra_preset_config(preset, &c, &err), &err);
+    expect_ok(dra_preset_config(name, &c, &err), &err);
+    c->bf16_cache = cache != NULL;
     c->dim = 24, c->heads = 2, c->depth = 2, c->context = 2048;
     if (visible != DRA_VISIBLE_CAUSAL) c->visible = visible;
     s->V = c->vocab = dra_tokenizer_size(s->tokenizer);

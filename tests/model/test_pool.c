@@ -202,8 +202,27 @@ static void presets_in_company(void **state)
     }
 }
 
+/* The same where caches are in bf16, of keys and values, windows of them, and next to slots. */
+static void narrow_caches_in_company(void **state)
+{
+    static const char *const names[] = {"gpt2-tiny", "hybrid-tiny", "xt-decoder-tiny",
+                                        "xt-modern-tiny"};
+    for (size_t i = 0; i < 2 * COUNT(names); i++) {
+        dra_model_config *c = config_of(names[i / 2]);
+        c->bf16_cache = true;
+        if (i % 2) {
+            check_mixers(c)->a.retrieval = "window";
+            check_mixers(c)->a.window = 70;
+        }
+        print_message("# %s%s\n", names[i / 2], i % 2 ? ", windows" : "");
+        read_in_company(c);
+        dra_model_config_destroy(c);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(presets_in_company),
+    cmocka_unit_test(narrow_caches_in_company),
 };
 
 int main(void) { return cmocka_run_group_tests_name("pool", tests, NULL, NULL); }

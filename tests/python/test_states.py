@@ -42,6 +42,25 @@ class Tensors(Case):
         self.same(view, before[0])
         self.same(w, before[1])
 
+    def test_caches_in_bf16(self):
+        full, m = (dra.load("gpt2-tiny", seed=3, cache=c) for c in ("f32", "bf16"))
+        s = m.read("Once upon")
+        keys = s["layers.0.mixer.K"]
+        bits = keys.astype(np.float32).view(np.uint32)
+        self.assertFalse((bits & 0xffff).any())
+        t = m.read(" upon", m.read("Once"))
+        self.same(keys, t["layers.0.mixer.K"])
+        self.same(m.load_state(s.to_bytes())["layers.1.mixer.V"], s["layers.1.mixer.V"])
+        self.assertLess(len(s.to_bytes()), len(full.read("Once upon").to_bytes()))
+        with self.assertRaisesRegex(dra.DraError, "the model's cache is"):
+            full.load_state(s.to_bytes())
+        with self.assertRaisesRegex(dra.DraError, "cache is in bf16|no gradient"):
+            m.grad("Once upon a time")
+        with self.assertRaisesRegex(dra.DraError, "no cache that grows"):
+            dra.load("rwkv4-tiny", cache="bf16")
+        with self.assertRaisesRegex(dra.DraError, "cache is 'f32' or 'bf16'"):
+            dra.load("gpt2-tiny", cache="q8")
+
     def test_items_are_copies(self):
         m = small("dra-gru-tiny")
         s = m.read("Once upon")

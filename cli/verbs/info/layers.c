@@ -17,7 +17,7 @@ info_state info_state_of(const dra_model *m)
     info_state       s = {0};
     for (int i = 0; i < dra_specs_count(state); i++) {
         const dra_spec *p = dra_specs_at(state, i);
-        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+        const size_t    bytes = dra_spec_bytes(p);
         if (p->context)
             s.per_context += bytes;
         else if (!p->items)
@@ -43,7 +43,7 @@ static bool is_of(const char *name, const layer *l)
 
 static void add_state(const dra_spec *p, layer *l)
 {
-    const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+    const size_t bytes = dra_spec_bytes(p);
     *(!p->items  ? &l->fixed
       : p->limit ? &l->windows
                  : &l->per_token) += p->items && p->limit ? (size_t)p->limit * bytes : bytes;

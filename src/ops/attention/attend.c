@@ -24,13 +24,14 @@ static bool refuse_attend(dra_graph *g, dra_status code, const char *format, ...
     return false;
 }
 
-static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *shape)
+static bool is_4d(dra_graph *g, const char *name, dra_value x, bool cached, const char *shape)
 {
     const dra_type *t = dra_type_of(g, x);
-    if (t->dtype == DRA_REAL && t->shape.rank == 4) return true;
-    return refuse_attend(g, t->dtype == DRA_REAL ? DRA_ERR_SHAPE : DRA_ERR_DTYPE,
-                         "%s is %s, expected %s %s", name, dra_type_text(g, x),
-                         dra_dtype_get(DRA_REAL)->name, shape);
+    const bool      fits = t->dtype == DRA_REAL || (cached && t->dtype == DRA_BF16);
+    if (fits && t->shape.rank == 4) return true;
+    return refuse_attend(g, fits ? DRA_ERR_SHAPE : DRA_ERR_DTYPE, "%s is %s, expected %s%s %s",
+                         name, dra_type_text(g, x), dra_dtype_get(DRA_REAL)->name,
+                         cached ? " or bf16" : "", shape);
 }
 
 /* Row b sees keys in pages, whose number bounds how many there are. */
@@ -47,8 +48,8 @@ static bool check_pages(dra_graph *g, dra_attention *x)
 static bool check_qkv(dra_graph *g, dra_attention *x)
 {
     const dra_value all[] = {x->q, x->k, x->v};
-    if (!dra_check_values(g, "attend", 3, all) || !is_real_4d(g, "q", x->q, "(B, H, T, D)") ||
-        !is_real_4d(g, "k", x->k, "(B, K, J, D)") || !is_real_4d(g, "v", x->v, "(B, K, J, E)"))
+    if (!dra_check_values(g, "attend", 3, all) || !is_4d(g, "q", x->q, false, "(B, H, T, D)") ||
+        !is_4d(g, "k", x->k, true, "(B, K, J, D)") || !is_4d(g, "v", x->v, true, "(B, K, J, E)"))
         return false;
     const int64_t *q = dra_type_of(g, x->q)->shape.dim, *k = dra_type_of(g, x->k)->shape.dim;
     const int64_t *v = dra_type_of(g, x->v)->shape.dim;
@@ -278,6 +279,12 @@ static dra_value drain_outputs(dra_graph *g, const dra_attention *x, dra_value y
 
 /* ---- the entry ------------------------------------------------------------------------------- */
 
+/* Other paths than the tiled one read keys and values in bf16 as numbers in full precision. */
+static dra_value widen_items(dra_graph *g, dra_value x)
+{
+    return dra_dtype_of(g, x) == DRA_BF16 ? dra_cast(g, x, DRA_REAL) : x;
+}
+
 dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                      const dra_attend_config *config)
 {
@@ -299,6 +306,8 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.precision = dra_graph_precision(g);
     x.a.late = f->softcap > 0 && f->softcap_late;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
+    if (f->path == DRA_ATTEND_PLAIN || f->path == DRA_ATTEND_FEW || needs_scores(f))
+        x.k = k = widen_items(g, k), x.v = v = widen_items(g, v);
     if (f->path == DRA_ATTEND_PLAIN || needs_scores(f)) return dra_attend_plain(g, &x);
     if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);

@@ -182,10 +182,11 @@ struct query_rows { /* of a tile, which may have several heads */
     const dra_attend_tensor *x;
     const dra_attend_query  *q;
     int                      b;
+    static constexpr bool    bf16 = false;
 
-    __device__ const float *operator()(int r) const
+    __device__ const void *operator()(int r, int64_t n) const
     {
-        return q[r].t < 0 ? nullptr : dra_attend_at<float>(*x, b, q[r].head, q[r].t);
+        return q[r].t < 0 ? nullptr : dra_attend_at<float>(*x, b, q[r].head, q[r].t) + n;
     }
 };
 
@@ -207,7 +208,7 @@ __device__ static work<S> open_work(const dra_attend_call &a, const place &w,
     const dra_attend_rows keys = dra_attend_keys_of(a, a.k, w.b, w.kv, seen.end, seen.first,
                                                     a.always);
     dra_attend_rows values = dra_attend_keys_of(a, a.v, w.b, w.kv, seen.end, seen.first, a.always);
-    values.start += w.e0 * a.v.stride[3];
+    values.skip(w.e0 * a.v.stride[3]);
     return {{room, {&a.q, q, w.b}, a.D, a.q_by_four, a.q.stride[3]},
             {room_k, keys, a.D, a.k_by_four, a.k.stride[3]},
             {room_v, values, (int)dra_imin(S::W, a.E - w.e0), a.v_by_four, a.v.stride[3]},
@@ -376,7 +377,7 @@ static void launch(const dra_call *c)
 }
 
 const dra_cuda_kernel dra_cuda_attend = {
-    {"attend", DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY, 0, false, scratch,
-     nullptr, dra_attend_mma_rounds, nullptr, false},
+    {"attend", DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY,
+     0, false, scratch, nullptr, dra_attend_mma_rounds, nullptr, false},
     launch,
     false};

@@ -17,7 +17,7 @@ enum { DRA_ATTEND_SPREAD = 4 };
 struct dra_attend_tensor { /* data is NULL where there is none */
     const void *data;
     int64_t     stride[4];
-    bool        bf16; /* stored so: in attend_mma.cu and attend_mma_back.cu */
+    bool        bf16; /* stored so: keys and values of a cache, and all that mma kernels round */
 };
 
 template <typename T>
@@ -326,12 +326,13 @@ __device__ static inline dra_attend_span dra_attend_readers(const dra_attend_cal
 
 /* Rows first, first + 1, .. of one head of a tensor; those that are not there are zeros. */
 struct dra_attend_rows {
-    const float *start; /* of row 0 */
-    int64_t      stride;
-    int          from, to, always; /* there are those from .. to-1, and 0 .. always-1 */
-    int          first;
-    const int   *pages; /* where DRA_ATTEND_PAGE rows each begin; NULL: they follow each other */
-    int64_t      last;  /* where they may begin at most */
+    const void *start; /* of row 0: floats, or stored in bf16 */
+    int64_t     stride;
+    int         from, to, always; /* there are those from .. to-1, and 0 .. always-1 */
+    int         first;
+    const int  *pages; /* where DRA_ATTEND_PAGE rows each begin; NULL: they follow each other */
+    int64_t     last;  /* where they may begin at most */
+    bool        bf16;
 
     __device__ bool there(int r) const
     {
@@ -344,16 +345,24 @@ struct dra_attend_rows {
         const int64_t page = dra_imax(0, dra_imin(pages[i / DRA_ATTEND_PAGE], last));
         return (page + i % DRA_ATTEND_PAGE) * stride;
     }
-    __device__ const float *operator()(int r) const
+    __device__ void skip(int64_t n) /* columns */
     {
-        return there(r) ? start + offset(r) : nullptr;
+        start = static_cast<const char *>(start) + n * (int64_t)(bf16 ? 2 : 4);
+    }
+    /* Column n of row r. */
+    __device__ const void *operator()(int r, int64_t n) const
+    {
+        if (!there(r)) return nullptr;
+        return static_cast<const char *>(start) + (offset(r) + n) * (int64_t)(bf16 ? 2 : 4);
     }
 };
 
 __device__ static inline dra_attend_rows
 dra_attend_rows_of(const dra_attend_tensor &x, int b, int h, int to, int from = 0, int always = 0)
 {
-    return {dra_attend_at<float>(x, b, h), x.stride[2], from, to, always, 0, nullptr, 0};
+    const void *start = x.bf16 ? static_cast<const void *>(dra_attend_at<uint16_t>(x, b, h))
+                               : dra_attend_at<float>(x, b, h);
+    return {start, x.stride[2], from, to, always, 0, nullptr, 0, x.bf16};
 }
 
 /* Keys or values x of a row of the batch, in pages or not. */

@@ -110,6 +110,8 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
 } dra_attend_block;
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0);
+/* The same queries of another head. */
+void dra_attend_take_head(dra_attend_block *t, int64_t h);
 
 /* Where a walk through the blocks of keys starts, and the end of all that is seen. */
 int64_t dra_attend_begin(const dra_attend_block *t);
@@ -125,18 +127,27 @@ typedef struct dra_attend_keys { /* of a block of keys: from `first` on, n of th
 /* The keys from j0 on that some query of the block may see, as far as intervals tell. */
 dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
 
-/* Key or value j of a row of the batch and a head of x, k or v; those up to the next multiple of
- * KEYS follow. */
-const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j);
+/* Key or value j of a row of the batch and a head of x, k or v, real or bf16; those up to the next
+ * multiple of KEYS follow. */
+const void *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j);
 
 /* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
  * soft cap its derivative into dcap, which may be NULL. Multiplying by t->factor > 0 is left to the
  * exponential, where it costs nothing. */
 void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap);
 
+/* Its parts: q.k of n rows of q, `step` apart from the first query of the block on, into rows of s
+ * that are s_row apart; then from there to the logits, in place. */
+void dra_attend_products(const dra_attend_block *t, int64_t j0, int64_t n, int64_t step, real *s,
+                         int64_t s_row);
+void dra_attend_finish(const dra_attend_block *t, int64_t j0, real *s, real *dcap);
+
 /* out (rows, W) = or, to add, += p (rows, KEYS) x[b, kv, j0.., :] for x (B, K, J, W). */
 void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
                       bool add, real *out);
+/* The same of n rows of p and out that are p_row and out_row apart. */
+void dra_attend_times_rows(const dra_attend_block *t, int64_t n, const real *p, int64_t p_row,
+                           const dra_tensor *x, int64_t j0, bool add, real *out, int64_t out_row);
 
 /* Takes one block of scores into the largest of each query m and the sum l of e^(s - m); s becomes
  * the weights. fade: by how much a sum in units of the old e^m shrinks. */

@@ -158,20 +158,27 @@ __global__ static void __launch_bounds__(THREADS, 2)
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
+/* Copies are of 16 bytes. */
+static bool can_copy(const dra_tensor *t)
+{
+    bool even = t->stride[3] == 1;
+    for (int k = 0; k < 3; k++) even = even && t->stride[k] % 8 == 0;
+    return even;
+}
+
 bool dra_attend_mma_fits(const dra_call *c, const dra_attend_call &a)
 {
     const dra_attend_attr *k = static_cast<const dra_attend_attr *>(c->attr);
+    for (int i = 1; i < 3; i++) /* of a cache */
+        if (c->in[i].dtype == DRA_BF16 && !can_copy(&c->in[i])) return false;
     return k->precision == DRA_PRECISION_BF16 && a.plain && !dra_attend_is_few(a) && a.D == a.E &&
            (a.D == 64 || a.D == 128) && a.scale > 0;
 }
 
-/* Copies are of 16 bytes. */
 bool dra_attend_mma_rounds_input(const dra_call *c, int i)
 {
     const dra_tensor *t = &c->in[i];
-    bool              even = t->dtype == DRA_F32 && t->stride[3] == 1;
-    for (int k = 0; k < 3; k++) even = even && t->stride[k] % 8 == 0;
-    return even && dra_attend_mma_fits(c, dra_attend_call_of(c));
+    return t->dtype == DRA_F32 && can_copy(t) && dra_attend_mma_fits(c, dra_attend_call_of(c));
 }
 
 uint32_t dra_attend_mma_rounds(const dra_call *c)

@@ -27,29 +27,29 @@ struct dra_attend_source {
         const int i = rows.first + r;
         return rows.from <= i && i < rows.to;
     }
-    __device__ const uint16_t *halves(int r) const /* not in pages */
+    __device__ const uint16_t *halves(int r) const
     {
-        return reinterpret_cast<const uint16_t *>(rows.start) + (rows.first + r) * rows.stride;
+        return static_cast<const uint16_t *>(rows.start) + rows.offset(r);
     }
-    __device__ const float *floats(int r) const { return rows.start + rows.offset(r); }
+    __device__ const float *floats(int r) const
+    {
+        return static_cast<const float *>(rows.start) + rows.offset(r);
+    }
 };
 
 __device__ static inline dra_attend_source
 dra_attend_source_of(const dra_attend_tensor &x, bool by_four, int b, int h, int to, int from = 0)
 {
-    dra_attend_source s = {dra_attend_rows_of(x, b, h, to, from), x.bf16, by_four, x.stride[3]};
-    if (x.bf16) s.rows.start = reinterpret_cast<const float *>(dra_attend_at<uint16_t>(x, b, h));
-    return s;
+    return {dra_attend_rows_of(x, b, h, to, from), x.bf16, by_four, x.stride[3]};
 }
 
-/* The same of keys and values, which may be in pages; those are floats. */
+/* The same of keys and values, which may be in pages. */
 __device__ static inline dra_attend_source dra_attend_key_source(const dra_attend_call   &a,
                                                                  const dra_attend_tensor &x,
                                                                  bool by_four, int b, int h, int to,
                                                                  int from)
 {
-    if (x.bf16) return dra_attend_source_of(x, by_four, b, h, to, from);
-    return {dra_attend_keys_of(a, x, b, h, to, from, 0), false, by_four, x.stride[3]};
+    return {dra_attend_keys_of(a, x, b, h, to, from, 0), x.bf16, by_four, x.stride[3]};
 }
 
 /* Queries t0 .. t0 + N-1 of a head. */

@@ -16,7 +16,7 @@ enum { KEYS = DRA_ATTEND_KEYS, LONG = 4 * KEYS, LINE = 64 };
 bool dra_attend_is_one(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return n.T == 1 && n.J >= LONG;
+    return n.T == 1 && n.H > 0 && n.J >= LONG;
 }
 
 typedef struct room { /* what the stages leave for each other */
@@ -71,19 +71,41 @@ static void read_rows(const dra_attend_block *t, const dra_tensor *x, int64_t j0
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         row = x->stride[2], heads = x->shape.dim[1], W = x->shape.dim[3];
     if (x->stride[3] != 1 || x->stride[1] != W || row != heads * W) return; /* another layout */
-    const real          *from = dra_attend_key(t->c, x, t->b, 0, j0 + k.first);
-    const volatile char *at = (const volatile char *)from;
-    for (size_t i = 0; i < (size_t)(k.n * row) * sizeof *from; i += LINE) (void)at[i];
+    const size_t         bytes = (size_t)(k.n * row) * dra_dtype_bytes(x->dtype);
+    const volatile char *at = dra_attend_key(t->c, x, t->b, 0, j0 + k.first);
+    for (size_t i = 0; i < bytes; i += LINE) (void)at[i];
 }
 
+typedef struct group { /* the heads that read one key head: from `first` on, `step` apart */
+    int64_t first, step, n;
+} group;
+
+static group group_of(const dra_call *c, int64_t kv)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const bool             by_div = ((const dra_attend_attr *)c->attr)->heads == DRA_HEADS_DIV;
+    const int64_t          each = n.H / n.K;
+    return by_div ? (group){kv * each, 1, each} : (group){kv, n.K, each};
+}
+
+/* Keys are read once for all heads that share them. */
 static void score_block(const dra_call *c, const room *r, int64_t b, int64_t block)
 {
-    const int64_t H = c->in[0].shape.dim[1], j0 = block * KEYS;
-    for (int64_t h = 0; h < H; h++) {
-        const dra_attend_block t = dra_attend_open(c, b, h, 0);
-        if (!dra_attend_sees(&t, j0)) return; /* what is seen is the same for all heads */
-        if (h == 0) read_rows(&t, &c->in[1], j0);
-        dra_attend_scores(&t, j0, r->s + ((b * H + h) * r->blocks + block) * KEYS, NULL);
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const int64_t          j0 = block * KEYS, each = r->blocks * KEYS; /* of a head */
+    dra_attend_block       t = dra_attend_open(c, b, 0, 0);
+    real                  *s = r->s + b * n.H * each + j0;
+    if (!dra_attend_sees(&t, j0)) return; /* what is seen is the same for all heads */
+    read_rows(&t, &c->in[1], j0);
+    for (int64_t kv = 0; kv < n.K; kv++) {
+        const group g = group_of(c, kv);
+        dra_attend_take_head(&t, g.first);
+        dra_attend_products(&t, j0, g.n, g.step * c->in[0].stride[1], s + g.first * each,
+                            g.step * each);
+    }
+    for (int64_t h = 0; h < n.H; h++) {
+        dra_attend_take_head(&t, h);
+        dra_attend_finish(&t, j0, s + h * each, NULL);
     }
 }
 
@@ -102,13 +124,17 @@ static void weigh_row(const dra_call *c, const room *r, int64_t row)
 
 static void read_block(const dra_call *c, const room *r, int64_t b, int64_t block)
 {
-    const int64_t H = c->in[0].shape.dim[1], E = c->in[2].shape.dim[3], j0 = block * KEYS;
-    for (int64_t h = 0; h < H; h++) {
-        const dra_attend_block t = dra_attend_open(c, b, h, 0);
-        const int64_t          at = (b * H + h) * r->blocks + block;
-        if (!dra_attend_sees(&t, j0)) return;
-        if (h == 0) read_rows(&t, &c->in[2], j0);
-        dra_attend_times(&t, r->s + at * KEYS, &c->in[2], j0, false, r->part + at * E);
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const int64_t          j0 = block * KEYS;
+    dra_attend_block       t = dra_attend_open(c, b, 0, 0);
+    if (!dra_attend_sees(&t, j0)) return;
+    read_rows(&t, &c->in[2], j0);
+    for (int64_t kv = 0; kv < n.K; kv++) {
+        const group   g = group_of(c, kv);
+        const int64_t at = (b * n.H + g.first) * r->blocks + block, each = g.step * r->blocks;
+        dra_attend_take_head(&t, g.first);
+        dra_attend_times_rows(&t, g.n, r->s + at * KEYS, each * KEYS, &c->in[2], j0, false,
+                              r->part + at * n.E, each * n.E);
     }
 }
 

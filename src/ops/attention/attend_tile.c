@@ -53,22 +53,29 @@ static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
            !dra_attend_option(c, DRA_ATTEND_Q_LEVEL);
 }
 
+void dra_attend_take_head(dra_attend_block *t, int64_t h)
+{
+    const int64_t heads = t->size.K;
+    t->h = h;
+    t->kv = t->a->heads == DRA_HEADS_DIV ? h / (t->size.H / heads) : h % heads;
+    t->slope = read_slope(t->c, h);
+    if (t->a->dropout > 0) t->drop = dra_attend_drop_open(t->c, t->b, h);
+}
+
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
 {
     const dra_attend_attr *a = c->attr;
     const dra_tensor      *lo = dra_attend_option(c, DRA_ATTEND_LO);
     const dra_tensor      *hi = dra_attend_option(c, DRA_ATTEND_HI);
     dra_attend_block       t = {.c = c, .a = a, .size = dra_attend_sizes_of(c)};
-    const int64_t          J = t.size.J, heads = t.size.K;
-    t.b = b, t.h = h, t.t0 = t0;
+    const int64_t          J = t.size.J;
+    t.b = b, t.t0 = t0;
     t.rows = dra_imin(ROWS, t.size.T - t0);
-    t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
     t.first = J;
     t.distance = dra_attend_option(c, DRA_ATTEND_DISTANCE);
     t.counted = !dra_attend_option(c, DRA_ATTEND_K_POS);
-    t.slope = read_slope(c, h);
     t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
-    if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
+    dra_attend_take_head(&t, h);
     for (int64_t r = 0; r < t.rows; r++) {
         t.lo[r] = read_bound(lo, b, t0 + r, J, 0);
         t.hi[r] = read_bound(hi, b, t0 + r, J, J);
@@ -110,13 +117,14 @@ static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
     return b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
 }
 
-const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j)
+const void *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j)
 {
     const dra_tensor *pages = dra_attend_option(c, DRA_ATTEND_PAGES);
-    if (!pages) return (const real *)x->data + offset_of(x, b, h, j);
+    const int64_t     size = (int64_t)dra_dtype_bytes(x->dtype);
+    if (!pages) return (const char *)x->data + offset_of(x, b, h, j) * size;
     const int32_t *page = (const int32_t *)pages->data + b * pages->stride[0];
     const int64_t  first = dra_imin(page[j / KEYS * pages->stride[1]], x->shape.dim[2] - KEYS);
-    return (const real *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS);
+    return (const char *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS) * size;
 }
 
 static void soften_scores(int64_t n, real cap, real *s, real *dcap)
@@ -211,53 +219,71 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     if (mask) hide_masked(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 
-void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap)
+void dra_attend_products(const dra_attend_block *t, int64_t j0, int64_t n, int64_t step, real *s,
+                         int64_t s_row)
 {
     const dra_tensor     *q = &t->c->in[0], *k = &t->c->in[1];
-    const int64_t         n = dra_imin(KEYS, t->size.J - j0);
     const dra_attend_keys seen = dra_attend_seen(t, j0);
-    int32_t               k_pos[KEYS];
     dra_simd_of(t->c)->gemm(&(dra_gemm){
-        .M = t->rows,
+        .M = n,
         .N = seen.n,
         .K = t->size.D,
         .a = (const real *)q->data + offset_of(q, t->b, t->h, t->t0),
-        .a_row = q->stride[2],
+        .a_row = step,
         .a_col = q->stride[3],
         .b = dra_attend_key(t->c, k, t->b, t->kv, j0 + seen.first),
         .b_row = k->stride[3],
         .b_col = k->stride[2],
+        .b_type = k->dtype,
         .c = s + seen.first,
-        .c_row = KEYS,
+        .c_row = s_row,
     });
+}
+
+void dra_attend_finish(const dra_attend_block *t, int64_t j0, real *s, real *dcap)
+{
+    const int64_t n = dra_imin(KEYS, t->size.J - j0);
+    int32_t       k_pos[KEYS];
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
         finish_row(t, r, j0, k_pos, s + r * KEYS, dcap ? dcap + r * KEYS : NULL);
+}
+
+void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap)
+{
+    dra_attend_products(t, j0, t->rows, t->c->in[0].stride[2], s, KEYS);
+    dra_attend_finish(t, j0, s, dcap);
 }
 
 /* ---- weights times rows ---------------------------------------------------------------------- */
 
 /* Only keys that some query of the block sees take part: others may hold anything, also NaN, which
  * a weight of 0 does not hide. A weight of 0 adds nothing, so the bits are those of all 64. */
-void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
-                      bool add, real *out)
+void dra_attend_times_rows(const dra_attend_block *t, int64_t n, const real *p, int64_t p_row,
+                           const dra_tensor *x, int64_t j0, bool add, real *out, int64_t out_row)
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
-    const int64_t         W = x->shape.dim[3];
     dra_simd_of(t->c)->gemm(&(dra_gemm){
-        .M = t->rows,
-        .N = W,
+        .M = n,
+        .N = x->shape.dim[3],
         .K = k.n,
         .a = p + k.first,
-        .a_row = KEYS,
+        .a_row = p_row,
         .a_col = 1,
         .b = dra_attend_key(t->c, x, t->b, t->kv, j0 + k.first),
         .b_row = x->stride[2],
         .b_col = x->stride[3],
+        .b_type = x->dtype,
         .c = out,
-        .c_row = W,
+        .c_row = out_row,
         .accumulate = add,
     });
+}
+
+void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
+                      bool add, real *out)
+{
+    dra_attend_times_rows(t, t->rows, p, KEYS, x, j0, add, out, x->shape.dim[3]);
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */

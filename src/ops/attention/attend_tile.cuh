@@ -59,25 +59,48 @@ template <typename How> __device__ static inline float dra_attend_row_join(float
 
 /* ---- loads ----------------------------------------------------------------------------------- */
 
+__device__ static inline float dra_attend_widen(float x) { return x; }
+__device__ static inline float dra_attend_widen(uint16_t x) { return dra_widen_bf16(x); }
+
+__device__ static inline float4 dra_attend_four(const float *x)
+{
+    return *reinterpret_cast<const float4 *>(x);
+}
+__device__ static inline float4 dra_attend_four(const uint16_t *x)
+{
+    const uint2 v = *reinterpret_cast<const uint2 *>(x);
+    return make_float4(dra_widen_bf16((uint16_t)v.x), dra_widen_bf16((uint16_t)(v.x >> 16)),
+                       dra_widen_bf16((uint16_t)v.y), dra_widen_bf16((uint16_t)(v.y >> 16)));
+}
+
+/* Up to four numbers of a row; those from n on are zeros. */
+template <typename T>
+__device__ static inline float4 dra_attend_some(const void *row, int n, bool by_four, int64_t step)
+{
+    const T *from = static_cast<const T *>(row);
+    if (by_four) return dra_attend_four(from);
+    float4 x = make_float4(dra_attend_widen(from[0]), 0, 0, 0);
+    if (n > 1) x.y = dra_attend_widen(from[step]);
+    if (n > 2) x.z = dra_attend_widen(from[2 * step]);
+    if (n > 3) x.w = dra_attend_widen(from[3 * step]);
+    return x;
+}
+
 /* to (N, W + 4) = the first `width` numbers of N rows, as many more zeros as make it a multiple of
- * 4. row(r): where row r starts, or NULL: zeros. step: between neighbours of a row. */
+ * 4. row(r, c): where column c of row r is, or NULL: zeros. step: between neighbours of a row. */
 template <int N, int W, bool PLACED, typename F>
-__device__ static inline void dra_attend_load(float *to, int width, bool by_four, int64_t step,
-                                              F row)
+__device__ static inline void dra_attend_load(float *to, int width, bool bf16, bool by_four,
+                                              int64_t step, F row)
 {
     DRA_UNROLL
     for (int i = (int)threadIdx.x; i < N * (W / 4); i += DRA_ATTEND_THREADS) {
-        const int    r = i / (W / 4), c = i % (W / 4) * 4;
-        const float *from = c < width ? row(r) : nullptr;
-        float4       x = make_float4(0, 0, 0, 0);
-        if (from && by_four) {
-            x = *reinterpret_cast<const float4 *>(from + c);
-        } else if (from) {
-            x.x = from[c * step];
-            if (c + 1 < width) x.y = from[(c + 1) * step];
-            if (c + 2 < width) x.z = from[(c + 2) * step];
-            if (c + 3 < width) x.w = from[(c + 3) * step];
-        }
+        const int   r = i / (W / 4), c = i % (W / 4) * 4;
+        const void *from = c < width ? row(r, c) : nullptr;
+        float4      x = make_float4(0, 0, 0, 0);
+        if (from && bf16)
+            x = dra_attend_some<uint16_t>(from, width - c, by_four, step);
+        else if (from)
+            x = dra_attend_some<float>(from, width - c, by_four, step);
         float *at = to + (PLACED ? dra_attend_place(r) : r) * (W + 4) + c;
         if (c < width) *reinterpret_cast<float4 *>(at) = x;
     }
@@ -185,11 +208,8 @@ template <int N, int W, bool PLACED, typename Rows = dra_attend_rows> struct dra
     __device__ bool whole() const { return width <= W; }
     __device__ void load(int d0) const
     {
-        const int64_t skip = d0 * step;
-        dra_attend_load<N, W, PLACED>(room, piece(d0), by_four, step, [&](int r) {
-            const float *at = row(r);
-            return at ? at + skip : nullptr;
-        });
+        dra_attend_load<N, W, PLACED>(room, piece(d0), row.bf16, by_four, step,
+                                      [&](int r, int c) { return row(r, (d0 + c) * step); });
     }
     __device__ void open() const
     {

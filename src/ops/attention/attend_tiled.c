@@ -50,6 +50,10 @@ static void derive_attend_tiled(dra_graph *g, const dra_node *n, const dra_value
         dra_build_fail(g, "attend", DRA_ERR_GRAD, "keys in pages have no gradient");
         return;
     }
+    if (dra_dtype_of(g, n->in[1]) != DRA_REAL || dra_dtype_of(g, n->in[2]) != DRA_REAL) {
+        dra_build_fail(g, "attend", DRA_ERR_GRAD, "keys and values in bf16 have no gradient");
+        return;
+    }
     if (!dra_attend_upstream(g, n, dy, in)) return;
     const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
     if (!back) return;
@@ -168,7 +172,7 @@ const dra_op dra_op_attend = {.name = "attend",
 
 const dra_cpu_kernel dra_cpu_attend = {
     .base = {.op = "attend",
-             .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
+             .dtypes = DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
              .scratch = size_attend_tiled_scratch},
     .tiles = count_attend_tiled_tiles,
     .tile = run_attend_tiled_tile,

@@ -76,11 +76,30 @@ static double load_element(dra_dtype t, const void *p)
     return 0;
 }
 
+static void narrow_row(int64_t n, const float *x, uint16_t *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = dra_f32_to_bf16(x[i]);
+}
+
+static void widen_row(int64_t n, const uint16_t *x, float *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = dra_bf16_to_f32(x[i]);
+}
+
 static void cast_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
     const dra_dtype      to = c->out[0].dtype, from = c->in[0].dtype;
+    const bool           close = step[0] == 1 && step[1] == 1;
     unsigned char       *y = ptr[0];
     const unsigned char *x = ptr[1];
+    if (close && from == DRA_F32 && to == DRA_BF16) {
+        narrow_row(n, ptr[1], ptr[0]);
+        return;
+    }
+    if (close && from == DRA_BF16 && to == DRA_F32) {
+        widen_row(n, ptr[1], ptr[0]);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         dra_store_number(to, y + i * step[0] * (int64_t)dra_dtype_bytes(to),
                          load_element(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));

@@ -663,6 +663,45 @@ static const check_case bf16_cases[] = {
     {"bias", 4, {QKV(1, 1, 1, 40, 70, 64, 64), {{3, {1, 40, 70}}}}, &biased, BF16_TOL},
 };
 
+/* ---- cases: keys and values of a cache in bf16 ----------------------------------------------- */
+
+#define QKV_BF16(B, H, K, T, J, D, E)                                                              \
+    {{4, {B, H, T, D}}}, {{4, {B, K, J, D}}, CHECK_BF16}, { {4, {B, K, J, E}}, CHECK_BF16 }
+
+static const check_case cache_cases[] = {
+    {"one query", 3, {QKV_BF16(2, 4, 2, 1, 300, 20, 33)}, &none, .no_grad = true},
+    {"few queries",
+     4,
+     {QKV_BF16(2, 4, 2, 5, 90, 16, 16), INTS(2, 5, 0, 90)},
+     &only_hi,
+     .no_grad = true},
+    {"several tiles",
+     5,
+     {QKV_BF16(1, 2, 2, 70, 200, 5, 3), INTS(1, 70, 0, 180), INTS(1, 70, 20, 200)},
+     &lo_hi,
+     .no_grad = true},
+    {"wide", 3, {QKV_BF16(1, 1, 1, 3, 70, 200, 131)}, &none, .no_grad = true},
+    {"of each", 3, {QKV_BF16(1, 1, 1, 1, 1, 1, 1)}, &none, .no_grad = true},
+    {"no keys", 3, {QKV_BF16(2, 2, 2, 3, 0, 5, 3)}, &none, .no_grad = true},
+    {"sink, dropout",
+     5,
+     {QKV_BF16(3, 2, 1, 1, 300, 5, 3), {{1, {2}}}, KEY},
+     &(args){.sink = 3, .dropout = 0.4, .key = 4},
+     .no_grad = true},
+};
+
+/* The same where products are in bf16 as well. */
+static const check_case bf16_cache_cases[] = {
+    {"sees all", 3, {QKV_BF16(1, 2, 2, 70, 90, 64, 64)}, &none, BF16_TOL, .no_grad = true},
+    {"up to hi",
+     4,
+     {QKV_BF16(2, 4, 2, 45, 70, 128, 128), INTS(2, 45, 0, 71)},
+     &only_hi,
+     BF16_TOL,
+     .no_grad = true},
+    {"few queries", 3, {QKV_BF16(2, 2, 2, 1, 90, 64, 64)}, &none, BF16_TOL, .no_grad = true},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -673,6 +712,9 @@ int main(void)
         {"tiled", 2, build_lse, oracle_lse, lse_cases, COUNT(lse_cases)},
         {"few", 2, build_few, oracle_lse, few_cases, COUNT(few_cases)},
         {"bf16", 2, build_bf16, oracle_lse, bf16_cases, COUNT(bf16_cases)},
+        {"cache", 1, build_tiled, oracle, cache_cases, COUNT(cache_cases)},
+        {"cache", 1, build_plain, oracle, cache_cases, COUNT(cache_cases)},
+        {"cache", 2, build_bf16, oracle_lse, bf16_cache_cases, COUNT(bf16_cache_cases)},
     };
     return check_main("attend", specs, COUNT(specs), NULL, 0);
 }

@@ -1,7 +1,9 @@
-/* Attention over keys in pages: what it is over the same keys in a row, to the bit. */
+/* Attention over keys in pages: what it is over the same keys in a row, to the bit; and over keys
+ * and values in bf16, in pages or not: what it is over the same numbers in full precision. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shape.h"
 #include "check.h"
 
 enum { B = 3, PAGES = 5, ALL = 19, J = PAGES * DRA_ATTEND_PAGE };
@@ -15,13 +17,31 @@ typedef struct sizes {
 static const sizes cases[] = {
     {1, 4, 4, 64, 64, false, "one query"},   {1, 6, 2, 20, 33, true, "one query, slopes"},
     {9, 4, 1, 24, 24, true, "some queries"}, {70, 2, 2, 64, 64, false, "many queries"},
-    {40, 2, 1, 130, 5, false, "wide keys"},
+    {40, 2, 1, 130, 5, false, "wide keys"},  {3, 8, 2, 128, 128, false, "groups of heads"},
 };
+
+enum { IN_PAGES = 1, IN_BF16 = 2 }; /* how keys and values are stored */
 
 static dra_real number(uint32_t *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
     return (dra_real)(*seed >> 8) / (dra_real)(1 << 23) - 1;
+}
+
+/* Numbers that bf16 has. */
+static dra_real *rounded(dra_real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = dra_bf16_to_f32(dra_f32_to_bf16((float)x[i]));
+    return x;
+}
+
+/* n numbers in bf16, behind a guard of one, so that their memory is aligned for nothing more. */
+static uint16_t *narrow(const dra_real *x, int64_t n)
+{
+    uint16_t *y = malloc((size_t)(n + 1) * sizeof *y);
+    y[0] = 0x7fc0; /* NaN */
+    for (int64_t i = 0; i < n; i++) y[i + 1] = dra_f32_to_bf16((float)x[i]);
+    return y;
 }
 
 typedef struct memory {
@@ -50,8 +70,8 @@ static memory open_memory(const sizes *z)
 {
     uint32_t seed = 5;
     memory   m = {.q = numbers(B * z->T * z->H * z->D, &seed),
-                  .k = numbers(B * J * z->K * z->D, &seed),
-                  .v = numbers(B * J * z->K * z->E, &seed),
+                  .k = rounded(numbers(B * J * z->K * z->D, &seed), B * J * z->K * z->D),
+                  .v = rounded(numbers(B * J * z->K * z->E, &seed), B * J * z->K * z->E),
                   .all_k = numbers(ALL * DRA_ATTEND_PAGE * z->K * z->D, &seed),
                   .all_v = numbers(ALL * DRA_ATTEND_PAGE * z->K * z->E, &seed),
                   .slopes = numbers(z->H, &seed)};
@@ -75,13 +95,26 @@ static void close_memory(memory *m)
     free(m->slopes);
 }
 
-static void run(const sizes *z, memory *m, bool pages, dra_real *y)
+static void bind_items(check_program *p, const char *name, dra_real *x, uint16_t *narrow, int64_t n)
 {
+    if (narrow)
+        check_bind(p, name, narrow + 1, (size_t)n * sizeof *narrow);
+    else
+        check_bind(p, name, x, (size_t)n * sizeof *x);
+}
+
+/* how: IN_PAGES, IN_BF16. */
+static void run(const sizes *z, memory *m, int how, int threads, dra_real *y)
+{
+    const bool        pages = how & IN_PAGES;
+    const dra_dtype   dtype = how & IN_BF16 ? DRA_BF16 : DRA_REAL;
     dra_graph        *g = check_graph();
     const int64_t     batch = pages ? 1 : B, rows = pages ? ALL * DRA_ATTEND_PAGE : J;
+    const int64_t     keys = batch * rows * z->K * z->D, values = batch * rows * z->K * z->E;
     const dra_value   q = dra_input(g, "q", DRA_REAL, DRA_SHAPE(B, z->T, z->H, z->D));
-    const dra_value   k = dra_input(g, "k", DRA_REAL, DRA_SHAPE(batch, rows, z->K, z->D));
-    const dra_value   v = dra_input(g, "v", DRA_REAL, DRA_SHAPE(batch, rows, z->K, z->E));
+    const dra_value   k = dra_input(g, "k", dtype, DRA_SHAPE(batch, rows, z->K, z->D));
+    const dra_value   v = dra_input(g, "v", dtype, DRA_SHAPE(batch, rows, z->K, z->E));
+    uint16_t         *narrow_k = NULL, *narrow_v = NULL;
     dra_attend_config c = {.path = DRA_ATTEND_TILED,
                            .lo = dra_input(g, "lo", DRA_I32, DRA_SHAPE(B, z->T)),
                            .hi = dra_input(g, "hi", DRA_I32, DRA_SHAPE(B, z->T))};
@@ -90,11 +123,13 @@ static void run(const sizes *z, memory *m, bool pages, dra_real *y)
     dra_output(g, "y",
                dra_attend(g, dra_transpose(g, q, 1, 2), dra_transpose(g, k, 1, 2),
                           dra_transpose(g, v, 1, 2), &c));
-    check_program p = check_compile(g, 2);
+    check_program p = check_compile(g, threads);
     const size_t  real = sizeof *m->q, ints = (size_t)(B * z->T) * sizeof *m->lo;
     check_bind(&p, "q", m->q, (size_t)(B * z->T * z->H * z->D) * real);
-    check_bind(&p, "k", pages ? m->all_k : m->k, (size_t)(batch * rows * z->K * z->D) * real);
-    check_bind(&p, "v", pages ? m->all_v : m->v, (size_t)(batch * rows * z->K * z->E) * real);
+    if (how & IN_BF16) narrow_k = narrow(pages ? m->all_k : m->k, keys);
+    if (how & IN_BF16) narrow_v = narrow(pages ? m->all_v : m->v, values);
+    bind_items(&p, "k", pages ? m->all_k : m->k, narrow_k, keys);
+    bind_items(&p, "v", pages ? m->all_v : m->v, narrow_v, values);
     check_bind(&p, "lo", m->lo, ints);
     check_bind(&p, "hi", m->hi, ints);
     if (pages) check_bind(&p, "pages", m->pages, sizeof m->pages);
@@ -102,6 +137,8 @@ static void run(const sizes *z, memory *m, bool pages, dra_real *y)
     check_run(&p);
     memcpy(y, check_result(&p, "y"), (size_t)(B * z->H * z->T * z->E) * real);
     check_free(&p);
+    free(narrow_k);
+    free(narrow_v);
 }
 
 static void pages_are_the_same_keys(void **state)
@@ -110,9 +147,13 @@ static void pages_are_the_same_keys(void **state)
     const size_t n = (size_t)(B * z->H * z->T * z->E);
     memory       m = open_memory(z);
     dra_real    *y = malloc(2 * n * sizeof *y);
-    run(z, &m, false, y);
-    run(z, &m, true, y + n);
+    run(z, &m, 0, 2, y);
+    run(z, &m, IN_PAGES, 2, y + n);
     assert_memory_equal(y, y + n, n * sizeof *y);
+    for (int i = 0; i < 6; i++) {
+        run(z, &m, IN_BF16 | (i % 2 ? IN_PAGES : 0), (int[]){1, 2, 7}[i / 2], y + n);
+        assert_memory_equal(y, y + n, n * sizeof *y);
+    }
     free(y);
     close_memory(&m);
 }
