@@ -244,6 +244,8 @@ typedef enum dra_rotary_scaling {
     DRA_SCALING_LLAMA3, /* slow ones, of fewer than `low` turns, are divided by factor; fast ones,
                            of more than `high`, stay; between them a mixture */
     DRA_SCALING_YARN, /* the same by number of the pair, between those of `low` and `high` turns */
+    DRA_SCALING_LONGROPE_SHORT, /* every pair is divided by its own short_factors, up to `original` */
+    DRA_SCALING_LONGROPE_LONG, /* by its long_factors, at any position */
     DRA_SCALING_COUNT
 } dra_rotary_scaling;
 
@@ -264,6 +266,9 @@ typedef struct dra_rotary_config {
     bool               exact;     /* yarn: the pairs of low and high are not rounded outwards */
     double             gain;      /* what is rotated is multiplied by it; 0: 1 */
     int64_t            limit; /* a position from here on is an error of the run; 0: there is none */
+
+    const double *short_factors, *long_factors; /* of LongRoPE, one for each pair; borrowed */
+    int           n_short, n_long;
 } dra_rotary_config;
 
 /* Rotates pair c of x[b, h, t] by pos[b, t] f_c, f_c = base^(-2c/width) / stretch where it is not
