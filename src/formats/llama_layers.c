@@ -185,6 +185,7 @@ static void read_width(dra_keys *k, dra_keys *top, const dra_llama *f, const dra
     const double      share = k->object ? dra_keys_number(k, key, 1, outer) : outer;
     const int64_t     D = c->key_dim ? c->key_dim : c->heads > 0 ? c->dim / c->heads : 0;
     const int64_t     n = (int64_t)((double)D * share);
+    if (f->fused) t->width = n; /* also where all rotate: it tells phi3 from llama */
     if (share == 1) return;
     if (!(f->partial > 0) || n < 2 || n % 2)
         dra_keys_refuse(k->object && json_object_get(k->object, key) ? k : top, key,

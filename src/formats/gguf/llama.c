@@ -155,7 +155,7 @@ static void read_sizes(pairs *p, dra_model_config *c, dra_mixer_config *m)
         dra_keys_refuse(p->k, llama_key(p, "rope.dimension_count"),
                         p->as->partial > 0 ? "an even number of channels of a head"
                                            : "all channels of a head");
-    if (turns != D) m->turn.width = turns;
+    if (turns != D || p->as->fused) m->turn.width = turns; /* which tells phi3 from llama */
     m->kv_heads = read_int(p, "attention.head_count_kv", c->heads);
     if (m->kv_heads < 1 || c->heads % m->kv_heads)
         dra_keys_refuse(p->k, llama_key(p, "attention.head_count_kv"), "a divisor of head_count");
@@ -210,6 +210,13 @@ static double default_scale(const dra_model_config *c)
     return 1 / sqrt((double)(c->depth == LAYERS_27B ? c->dim / c->heads : D));
 }
 
+/* 1 / sqrt(n) as it was before it became a float. */
+static double mend_scale(double x)
+{
+    const double n = round(1 / (x * x));
+    return fabs(x * sqrt(n) - 1) < 1e-6 ? 1 / sqrt(n) : x;
+}
+
 static void read_options(pairs *p, dra_model_config *c, dra_mixer_config *m)
 {
     const dra_llama *f = p->as;
@@ -229,6 +236,7 @@ static void read_options(pairs *p, dra_model_config *c, dra_mixer_config *m)
     if (f->granite) c->block.branch_factor = read_real(p, "residual_scale", 1);
     if (f->granite) c->logit_scale = 1 / read_real(p, "logit_scale", 1);
     if (f->granite || f->gemma) m->score_scale = read_real(p, SCALE, default_scale(c));
+    if (f->gemma) m->score_scale = mend_scale(m->score_scale);
 }
 
 /* Which layers see only a window: a list, or all but every n-th. */

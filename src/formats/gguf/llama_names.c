@@ -186,8 +186,9 @@ static dra_status settle_longrope(const dra_tensor_source *s, dra_model_config *
 {
     dra_rotary_config t = full_turn(c);
     const int64_t     n = t.width / 2;
-    const char       *name = dra_gguf_llama_of(c)->name;
-    char              key[80];
+    const char       *name = json_string_value(
+              json_object_get(s->gguf.pairs, "general.architecture")); /* not yet said by the config */
+    char key[80];
     if ((!has_tensor(s, SHORT) && !dra_rotary_is_longrope(&t)) || t.n_short) return DRA_OK;
     snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", name);
     const double gain = json_number_value(json_object_get(s->gguf.pairs, key));
