@@ -220,6 +220,10 @@ typedef struct dra_attention_options {
     /* Contextual positions [Golovneva et al. 2024]: so many learned vectors that queries are
      * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
     int64_t cope;
+    /* Selective attention [Leviathan et al. 2024]: scores above 0 of the first head are taken from
+     * those that later queries have for the same item, of the first so many items of a text but the
+     * very first. 0: none. */
+    int64_t selective;
     bool    sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
     bool
         mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
@@ -502,9 +506,10 @@ typedef struct dra_memory_sizes {
     bool                     context;     /* items are those of the context */
     int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
-    bool                     levels;  /* items have levels (mixer option forget) */
-    bool                     mean;    /* sums of values are kept (mixer option mean_unseen) */
-    const void              *options; /* of a program's own memory: its struct */
+    bool                     levels;    /* items have levels (mixer option forget) */
+    bool                     mean;      /* sums of values are kept (mixer option mean_unseen) */
+    int64_t                  selective; /* rows of sums of selective attention; 0: there is none */
+    const void              *options;   /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
     int64_t joined;       /* width of items that are both key and value, through kappa and nu */
 } dra_memory_sizes;

@@ -311,6 +311,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .options = b->config.options,
                                   .levels = mixer->attention.forget,
                                   .mean = mixer->attention.mean_unseen,
+                                  .selective = mixer->attention.selective,
                                   .latent = mixer->latent.kv,
                                   .rope = mixer->latent.rope,
                                   .joined = joined ? config->dim : 0};

@@ -357,11 +357,14 @@ static dra_status check_values(const dra_stack *s, dra_error *err)
     return DRA_OK;
 }
 
+/* Every time around layers are numbered on. */
 static void list_steps(dra_stack *s, const dra_model_config *c)
 {
+    const int once = s->n_steps / (int)dra_imax(1, c->recycle);
     numbering names = {0};
     for (int i = 0; i < s->n_steps; i++) {
-        s->step[i].entry = c->n_order ? (int)c->order[i] : i % s->n_entries;
+        if (i % once == 0 && i) names = (numbering){.layer = names.layer + 1};
+        s->step[i].entry = c->n_order ? (int)c->order[i % c->n_order] : i % s->n_entries;
         const dra_sublayer_kind kind = kind_of(sublayer_letter(c, s->step[i].entry));
         s->step[i].layer = next_layer(&names, kind);
         if (kind == DRA_SUBLAYER_MIXER) s->attention[s->n_attentions++] = i;
@@ -374,7 +377,8 @@ dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *er
     const dra_status st = check_layout(c, err);
     if (st != DRA_OK) return st;
     const int64_t n = count_sublayers(c);
-    const int64_t steps = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
+    const int64_t once = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
+    const int64_t steps = once * dra_imax(1, c->recycle);
     s->entry = calloc((size_t)n + 1, sizeof *s->entry);
     s->step = calloc((size_t)steps + 1, sizeof *s->step);
     s->attention = calloc((size_t)steps + 1, sizeof *s->attention);

@@ -488,6 +488,12 @@ static const mixer_row rows[] = {
     {"gru window, contextual positions, learned keys, rotary",
      {FOUR, .kv_heads = 2, .rotary = true, .attention.cope = 2, .attention.mem_kv = 2,
       .a = {"gru", .retrieval = "window", .window = 4}}},
+    {"append time, selective", {SIZES, .attention.selective = 100}},
+    {"gru time, selective, of the first 4 alone, learned keys, grouped heads, rotary",
+     {FOUR, .kv_heads = 2, .rotary = true, .attention.selective = 4, .attention.mem_kv = 2,
+      .a = {"gru"}}},
+    {"append time, selective, top 3, contextual positions",
+     {SIZES, .attention.selective = 20, .attention.topk = 3, .attention.cope = 3}},
     {"append time, means where nothing is seen",
      {SIZES, .attention.mean_unseen = true},
      .no_skips = true}, /* that they leave a trace is what it is for */

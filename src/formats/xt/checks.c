@@ -55,6 +55,11 @@ static const pair apart[] = {
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
     {"attn_max_attend_past", "cross_attend"},
+    {"attn_flash", "attn_selective"},
+    {"attn_selective", "cross_attend"},
+    {"attn_selective", "attn_max_attend_past"},
+    {"attn_selective", "attn_use_latent_kv"},
+    {"attn_selective", "attn_l2_distance"}, /* whose scores are never above 0 */
     {"attn_flash", "attn_use_cope"},
     {"attn_use_cope", "cross_attend"}, /* which there must see no later key */
     {"attn_flash", "attn_sigmoid"},
@@ -236,6 +241,7 @@ static dra_status check_positions(const checking *k)
                              (long long)r, (long long)x->attn_dim_head);
     const char *causal = x->mixer.attention.forget ? "attn_data_dependent_alibi"
                          : x->attn_use_cope        ? "attn_use_cope"
+                         : x->attn_selective       ? "attn_selective"
                          : x->attn_max_attend_past ? "attn_max_attend_past"
                                                    : NULL;
     if (causal && x->c.visible != DRA_VISIBLE_CAUSAL)
@@ -419,12 +425,22 @@ static dra_status check_wrapper(const checking *k)
                              x->use_cls_token ? "use_cls_token" : "average_pool_embed");
     if (x->c.head.mixture > 0 && x->c.head.mixture != 4 && !x->mixture_of_softmax)
         return refuse_option(k, "mixture_of_softmax_k needs mixture_of_softmax");
+    if (x->recycling != (x->c.recycle > 1))
+        return refuse_option(k, "%s needs %s", x->recycling ? "recycling" : "recycle_steps",
+                             x->recycling ? "recycle_steps" : "recycling");
+    const char *once = x->c.unet                ? "attn_layers.unet_skips"
+                       : x->c.block.streams > 1 ? "attn_layers.num_residual_streams"
+                       : x->resi_dual           ? "attn_layers.resi_dual"
+                       : x->c.xl.memory         ? "max_mem_len"
+                                                : NULL;
+    if (x->recycling && once) return refuse_option(k, "recycling excludes %s", once);
     if (x->c.xl.down && !x->c.xl.memory)
         return refuse_option(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->cross_attend)
         return refuse_option(k, "max_mem_len excludes cross_attend");
-    if (x->c.xl.memory && x->attn_max_attend_past)
-        return refuse_option(k, "max_mem_len excludes attn_max_attend_past");
+    if (x->c.xl.memory && (x->attn_max_attend_past || x->attn_selective))
+        return refuse_option(k, "max_mem_len excludes %s",
+                             x->attn_selective ? "attn_selective" : "attn_max_attend_past");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse_option(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

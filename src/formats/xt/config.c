@@ -16,6 +16,7 @@ enum {
     XPOS_BASE = 512,
     CONDITION_EXPANSION = 4,
     COPE_MAX = 16,
+    SELECTIVE = 4096, /* items of a stack by itself, which says no max_seq_len */
     SOFTMAXES = 4
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
@@ -140,6 +141,7 @@ static void tell_wrapper(dra_xt *x)
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
     x->mixture_of_softmax = c->head.mixture > 0;
+    x->recycling = c->recycle > 1;
     drop_default(&x->c.head.mixture, SOFTMAXES);
     tell_pool(x);
     if (c->source.kind == DRA_SOURCE_IMAGE) {
@@ -247,6 +249,7 @@ void dra_xt_settle_attention(dra_xt *x)
         m->a.retrieval = "window";
         m->a.window = x->attn_max_attend_past + 1;
     }
+    if (x->attn_selective) m->attention.selective = x->c.context ? x->c.context : SELECTIVE;
     if (!x->attn_use_cope) m->attention.cope = 0;
     if (x->attn_use_cope && !m->attention.cope) m->attention.cope = COPE_MAX;
     if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
@@ -283,6 +286,7 @@ void dra_xt_tell_attention(dra_xt *x)
     if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
         x->attn_logit_softclamp_value = m->attention.softcap;
     x->attn_max_attend_past = m->a.window > 1 ? m->a.window - 1 : 0;
+    x->attn_selective = m->attention.selective > 0;
     x->attn_use_cope = m->attention.cope > 0;
     if (m->attention.cope == COPE_MAX) m->attention.cope = 0;
     x->attn_use_latent_kv = m->latent.kv > 0;

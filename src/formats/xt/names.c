@@ -274,6 +274,7 @@ static void add_wrapper(making *m)
                                  {"head", "to_logits.weight"},
                                  {"mixture_W", "to_mixture.0.weight"},
                                  {"mixture_w", "combine_mixture.weight"},
+                                 {"recycle_W", "recycled_proj.weight"},
                                  {"head_b", "to_logits.bias"},
                                  {"numbers_w", "to_numerical_output.0.weight"},
                                  {"numbers_b", "to_numerical_output.0.bias"},

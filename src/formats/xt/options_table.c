@@ -133,6 +133,7 @@ static const dra_field stack_fields[] = {
     BOOL("attn_laser", mixer.attention.laser),
     REAL("attn_laser_softclamp_value", mixer.attention.laser_cap, 1e-3, 80),
     INT("attn_max_attend_past", attn_max_attend_past, 1, MOST - 1),
+    BOOL("attn_selective", attn_selective),
     BOOL("attn_use_cope", attn_use_cope),
     INT("attn_cope_max_pos", mixer.attention.cope, 1, MOST),
     BOOL("attn_sigmoid", mixer.attention.sigmoid),
@@ -176,6 +177,8 @@ static const dra_field token_fields[] = {INT("num_tokens", c.vocab, 1, MOST),
                                          BOOL("sigsoftmax_logits", c.head.sigsoftmax),
                                          BOOL("mixture_of_softmax", mixture_of_softmax),
                                          INT("mixture_of_softmax_k", c.head.mixture, 1, 1024),
+                                         BOOL("recycling", recycling),
+                                         INT("recycle_steps", c.recycle, 2, 64),
                                          STACK,
                                          {0}};
 

@@ -35,7 +35,7 @@ typedef struct dra_xt {
     bool       post_emb_norm, tie_embedding;
     dra_switch use_abs_pos_emb;
     bool       average_pool_embed, use_cls_token;
-    bool       mixture_of_softmax;
+    bool       mixture_of_softmax, recycling;
     int64_t    num_cls_tokens, logits_dim;
 
     /* ---- the stack */
@@ -62,7 +62,7 @@ typedef struct dra_xt {
     bool       attn_softclamp_logits, softclamp_output, add_value_residual;
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
-    bool       attn_use_cope, attn_swiglu_values;
+    bool       attn_use_cope, attn_selective, attn_swiglu_values;
     int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */

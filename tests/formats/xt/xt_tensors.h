@@ -124,6 +124,7 @@ static const xt_row xt_wrapper[] = {
     {"to_logits.weight", "logits_dim", "lD", XT_ZERO},
     {"to_mixture.0.weight", "mixture_of_softmax", "KD", XT_ZERO},
     {"combine_mixture.weight", "mixture_of_softmax", "xD", XT_ZERO},
+    {"recycled_proj.weight", "recycling", "DD", XT_ZERO},
     {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
     {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
     {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
