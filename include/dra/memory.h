@@ -300,6 +300,15 @@ typedef enum dra_value_gate {
     DRA_GATE_SILU_BIASED, /* heads * silu(W x + b), W 0 and b 10 at first  */
     DRA_VALUE_GATE_COUNT
 } dra_value_gate;
+/* Hybrid gated attention: with gate_values plain, or without gates of x, heads are multiplied by
+ * sigmoid(W x + W' heads). Maps are of low rank, W_2 silu(W_1 .), where they have one. */
+typedef struct dra_gate_options {
+    bool    heads;  /* gate_values plain: one number for each head, not for each channel */
+    bool    linear; /* low rank: W_2 W_1, without silu */
+    bool    output; /* there is W', of the heads as they are read */
+    bool    output_heads;
+    int64_t output_rank; /* of W'; 0: one matrix */
+} dra_gate_options;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
 typedef enum dra_value_residual {
     DRA_VALUES_OWN,     /* nothing: it has its own                                */
@@ -401,6 +410,7 @@ typedef struct dra_mixer_config {
     dra_conv_options     conv;
     dra_out_norm_options out_norm;
     dra_layer_norms      norms;
+    dra_gate_options     gate;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -468,6 +478,8 @@ typedef enum dra_channel {
     DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
     DRA_CHANNEL_INJECT,       /* "inject": (B, T, C) or (B, 1, C), added to what a sublayer reads */
     DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
+    DRA_CHANNEL_STREAMS, /* "streams": (B, T, n, C), what came into each sublayer, integrate  */
+    DRA_CHANNEL_VIEWS,   /* "views": (B, T, 2, C), what keys and values are made of in place of x */
     DRA_CHANNELS
 } dra_channel;
 

@@ -260,7 +260,7 @@ static void declare_params(dra_model *m)
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);
-    m->has_norm = c->block.norm != DRA_PLACE_POST && c->depth;
+    m->has_norm = c->block.norm != DRA_PLACE_POST && !c->block.post_norm && c->depth;
     if (m->has_norm) m->norm = dra_norm_declare(&norm, c->dim, NULL, m->params);
     dra_head_declare(m);
     dra_compose_declare(m);

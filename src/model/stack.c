@@ -173,7 +173,9 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
                              .dropout = c->dropout,
                              .ff = c->ff,
                              .depth = c->depth,
-                             .index = i};
+                             .index = i,
+                             .views = c->block.integrate && l > 0 &&
+                                      kind_of(sublayer_letter(c, i)) == DRA_SUBLAYER_MIXER};
     s.mixer = s.kind == DRA_SUBLAYER_CROSS
                   ? cross_config(c)
                   : mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
@@ -285,6 +287,9 @@ static dra_status check_layout(const dra_model_config *c, dra_error *err)
                         "model: sandwich needs layout af, faf, acf or facf, found %.40s", block);
     if (c->tied_layers && c->sandwich)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
+    if (c->block.integrate && (c->tied_layers || c->n_order))
+        return dra_fail(err, DRA_ERR_VALUE, "model: block.integrate and %s exclude each other",
+                        c->tied_layers ? "tied_layers" : "order");
     if (c->tied_layers && c->n_order)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
     for (int64_t i = 0; i < c->mixers; i++)

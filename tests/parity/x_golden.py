@@ -12,7 +12,8 @@ import sys
 import torch
 import x_models
 
-ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "post_emb_norm.gamma", "2.norm.weight", "2.static_beta")
+ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "post_emb_norm.gamma", "2.norm.weight", "2.static_beta",
+        "to_weights.0.g")
 EYES = ("talking_heads.weight",)
 
 

@@ -43,6 +43,8 @@ typedef struct dra_xt {
     bool       use_dynamic_tanh;
     bool       use_adaptive_layernorm, use_adaptive_rmsnorm, adaptive_condition_mlp;
     dra_switch norm_add_unit_offset, pre_norm, disable_abs_pos_emb;
+    bool       integrate_layers;
+    dra_switch layer_integrate_use_softmax;
     bool       resi_dual, gate_residual, macaron, cross_attend, only_cross;
     int        n_shifts, n_drops;
     bool       rel_pos_bias, dynamic_pos_bias, alibi_pos_bias, rotary_pos_emb, rotary_xpos;
@@ -63,6 +65,7 @@ typedef struct dra_xt {
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
     bool       attn_use_cope, attn_selective, attn_swiglu_values;
+    dra_switch attn_low_rank_silu_gates;
     int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
