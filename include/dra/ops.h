@@ -244,8 +244,8 @@ typedef enum dra_rotary_scaling {
     DRA_SCALING_LLAMA3, /* slow ones, of fewer than `low` turns, are divided by factor; fast ones,
                            of more than `high`, stay; between them a mixture */
     DRA_SCALING_YARN, /* the same by number of the pair, between those of `low` and `high` turns */
-    DRA_SCALING_LONGROPE_SHORT, /* every pair is divided by its own short_factors, up to `original` */
-    DRA_SCALING_LONGROPE_LONG, /* by its long_factors, at any position */
+    DRA_SCALING_LONGROPE_SHORT, /* each pair is divided by its short factor, up to `original` */
+    DRA_SCALING_LONGROPE_LONG,  /* by its long_factors, at any position */
     DRA_SCALING_COUNT
 } dra_rotary_scaling;
 
@@ -339,11 +339,11 @@ typedef struct dra_attend_config {
     dra_value cope; /* real (P, D): contextual positions, added after masks: a key is as far
                              away as the sigmoids of the logits of it and of later ones add up to,
                              up to P - 1, and gets q.cope there, interpolated */
-    /* Selective attention: from the logits that queries have for key lo + n, 0 < n < selective, what
-     * the first head's logits for it were above 0 in queries before is subtracted, but not for their
-     * own key hi - 1. Sums by n in two parts, as in dra_running_sum: taken (B, selective, 2) before
-     * the first query, none: 0; *taken_last after the last one. taken_mark i32 (B, T), or none: as
-     * there. Needs lo and hi; plain path only. */
+    /* Selective attention: from the logits that queries have for key lo + n, 0 < n < selective,
+     * what the first head's logits for it were above 0 in queries before is subtracted, but not
+     * for their own key hi - 1. Sums by n in two parts, as in dra_running_sum: taken (B,
+     * selective, 2) before the first query, none: 0; *taken_last after the last one. taken_mark
+     * i32 (B, T), or none: as there. Needs lo and hi; plain path only. */
     int64_t      selective;
     dra_value    taken, taken_mark, *taken_last; /* taken_last may be NULL */
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */

@@ -1,7 +1,7 @@
-/* The Llama family in GGUF, its tensors. Of some architectures rows of queries and keys stand pair by
- * pair: models that are read rotate neighbours, and rules bring the rows of others into this order.
- * A scaling as Llama 3.1 has it is a tensor there, what each frequency is divided by, and so are the
- * two lists of LongRoPE.
+/* The Llama family in GGUF, its tensors. Of some architectures rows of queries and keys stand pair
+ * by pair: models that are read rotate neighbours, and rules bring the rows of others into this
+ * order. A scaling as Llama 3.1 has it is a tensor there, what each frequency is divided by, and so
+ * are the two lists of LongRoPE.
  * [https://github.com/ggml-org/llama.cpp, conversion/llama.py, phi.py, src/llama-model.cpp] */
 #include <math.h>
 #include <stdio.h>
@@ -186,9 +186,9 @@ static dra_status settle_longrope(const dra_tensor_source *s, dra_model_config *
 {
     dra_rotary_config t = full_turn(c);
     const int64_t     n = t.width / 2;
-    const char       *name = json_string_value(
-              json_object_get(s->gguf.pairs, "general.architecture")); /* not yet said by the config */
-    char key[80];
+    /* Not yet said by the config. */
+    const char *name = json_string_value(json_object_get(s->gguf.pairs, "general.architecture"));
+    char        key[80];
     if ((!has_tensor(s, SHORT) && !dra_rotary_is_longrope(&t)) || t.n_short) return DRA_OK;
     snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", name);
     const double gain = json_number_value(json_object_get(s->gguf.pairs, key));
