@@ -30,6 +30,7 @@ DRA_BEGIN_C
     row(dra_ema_options) row(dra_ssm_options) row(dra_cell_options) row(dra_slots_options)         \
     row(dra_moment_options) row(dra_lambda_options) row(dra_delta_options)                         \
     row(dra_attention_options) row(dra_latent_options) row(dra_memory_option)                      \
+    row(dra_gate_options)                                                                          \
     row(dra_memory_config) row(dra_mixer_config) row(dra_channels) row(dra_mixer_result)           \
     row(dra_stream) row(dra_memory_sizes) row(dra_memory_call) row(dra_memory_result)              \
     row(dra_memory) row(dra_gamma_row) row(dra_kernel_input) row(dra_norm_config)                  \

@@ -220,6 +220,10 @@ typedef struct dra_attention_options {
     /* Contextual positions [Golovneva et al. 2024]: so many learned vectors that queries are
      * multiplied with; which one a key gets is counted by sigmoids of the scores. 0: none. */
     int64_t cope;
+    /* Selective attention [Leviathan et al. 2024]: scores above 0 of the first head are taken from
+     * those that later queries have for the same item, of the first so many items of a text but the
+     * very first. 0: none. */
+    int64_t selective;
     bool    sigmoid; /* weights are sigmoids of the scores, no softmax [Ramapuram et al. 2024] */
     bool
         mean_unseen; /* a query that sees nothing reads the mean of all values so far, also of those
@@ -296,6 +300,15 @@ typedef enum dra_value_gate {
     DRA_GATE_SILU_BIASED, /* heads * silu(W x + b), W 0 and b 10 at first  */
     DRA_VALUE_GATE_COUNT
 } dra_value_gate;
+/* Hybrid gated attention: with gate_values plain, or without gates of x, heads are multiplied by
+ * sigmoid(W x + W' heads). Maps are of low rank, W_2 silu(W_1 .), where they have one. */
+typedef struct dra_gate_options {
+    bool    heads;  /* gate_values plain: one number for each head, not for each channel */
+    bool    linear; /* low rank: W_2 W_1, without silu */
+    bool    output; /* there is W', of the heads as they are read */
+    bool    output_heads;
+    int64_t output_rank; /* of W'; 0: one matrix */
+} dra_gate_options;
 /* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
 typedef enum dra_value_residual {
     DRA_VALUES_OWN,     /* nothing: it has its own                                */
@@ -398,6 +411,7 @@ typedef struct dra_mixer_config {
     dra_conv_options     conv;
     dra_out_norm_options out_norm;
     dra_layer_norms      norms;
+    dra_gate_options     gate;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -465,6 +479,8 @@ typedef enum dra_channel {
     DRA_CHANNEL_CONDITION,    /* "condition": (B, width), of norms and branches */
     DRA_CHANNEL_INJECT,       /* "inject": (B, T, C) or (B, 1, C), added to what a sublayer reads */
     DRA_CHANNEL_CROSS_VALUES, /* "cross_values": (B, S, K, E), as values, of the context */
+    DRA_CHANNEL_STREAMS, /* "streams": (B, T, n, C), what came into each sublayer, integrate  */
+    DRA_CHANNEL_VIEWS,   /* "views": (B, T, 2, C), what keys and values are made of in place of x */
     DRA_CHANNELS
 } dra_channel;
 
@@ -503,9 +519,10 @@ typedef struct dra_memory_sizes {
     bool                     context;     /* items are those of the context */
     int64_t                  segment, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
-    bool                     levels;  /* items have levels (mixer option forget) */
-    bool                     mean;    /* sums of values are kept (mixer option mean_unseen) */
-    const void              *options; /* of a program's own memory: its struct */
+    bool                     levels;    /* items have levels (mixer option forget) */
+    bool                     mean;      /* sums of values are kept (mixer option mean_unseen) */
+    int64_t                  selective; /* rows of sums of selective attention; 0: there is none */
+    const void              *options;   /* of a program's own memory: its struct */
     int64_t latent, rope; /* latent.kv and latent.rope of the mixer: what items are instead */
     int64_t joined;       /* width of items that are both key and value, through kappa and nu */
     bool    bf16_items;   /* what attention keeps of tokens is rounded to bf16 */

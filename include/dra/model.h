@@ -231,9 +231,13 @@ typedef struct dra_model_config {
     bool          norm_offset;
     /* What is embedded is added through a map to what each sublayer reads, not to the stream, with
      * a gate made of it [Bai et al. 2019; Fan et al. 2024]. */
-    bool   reinject, reinject_gate;
-    bool   unet;       /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
-    double norm_alpha; /* of norm tanh; 0: 1 */
+    bool reinject, reinject_gate;
+    bool unet; /* layer l of the latter half reads W [x_(L-1-l); x], x_i the input of i */
+    /* Recycling [Jumper et al. 2021]: all layers run so many times, each time with states of their
+     * own, on what was embedded and a map of what came out, normed, of the time before, through
+     * which no gradient goes. 0: once. */
+    int64_t recycle;
+    double  norm_alpha; /* of norm tanh; 0: 1 */
 
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
      * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted

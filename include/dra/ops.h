@@ -247,6 +247,8 @@ typedef enum dra_rotary_scaling {
     DRA_SCALING_LLAMA3, /* slow ones, of fewer than `low` turns, are divided by factor; fast ones,
                            of more than `high`, stay; between them a mixture */
     DRA_SCALING_YARN, /* the same by number of the pair, between those of `low` and `high` turns */
+    DRA_SCALING_LONGROPE_SHORT, /* each pair is divided by its short factor, up to `original` */
+    DRA_SCALING_LONGROPE_LONG,  /* by its long_factors, at any position */
     DRA_SCALING_COUNT
 } dra_rotary_scaling;
 
@@ -267,6 +269,9 @@ typedef struct dra_rotary_config {
     bool               exact;     /* yarn: the pairs of low and high are not rounded outwards */
     double             gain;      /* what is rotated is multiplied by it; 0: 1 */
     int64_t            limit; /* a position from here on is an error of the run; 0: there is none */
+
+    const double *short_factors, *long_factors; /* of LongRoPE, one for each pair; borrowed */
+    int           n_short, n_long;
 } dra_rotary_config;
 
 /* Rotates pair c of x[b, h, t] by pos[b, t] f_c, f_c = base^(-2c/width) / stretch where it is not
@@ -334,9 +339,16 @@ typedef struct dra_attend_config {
                              masks */
     dra_value mix_after;  /* real (H, H): weights p_h = sum_g mix_after[h, g] p_g, after dropout */
 
-    dra_value    cope;    /* real (P, D): contextual positions, added after masks: a key is as far
+    dra_value cope; /* real (P, D): contextual positions, added after masks: a key is as far
                              away as the sigmoids of the logits of it and of later ones add up to,
                              up to P - 1, and gets q.cope there, interpolated */
+    /* Selective attention: from the logits that queries have for key lo + n, 0 < n < selective,
+     * what the first head's logits for it were above 0 in queries before is subtracted, but not
+     * for their own key hi - 1. Sums by n in two parts, as in dra_running_sum: taken (B,
+     * selective, 2) before the first query, none: 0; *taken_last after the last one. taken_mark
+     * i32 (B, T), or none: as there. Needs lo and hi; plain path only. */
+    int64_t      selective;
+    dra_value    taken, taken_mark, *taken_last; /* taken_last may be NULL */
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */

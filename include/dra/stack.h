@@ -85,6 +85,14 @@ typedef enum dra_join_kind {
     DRA_JOIN_NONE /* x = o; only of a sublayer by itself */
 } dra_join_kind;
 
+/* How a sublayer weighs the streams before it and all earlier ones. */
+typedef enum dra_integrate_kind {
+    DRA_INTEGRATE_NONE, /* it reads the one before it */
+    DRA_INTEGRATE_SOFTMAX,
+    DRA_INTEGRATE_RELU,
+    DRA_INTEGRATE_COUNT
+} dra_integrate_kind;
+
 typedef struct dra_block_config {
     dra_place_kind norm;
     bool           memory_residual; /* adds the memory's values (ADR's Law 5) */
@@ -107,6 +115,8 @@ typedef struct dra_block_config {
     bool   branch_gate;   /* what the core adds is multiplied by sigmoid(W c + b), c the condition
                                    of the text; W starts as 0, b as -2 (as DiT's adaLN-Zero) */
     double branch_factor; /* what the core adds is multiplied by it; 0: 1 */
+    dra_integrate_kind integrate; /* it reads a mixture of all streams so far (LIMe) */
+    bool               post_norm; /* norm pre: the stream is normalised after the residual, too */
 } dra_block_config;
 
 typedef enum dra_sublayer_kind {
@@ -126,6 +136,7 @@ typedef struct dra_sublayer_config {
     dra_ff_config     ff;
     int64_t           depth; /* W_down starts smaller by sqrt(2 depth); 0: 1 / 2 */
     int64_t           index; /* its number: of several streams it first reads number index mod S */
+    bool              views; /* integrate, of a mixer: keys and values have mixtures of their own */
 } dra_sublayer_config;
 
 typedef struct dra_sublayer dra_sublayer; /* opaque */

@@ -757,8 +757,13 @@ static dra_status bring_field(const dra_field *f, char *base, dra_arena *memory,
 dra_status dra_fields_bring(const dra_field *table, void *in, dra_arena *memory, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (const dra_field *f = table; f->name && st == DRA_OK; f++)
+    for (const dra_field *f = table; f->name && st == DRA_OK; f++) {
         if (f->away || f->kind == DRA_FIELD_INTS || f->kind == DRA_FIELD_REALS)
             st = bring_field(f, in, memory, err);
+        char     *own = f->fields ? (char *)(uintptr_t)place_of(f, in) : NULL;
+        const int n = own ? count_of(f, in) : 0;
+        for (int i = 0; i < (n ? n : own != NULL) && st == DRA_OK; i++)
+            st = dra_fields_bring(f->fields, own + (size_t)i * f->size, memory, err);
+    }
     return st;
 }

@@ -57,6 +57,19 @@ static const char *const ignored[] = {".rotary_emb.inv_freq", NULL};
 /* What reads pictures, and what guesses several tokens at once. */
 static const char *const skipped[] = {"mtp.", "model.visual.", "visual.", NULL};
 
+void dra_llama_add_fused(const dra_model_config *c, const char *qkv, const char *two,
+                         dra_rule_list *list)
+{
+    static const char *const attention[] = {"layers.*.mixer.W_q", "layers.*.mixer.W_k",
+                                            "layers.*.mixer.W_v"};
+    static const char *const gated[] = {"layers.*.ff.W_gate", "layers.*.ff.W_up"};
+    const int64_t            D = c->key_dim ? c->key_dim : c->dim / c->heads;
+    const int64_t            K = D * (c->mixer[0].kv_heads ? c->mixer[0].kv_heads : c->heads);
+    const int64_t            rows[] = {D * c->heads, K, K}, inner[] = {c->ff.dim, c->ff.dim};
+    dra_rules_add_parts(list, qkv, 3, attention, rows, 1, 0);
+    dra_rules_add_parts(list, two, 2, gated, inner, 1, 0);
+}
+
 static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     const dra_llama     *f = out->format->family;
@@ -65,6 +78,9 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
     const dra_status     st = dra_rules_open(out, &list, err);
     if (st != DRA_OK) return st;
     if (f->linear) dra_gated_delta_rules(c, f, &list);
+    if (f->fused)
+        dra_llama_add_fused(c, "layers.*.self_attn.qkv_proj.weight",
+                            "layers.*.mlp.gate_up_proj.weight", &list);
     dra_name_rule *row = list.row + list.n;
     for (int i = 0; i < COMMON; i++) *row++ = common[i];
     for (int i = 0; i < NORMS_MOST && own[i].ours; i++) *row++ = own[i];
@@ -262,6 +278,14 @@ static void put_activation(dra_keys *k, const dra_llama *f, const dra_model_conf
     dra_keys_put(k, activation_key(f), dra_json_text(&k->json, name));
 }
 
+double dra_llama_inverse(double x)
+{
+    const double near[] = {1 / x, nextafter(1 / x, 0), nextafter(1 / x, INFINITY)};
+    for (int i = 0; i < 3; i++)
+        if (1 / near[i] == x) return near[i];
+    return 1 / x;
+}
+
 /* Where a key says 1 / x^n of what is meant, already, it stays as it is. */
 static void put_inverse(dra_keys *k, const char *key, double x, int power)
 {
@@ -270,7 +294,7 @@ static void put_inverse(dra_keys *k, const char *key, double x, int power)
     if (power == 2)
         put_int(k, key, (int64_t)round(1 / (x * x)));
     else
-        put_real(k, key, 1 / x);
+        put_real(k, key, dra_llama_inverse(x));
 }
 
 /* The first mixer of attention; NULL: there is none. */
@@ -401,6 +425,10 @@ FAMILY(gemma3, "gemma3_text", "Gemma3ForCausalLM", .vocab = 262208, .dim = 2304,
 FAMILY(mistral, "mistral", "MistralForCausalLM", .vocab = 32000, .dim = 4096, .inner = 14336,
        .depth = 32, .heads = 32, .kv_heads = 8, .context = 131072, .theta = 1e4,
        .windows = DRA_WINDOWS_ALL, .window = 4096);
+
+FAMILY(phi3, "phi3", "Phi3ForCausalLM", .vocab = 32064, .dim = 3072, .inner = 8192, .depth = 32,
+       .heads = 32, .context = 4096, .theta = 1e4, .eps = 1e-5, .fused = true, .partial = 1,
+       .original = 4096, .windows = DRA_WINDOWS_ALL);
 
 #define QWEN_LINEAR(kind)                                                                          \
     .linear = kind, .gated = true, .offset = true, .partial = 0.25,                                \

@@ -3,6 +3,7 @@
 #define DRA_SRC_FORMATS_LLAMA_H
 
 #include "formats/format.h"
+#include "formats/rule_list.h"
 
 /* Which norms a sublayer has. */
 typedef enum dra_llama_norms {
@@ -52,7 +53,10 @@ typedef struct dra_llama {
     bool   offset;   /* gains of norms and of q and k are stored less 1 */
     bool   gated;    /* heads of attention are gated, with rows of W_q  */
     bool   no_theta; /* without rope_theta nothing rotates              */
+    bool   fused;    /* W_q, W_k and W_v are one tensor, W_gate and W_up another */
     double partial;  /* partial_rotary_factor; 0: none                  */
+
+    int64_t original; /* original_max_position_embeddings, at the top; 0: max_position_embeddings */
 
     dra_llama_linear  linear;
     dra_llama_norms   norms;
@@ -68,6 +72,34 @@ typedef struct dra_llama {
 void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_config *m,
                            dra_model_config *c);
 void dra_llama_write_layers(dra_keys *k, const dra_llama *f, const dra_model_config *c);
+
+/* Kinds of layers, each of which becomes a mixer in the order of the first layers. */
+enum { DRA_LLAMA_KINDS = 8 };
+typedef struct dra_llama_kinds {
+    dra_mixer_config mixer[DRA_LLAMA_KINDS];
+    int64_t          pattern[DRA_SUBLAYERS_MOST];
+    int              number[DRA_LLAMA_KINDS]; /* of a kind's mixer, from 1; 0: no layer is of it */
+    int              mixers;
+    bool             many; /* there are more layers than a pattern has */
+} dra_llama_kinds;
+
+/* Layer l is of a kind; the mixer to fill in, if it is the first of it, else NULL. */
+dra_mixer_config *dra_llama_add_layer(dra_llama_kinds *a, int64_t l, int kind);
+/* Puts them into the config; `key` says how many layers there are. */
+void dra_llama_put_kinds(dra_keys *k, const dra_llama_kinds *a, const char *key,
+                         dra_model_config *c);
+
+/* LongRoPE's factors, a number above 0 for each pair that rotates, in the memory of the config. */
+const double *dra_llama_read_factors(dra_keys *k, const char *key, const dra_model_config *c,
+                                     const dra_rotary_config *t, int *n);
+json_t       *dra_llama_factors(dra_json *j, const double *x, int n);
+
+/* The number whose inverse is x: 1 / x, or the one next to it. */
+double dra_llama_inverse(double x);
+
+/* Queries, keys and values, and the two of a gated feed-forward, are one tensor each. */
+void dra_llama_add_fused(const dra_model_config *c, const char *qkv, const char *two,
+                         dra_rule_list *list);
 
 /* Lets rules of queries and keys put their rows into the order of the file, where the config has
  * another one. */

@@ -11,10 +11,11 @@
 #include "formats/lfm2.h"
 #include "formats/llama.h"
 #include "model/owned.h"
+#include "ops/attention/rotary.h"
 
 static const char FULL[] = "full_attention", SLIDING[] = "sliding_attention",
                   LINEAR[] = "linear_attention", CONV[] = "conv", BLOCKS[] = "layers_block_type",
-                  POSITIONS[] = "position_embedding_type";
+                  POSITIONS[] = "position_embedding_type", REACH[] = "dra_rope";
 
 /* ---- rope, reading --------------------------------------------------------------------------- */
 
@@ -28,9 +29,10 @@ static double read_needed(dra_keys *k, const char *key)
 static int64_t read_original(dra_keys *k, const dra_keys *top, const dra_model_config *c)
 {
     static const char key[] = "original_max_position_embeddings";
+    const dra_llama  *f = top->format->family;
     dra_keys          outer = *top;
     const int64_t     own = dra_keys_int(k, key, NULL, c->context);
-    return dra_keys_int(&outer, key, NULL, own);
+    return dra_keys_int(&outer, key, NULL, f->original ? f->original : own);
 }
 
 static void read_llama3(dra_keys *k, const dra_keys *top, const dra_model_config *c,
@@ -80,6 +82,49 @@ static void read_dynamic(dra_keys *k, const dra_keys *top, const dra_model_confi
     t->limit = c->context;
 }
 
+/* A positive number for each pair of channels that rotate. */
+const double *dra_llama_read_factors(dra_keys *k, const char *key, const dra_model_config *c,
+                                     const dra_rotary_config *t, int *n)
+{
+    const int64_t D = c->key_dim ? c->key_dim : c->heads > 0 ? c->dim / c->heads : 0;
+    const int64_t pairs = (t->width ? t->width : D) / 2;
+    const json_t *list = json_object_get(k->object, key);
+    double       *factor = pairs > 0 && pairs <= DRA_ROTARY_FACTORS
+                               ? dra_arena_alloc(c->own, (size_t)pairs * sizeof *factor)
+                               : NULL;
+    char          expected[80];
+    snprintf(expected, sizeof expected, "a list of %lld numbers above 0, %d at most",
+             (long long)pairs, DRA_ROTARY_FACTORS);
+    bool fits = factor && json_is_array(list) && (int64_t)json_array_size(list) == pairs;
+    for (int64_t i = 0; i < pairs && fits; i++) {
+        factor[i] = json_number_value(json_array_get(list, (size_t)i));
+        fits = factor[i] > 0 && factor[i] <= 1e6;
+    }
+    if (!fits) dra_keys_refuse(k, key, expected);
+    *n = fits ? (int)pairs : 0;
+    return fits ? factor : NULL;
+}
+
+/* In transformers a call that goes beyond the original length has the long factors, a shorter one
+ * the short ones, so that keys which are kept would have to turn anew in mid-text. Here one of the
+ * two lists is the model's: short up to the original length, or long for texts of any. */
+static void read_longrope(dra_keys *k, const dra_keys *top, const dra_model_config *c,
+                          dra_rotary_config *t)
+{
+    dra_keys     outer = *top;
+    const char  *reach = dra_keys_text(&outer, REACH, "short");
+    const bool   is_long = strcmp(reach, "long") == 0;
+    const double L = (double)(t->original = read_original(k, top, c));
+    const double factor = dra_keys_number(k, "factor", 1e6, (double)c->context / L);
+    t->scaling = is_long ? DRA_SCALING_LONGROPE_LONG : DRA_SCALING_LONGROPE_SHORT;
+    t->short_factors = dra_llama_read_factors(k, "short_factor", c, t, &t->n_short);
+    t->long_factors = dra_llama_read_factors(k, "long_factor", c, t, &t->n_long);
+    t->gain = factor > 1 && L > 1 ? sqrt(1 + log(factor) / log(L)) : 1;
+    t->gain = dra_keys_number(k, "attention_factor", 1e6, t->gain);
+    if (!is_long && strcmp(reach, "short") != 0) dra_keys_refuse(&outer, REACH, "short or long");
+    if (outer.status != DRA_OK && k->status == DRA_OK) k->status = outer.status;
+}
+
 static void read_default(dra_keys *k, const dra_keys *top, const dra_model_config *c,
                          dra_rotary_config *t)
 {}
@@ -87,11 +132,9 @@ static void read_default(dra_keys *k, const dra_keys *top, const dra_model_confi
 static const struct {
     const char *name;
     void (*read)(dra_keys *k, const dra_keys *top, const dra_model_config *c, dra_rotary_config *t);
-} ropes[] = {{"default", read_default},
-             {"linear", read_linear},
-             {"llama3", read_llama3},
-             {"yarn", read_yarn},
-             {"dynamic", read_dynamic}};
+} ropes[] = {{"default", read_default}, {"linear", read_linear},   {"llama3", read_llama3},
+             {"yarn", read_yarn},       {"dynamic", read_dynamic}, {"longrope", read_longrope},
+             {"su", read_longrope}};
 
 enum { ROPES = sizeof ropes / sizeof *ropes };
 
@@ -142,6 +185,7 @@ static void read_width(dra_keys *k, dra_keys *top, const dra_llama *f, const dra
     const double      share = k->object ? dra_keys_number(k, key, 1, outer) : outer;
     const int64_t     D = c->key_dim ? c->key_dim : c->heads > 0 ? c->dim / c->heads : 0;
     const int64_t     n = (int64_t)((double)D * share);
+    if (f->fused) t->width = n; /* also where all rotate: it tells phi3 from llama */
     if (share == 1) return;
     if (!(f->partial > 0) || n < 2 || n % 2)
         dra_keys_refuse(k->object && json_object_get(k->object, key) ? k : top, key,
@@ -161,13 +205,14 @@ static void read_rope(dra_keys *top, const dra_llama *f, const dra_model_config 
     if (object) word = dra_keys_text(&k, "rope_type", dra_keys_text(&k, "type", "default"));
     *t = (dra_rotary_config){.halves = true};
     t->base = read_theta(&k, f, strcmp(type, FULL) != 0, top);
+    read_width(&k, top, f, c, t);
+    if (f->original && strcmp(word, "yarn") == 0) word = "longrope"; /* as it was called once */
     while (i < ROPES && strcmp(ropes[i].name, word) != 0) i++;
     if (i == ROPES)
         dra_keys_refuse(&k, json_object_get(object, "rope_type") ? "rope_type" : "type",
-                        "default, linear, llama3, yarn or dynamic: others depend on the call");
+                        "default, linear, llama3, yarn, longrope or dynamic");
     else
         ropes[i].read(&k, top, c, t);
-    read_width(&k, top, f, c, t);
     if (top->status == DRA_OK) top->status = k.status;
 }
 
@@ -260,13 +305,23 @@ static bool has_window(dra_keys *k, const dra_llama *f, const dra_model_config *
     }
 }
 
-/* Which of several mixers a layer has is a pattern. */
-static void put_mixers(dra_keys *k, dra_model_config *c, int n, const dra_mixer_config *mixer,
-                       const int64_t *pattern)
+dra_mixer_config *dra_llama_add_layer(dra_llama_kinds *a, int64_t l, int kind)
 {
-    dra_mixer_config *m = n ? dra_keys_mixers(k, c, n) : NULL;
-    for (int i = 0; m && i < n; i++) m[i] = mixer[i];
-    if (m && n > 1) dra_keys_pattern(k, c, (int)c->depth, pattern);
+    const bool is_new = !a->number[kind];
+    if (is_new) a->number[kind] = ++a->mixers;
+    if (l < DRA_SUBLAYERS_MOST) a->pattern[l] = a->number[kind] - 1;
+    if (l >= DRA_SUBLAYERS_MOST) a->many = true;
+    return is_new ? &a->mixer[a->mixers - 1] : NULL;
+}
+
+void dra_llama_put_kinds(dra_keys *k, const dra_llama_kinds *a, const char *key,
+                         dra_model_config *c)
+{
+    if (a->many && a->mixers > 1) dra_keys_refuse(k, key, "256 or fewer, where layers differ");
+    dra_mixer_config *m = k->status == DRA_OK && a->mixers ? dra_keys_mixers(k, c, a->mixers)
+                                                           : NULL;
+    for (int i = 0; m && i < a->mixers; i++) m[i] = a->mixer[i];
+    if (m && a->mixers > 1) dra_keys_pattern(k, c, (int)c->depth, a->pattern);
 }
 
 void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_config *m,
@@ -274,32 +329,23 @@ void dra_llama_read_layers(dra_keys *k, const dra_llama *f, const dra_mixer_conf
 {
     const int64_t     W = read_window(k, f);
     dra_rotary_config turn[2];
-    dra_mixer_config  mixer[8];
-    int64_t           pattern[DRA_SUBLAYERS_MOST];
-    int               number[8] = {0}; /* of a mixer, from 1, by window, rope, and delta */
-    int               mixers = 0;
+    dra_llama_kinds   kinds = {0};
     check_objects(k);
     read_rope(k, f, c, FULL, &turn[0]);
     turn[1] = turn[0];
     if (f->two_ropes) read_rope(k, f, c, SLIDING, &turn[1]);
     for (int64_t l = 0; l < c->depth && k->status == DRA_OK; l++) {
-        const bool delta = has_delta(k, f, c, l), rope = !delta && has_rotary(k, f, c, l);
-        const bool window = !delta && (W || f->two_ropes) && has_window(k, f, c, l, rope);
-        int       *n = &number[window + 2 * rope + 4 * delta];
-        if (!*n) {
-            dra_mixer_config *own = &mixer[mixers];
-            *n = ++mixers;
-            *own = *m;
-            if (delta) dra_gated_delta_read(k, f, c, own);
-            own->rotary = rope;
-            if (rope) own->turn = turn[window];
-            if (window && W) own->a.retrieval = "window", own->a.window = W;
-        }
-        if (l < DRA_SUBLAYERS_MOST) pattern[l] = *n - 1;
-        if (l >= DRA_SUBLAYERS_MOST && mixers > 1)
-            dra_keys_refuse(k, "num_hidden_layers", "256 or fewer, where layers differ");
+        const bool        delta = has_delta(k, f, c, l), rope = !delta && has_rotary(k, f, c, l);
+        const bool        window = !delta && (W || f->two_ropes) && has_window(k, f, c, l, rope);
+        dra_mixer_config *own = dra_llama_add_layer(&kinds, l, window + 2 * rope + 4 * delta);
+        if (!own) continue;
+        *own = *m;
+        if (delta) dra_gated_delta_read(k, f, c, own);
+        own->rotary = rope;
+        if (rope) own->turn = turn[window];
+        if (window && W) own->a.retrieval = "window", own->a.window = W;
     }
-    if (k->status == DRA_OK) put_mixers(k, c, mixers, mixer, pattern);
+    dra_llama_put_kinds(k, &kinds, "num_hidden_layers", c);
 }
 
 /* ---- back ------------------------------------------------------------------------------------ */
@@ -313,6 +359,7 @@ static const char *rope_name(const dra_rotary_config *t)
 {
     return t->scaling == DRA_SCALING_LLAMA3    ? "llama3"
            : t->scaling == DRA_SCALING_YARN    ? "yarn"
+           : dra_rotary_is_longrope(t)         ? "longrope"
            : t->limit                          ? "dynamic"
            : t->stretch > 0 && t->stretch != 1 ? "linear"
                                                : "default";
@@ -326,6 +373,13 @@ static double share_of(const dra_llama *f, const dra_model_config *c, const dra_
     return t->width ? (double)t->width / (double)D : 1;
 }
 
+json_t *dra_llama_factors(dra_json *j, const double *x, int n)
+{
+    json_t *list = dra_json_array(j);
+    for (int i = 0; i < n; i++) dra_json_append(j, list, dra_json_real(j, x[i]));
+    return list;
+}
+
 static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta, double share)
 {
     static const char original[] = "original_max_position_embeddings";
@@ -337,11 +391,17 @@ static json_t *rope_object(dra_json *j, const dra_rotary_config *t, bool theta, 
     if (share > 0) dra_json_set(j, o, "partial_rotary_factor", dra_json_real(j, share));
     if (strcmp(name, "linear") == 0) dra_json_set(j, o, "factor", dra_json_real(j, t->stretch));
     if (!t->scaling) return o;
+    dra_json_set(j, o, original, dra_json_int(j, t->original));
+    if (dra_rotary_is_longrope(t)) {
+        dra_json_set(j, o, "short_factor", dra_llama_factors(j, t->short_factors, t->n_short));
+        dra_json_set(j, o, "long_factor", dra_llama_factors(j, t->long_factors, t->n_long));
+        dra_json_set(j, o, "attention_factor", dra_json_real(j, t->gain));
+        return o;
+    }
     const bool yarn = t->scaling == DRA_SCALING_YARN;
     dra_json_set(j, o, "factor", dra_json_real(j, t->factor));
     dra_json_set(j, o, yarn ? "beta_slow" : "low_freq_factor", dra_json_real(j, t->low));
     dra_json_set(j, o, yarn ? "beta_fast" : "high_freq_factor", dra_json_real(j, t->high));
-    dra_json_set(j, o, original, dra_json_int(j, t->original));
     if (yarn) dra_json_set(j, o, "attention_factor", dra_json_real(j, t->gain));
     if (t->exact) dra_json_set(j, o, "truncate", dra_json_bool(false));
     return o;
@@ -357,14 +417,23 @@ static const dra_rotary_config *turn_of(const dra_model_config *c, bool window)
 
 static void put_ropes(dra_keys *k, const dra_llama *f, const dra_model_config *c)
 {
-    static const char *const all[] = {"rope_theta", "rope_scaling", "rope_parameters",
-                                      "rope_local_base_freq", "partial_rotary_factor"};
-    const bool               is_new = f->two_ropes || f->linear || object_at(k, "rope_parameters");
+    static const char *const all[] = {"rope_theta",
+                                      "rope_scaling",
+                                      "rope_parameters",
+                                      "rope_local_base_freq",
+                                      "partial_rotary_factor",
+                                      "original_max_position_embeddings",
+                                      REACH};
+    const bool               is_new = f->two_ropes || f->linear || f->partial > 0 ||
+                        object_at(k, "rope_parameters");
     const dra_rotary_config *turn[] = {turn_of(c, false), turn_of(c, true)};
     const dra_rotary_config *any = turn[0] ? turn[0] : turn[1];
     dra_json                *j = &k->json;
-    for (int i = 0; i < 5; i++) dra_json_delete(k->object, all[i]);
+    for (int i = 0; i < 7; i++) dra_json_delete(k->object, all[i]);
     if (!any) return;
+    if (any->scaling == DRA_SCALING_LONGROPE_LONG) dra_keys_put(k, REACH, dra_json_text(j, "long"));
+    if (f->original)
+        dra_keys_put(k, all[5], dra_json_int(j, any->original ? any->original : c->context));
     if (f->two_ropes) {
         json_t *both = dra_json_object(j);
         for (int i = 0; i < 2; i++)

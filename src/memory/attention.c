@@ -1,5 +1,7 @@
 /* Options of softmax attention over items: what there is, and what goes together. Parameters are
  * declared by mixer.c, reads are built by time.c. */
+#include <string.h>
+
 #include "file/field_rows.h"
 #include "memory/mixer.h"
 #include "memory/part.h"
@@ -28,6 +30,8 @@ const dra_field dra_attention_last_fields[] = {
     BOOL(dra_attention_options, laser, "means of e^v, of which the logarithm is taken"),
     REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
     INT(dra_attention_options, cope, "none", "contextual positions: how many there are"),
+    INT(dra_attention_options, selective, "none",
+        "selective attention: queries take from later ones' scores of the first so many items"),
     BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
     BOOL(dra_attention_options, mean_unseen,
          "what sees nothing reads the mean of all values so far, not 0"),
@@ -41,13 +45,19 @@ const dra_part dra_attention_part = {
 bool dra_attention_holds_scores(const dra_attention_options *o)
 {
     return o->topk || o->hard || o->talk_before || o->talk_after || o->residual_scores ||
-           o->sigmoid || o->cope;
+           o->sigmoid || o->cope || o->selective;
 }
 
 /* The first of the options that say what a softmax does; or NULL. */
 static const char *softmax_option(const dra_attention_options *o)
 {
     return o->topk ? "topk" : o->hard ? "hard" : o->sink ? "sink" : o->zero_kv ? "zero_kv" : NULL;
+}
+
+static bool has_window(const dra_mixer_config *c)
+{
+    return (c->a.retrieval && strcmp(c->a.retrieval, "window") == 0) ||
+           (c->b.retrieval && strcmp(c->b.retrieval, "window") == 0);
 }
 
 dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
@@ -78,9 +88,18 @@ dra_status dra_attention_check(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: mean_unseen needs causal attention over items of all heads, and no "
                         "mem_kv");
-    if ((o->forget || o->cope) && (c->whole || c->prefix || (o->cope && c->context)))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s",
-                        o->forget ? "forget" : "cope",
+    if (o->selective && (c->latent.kv || c->xl_memory || o->l2 || has_window(c)))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: selective and %s exclude each other",
+                        c->latent.kv   ? "latent_kv"
+                        : c->xl_memory ? "xl_memory"
+                        : o->l2        ? "l2"
+                                       : "retrieval window");
+    const char *causal = o->forget      ? "forget"
+                         : o->cope      ? "cope"
+                         : o->selective ? "selective"
+                                        : NULL;
+    if (causal && (c->whole || c->prefix || (!o->forget && c->context)))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s needs causal attention, not %s", causal,
                         c->whole    ? "whole"
                         : c->prefix ? "prefix"
                                     : "over a context");

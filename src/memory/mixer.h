@@ -101,7 +101,7 @@ dra_value dra_conv_build(const dra_mixing *b, int i, dra_value x);
 /* y (B, T, channels), normed if this is where its norm stands. */
 dra_value dra_out_norm_build(const dra_mixing *b, dra_out_norm_place here, dra_value y);
 /* What multiplies the heads, of x (B, T, C). */
-dra_value dra_gate_build(const dra_mixing *b, dra_value x);
+dra_value dra_gate_build(const dra_mixing *b, dra_value x, dra_value y);
 /* One for each head, (B, T, H, 1). */
 dra_value dra_head_gate_build(const dra_mixing *b, dra_value x);
 

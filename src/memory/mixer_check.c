@@ -227,7 +227,7 @@ static dra_status check_rotary(const dra_mixer_config *c, dra_error *err)
     if (c->turn.xpos_base > 0 && (c->whole || c->prefix))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: turn.xpos_base needs causal attention, not %s",
                         c->whole ? "whole" : "prefix");
-    return dra_turn_check(&c->turn, err);
+    return dra_turn_check(&c->turn, c->key_dim, err);
 }
 
 static dra_status check_qk_norm(const dra_mixer_config *c, dra_error *err)

@@ -106,6 +106,9 @@ static dra_seen encode_inputs(const dra_mixing *b, dra_value x, dra_value in[DRA
     const dra_mixer_config *c = &b->m->config;
     const dra_tokens       *t = &b->call->tokens;
     dra_shift_build(b, x, in);
+    const dra_value views = b->channels->value[DRA_CHANNEL_VIEWS];
+    for (int i = 0; i < 2 && views.id && !dra_graph_failed(b->g); i++)
+        in[i + 1] = dra_reshape(b->g, dra_slice(b->g, views, 2, i, 1), dra_shape_of(b->g, x));
     const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[0] : x;
     const dra_value values = in[2];
     if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
@@ -237,7 +240,7 @@ static dra_value output_heads(const dra_mixing *b, dra_value seen, dra_value hea
                         dra_reshape(g, dra_mixing_param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
     if (c->head_gate) heads = dra_mul(g, heads, dra_head_gate_build(b, seen));
     dra_value y = dra_out_norm_build(b, DRA_OUT_NORM_BEFORE, dra_join_heads(g, heads));
-    if (c->gate_values) y = dra_mul(g, y, dra_gate_build(b, seen));
+    y = dra_gate_build(b, seen, y);
     y = dra_out_norm_build(b, DRA_OUT_NORM_AFTER, y);
     y = dra_linear(g, y, dra_mixing_param(b, DRA_W_O), dra_mixing_param(b, DRA_B_O));
     return c->out_glu ? dra_glu(g, y, DRA_ACT_SIGMOID) : y;

@@ -50,6 +50,9 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
     if (s->mean) /* sums that only grow: not clamped */
         dra_specs_add(state, prefix,
                       &(dra_spec){"sums", DRA_SHAPE(s->H * s->E + 1, 2), .maximum = true});
+    if (s->selective) /* the same, of items by their number in the text */
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"taken", DRA_SHAPE(s->selective, 2), .table = true});
 }
 
 static int levels_at(const dra_memory_sizes *s)
@@ -474,8 +477,20 @@ static dra_value sum_scores(dra_graph *g, dra_value s)
     return dra_select(g, sees, sums, dra_number(g, 0));
 }
 
+/* Selective attention: what was taken from items is state. [Leviathan et al. 2024] */
+static void open_selective(dra_graph *g, reading *r, dra_value *state_out)
+{
+    const dra_memory_sizes *s = r->c->sizes;
+    const int               at = levels_at(s) + s->levels + s->mean;
+    if (!s->selective || dra_graph_failed(g)) return;
+    r->config.selective = s->selective;
+    r->config.taken = r->c->state[at];
+    r->config.taken_mark = r->c->tokens->writes;
+    r->config.taken_last = &state_out[at];
+}
+
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
-static dra_value read_scores(dra_graph *g, reading *r)
+static dra_value read_scores(dra_graph *g, reading *r, dra_value *state_out)
 {
     dra_value *channel =
         &r->c->options->channels
@@ -485,6 +500,7 @@ static dra_value read_scores(dra_graph *g, reading *r)
     r->k = widen_items(g, r->k);
     r->v = widen_items(g, r->v);
     clear_unseen(g, r);
+    open_selective(g, r, state_out);
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
@@ -501,7 +517,7 @@ static dra_value read_scores(dra_graph *g, reading *r)
 static void show_scores(dra_graph *g, reading r)
 {
     r.config.dropout = 0;
-    read_scores(g, &r);
+    read_scores(g, &r, NULL);
 }
 
 /* Latents (B, J, width) and rotary keys (B, J, rope, D) asked as they are: those heads that read
@@ -573,7 +589,7 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
                                                      (dra_value){0}, state_out));
     }
     if (dra_attention_holds_scores(&c->options->config->attention) || (c->sums && merges))
-        return swap_heads(g, read_scores(g, &r));
+        return swap_heads(g, read_scores(g, &r, state_out));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse ? lse : c->sums;
     if (merges) r.config.sink = (dra_value){0}; /* it joins both */

@@ -8,7 +8,7 @@
 extern const dra_field dra_turn_fields[];      /* of a dra_rotary_config */
 extern const dra_field dra_turn_late_fields[]; /* those that came after the first six */
 
-/* What goes together; numbers are in their ranges. */
-dra_status dra_turn_check(const dra_rotary_config *t, dra_error *err);
+/* What goes together, of heads of key_dim channels; numbers are in their ranges. */
+dra_status dra_turn_check(const dra_rotary_config *t, int64_t key_dim, dra_error *err);
 
 #endif

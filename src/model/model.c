@@ -62,6 +62,14 @@ static dra_status check_additions(const dra_model_config *c, dra_error *err)
                                                           : NULL;
     if (c->unet && other)
         return dra_fail(err, DRA_ERR_VALUE, "model: unet and %s exclude each other", other);
+    const char *once = c->unet                           ? "unet"
+                       : c->block.streams > 1            ? "streams"
+                       : c->block.norm == DRA_PLACE_DUAL ? "norm dual"
+                       : c->rescale_every                ? "rescale_every"
+                       : c->xl.memory                    ? "xl"
+                                                         : NULL;
+    if (c->recycle > 1 && once)
+        return dra_fail(err, DRA_ERR_VALUE, "model: recycle and %s exclude each other", once);
     if (c->unet && c->depth < 2)
         return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
     return DRA_OK;
@@ -222,6 +230,8 @@ static void declare_reinjection(dra_model *m)
     dra_spec                own = {"reinject_W",  DRA_SHAPE(c->dim, c->dim), fill,
                                    .number = std, .product = true,           .group = DRA_PARAM_MATRIX};
     m->reinject = c->reinject ? add_param(m, &own) : -1;
+    own.name = "recycle_W";
+    m->recycle = c->recycle > 1 ? add_param(m, &own) : -1;
     own.name = "reinject_gate", own.shape = DRA_SHAPE(1, c->dim);
     m->reinject_gate = c->reinject_gate ? add_param(m, &own) : -1;
 }
@@ -250,7 +260,7 @@ static void declare_params(dra_model *m)
     dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);
-    m->has_norm = c->block.norm != DRA_PLACE_POST && c->depth;
+    m->has_norm = c->block.norm != DRA_PLACE_POST && !c->block.post_norm && c->depth;
     if (m->has_norm) m->norm = dra_norm_declare(&norm, c->dim, NULL, m->params);
     dra_head_declare(m);
     dra_compose_declare(m);

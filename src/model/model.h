@@ -20,6 +20,7 @@ struct dra_model {
     int      mixture; /* the first of two */
     int      reinject, reinject_gate;
     int      skips; /* the first of those of a U-Net */
+    int      recycle;
     int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token, condition_w;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
     /* Models of other stacks, and where their parameters start in those of this one. */

@@ -199,45 +199,6 @@ static dra_value build_reinjection(dra_graph *g, const dra_model *m, const dra_m
     return dra_mul(g, more, dra_sigmoid(g, dra_linear(g, x, call->param[m->reinject_gate], none)));
 }
 
-/* `room`: for all states, then for what comes into each layer. */
-static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
-                              dra_value x, dra_value context, dra_value condition, bool recompute,
-                              const dra_view *show, dra_value *room, dra_value *state_out,
-                              dra_model_result *all)
-{
-    const dra_stack       *s = &m->stack;
-    char                   name[32];
-    int                    count[DRA_AUX_COUNT] = {0};
-    dra_channels           channels = {0};
-    dra_module_call        own = *outer;
-    const dra_module_call *call = &own;
-    own.state = dra_xl_turn_all(g, m, outer, room);
-    if (m->blend >= 0) channels.value[DRA_CHANNEL_BLEND] = call->param[m->blend];
-    channels.value[DRA_CHANNEL_CONTEXT] = context;
-    channels.value[DRA_CHANNEL_CONDITION] = condition;
-    dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
-    channels.value[DRA_CHANNEL_INJECT] = build_reinjection(g, m, call, x, condition);
-    for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
-        const int l = s->step[i].layer;
-        snprintf(name, sizeof name, "layers.%d", l);
-        dra_scope_push(g, name);
-        x = join_skip(g, m, call, l, room + dra_specs_count(m->state), x);
-        const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
-            g, m, call, i, x, &channels, state_out);
-        collect_shown(g, show, l, &r.mixer, all->aux, count);
-        put_out_cross(g, show, l, &r.cross);
-        x = r.y;
-        dra_scope_pop(g);
-        put_out_steps(g, m, &call->tokens, show, i, &r);
-        if (show->branches) put_out(g, m, &call->tokens, "branch", l, l, r.branch);
-        if (show->streams) put_out(g, m, &call->tokens, "stream", l + 1, l + 1, x);
-    }
-    for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
-    all->dual = channels.value[DRA_CHANNEL_DUAL];
-    return x;
-}
-
 /* cap tanh(x / cap) */
 static dra_value cap_logits(dra_graph *g, double cap, dra_value x)
 {
@@ -256,6 +217,69 @@ static dra_value final_norm(dra_graph *g, const dra_model *m, const dra_module_c
     const dra_value y = dra_norm_build(g, &m->norm, call->param, dual.id ? dual : x, eps);
     const dra_value normed = dra_norm_adapt(g, &m->norm, call->param, y, condition);
     return dual.id ? dra_add(g, x, normed) : normed;
+}
+
+/* What sublayers share, before any of them has run. */
+static void open_channels(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                          dra_value x, dra_value context, dra_value condition, dra_channels *out)
+{
+    *out = (dra_channels){0};
+    if (m->blend >= 0) out->value[DRA_CHANNEL_BLEND] = call->param[m->blend];
+    out->value[DRA_CHANNEL_CONTEXT] = context;
+    out->value[DRA_CHANNEL_CONDITION] = condition;
+    dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), out);
+    out->value[DRA_CHANNEL_INJECT] = build_reinjection(g, m, call, x, condition);
+}
+
+/* What layers read the next time around: what was embedded, and a map of what they put out. */
+static dra_value recycle_stream(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                dra_value embedded, dra_value x, dra_value condition)
+{
+    const dra_value none = {0}, capped = cap_logits(g, m->config.output_softcap, x);
+    const dra_value put_out = final_norm(g, m, call, capped, none, condition);
+    return dra_add(g, embedded,
+                   dra_linear(g, dra_stop_gradient(g, put_out), call->param[m->recycle], none));
+}
+
+/* `room`: for all states, then for what comes into each layer. */
+static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
+                              dra_value x, dra_value context, dra_value condition, bool recompute,
+                              const dra_view *show, dra_value *room, dra_value *state_out,
+                              dra_model_result *all)
+{
+    const dra_stack       *s = &m->stack;
+    char                   name[32];
+    int                    count[DRA_AUX_COUNT] = {0};
+    const int              once = s->n_steps / (int)dra_imax(1, m->config.recycle);
+    const dra_value        embedded = x;
+    dra_channels           channels = {0};
+    dra_module_call        own = *outer;
+    const dra_module_call *call = &own;
+    own.state = dra_xl_turn_all(g, m, outer, room);
+    open_channels(g, m, call, x, context, condition, &channels);
+    for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
+        if (i && i % once == 0) {
+            x = recycle_stream(g, m, call, embedded, x, condition);
+            open_channels(g, m, call, x, context, condition, &channels);
+        }
+        const int l = s->step[i].layer;
+        snprintf(name, sizeof name, "layers.%d", l);
+        dra_scope_push(g, name);
+        x = join_skip(g, m, call, l, room + dra_specs_count(m->state), x);
+        const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
+            g, m, call, i, x, &channels, state_out);
+        collect_shown(g, show, l, &r.mixer, all->aux, count);
+        put_out_cross(g, show, l, &r.cross);
+        x = r.y;
+        dra_scope_pop(g);
+        put_out_steps(g, m, &call->tokens, show, i, &r);
+        if (show->branches) put_out(g, m, &call->tokens, "branch", l, l, r.branch);
+        if (show->streams) put_out(g, m, &call->tokens, "stream", l + 1, l + 1, x);
+    }
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
+    all->dual = channels.value[DRA_CHANNEL_DUAL];
+    return x;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

@@ -114,6 +114,7 @@ static uint32_t written_channels(const dra_model *m, const extent *at)
         const dra_sublayer *s = dra_stack_at(&m->stack, i);
         if (dra_sublayer_config_of(s)->block.norm == DRA_PLACE_DUAL) bits |= 1u << DRA_CHANNEL_DUAL;
         const dra_sublayer_config *c = dra_sublayer_config_of(s);
+        if (c->block.integrate) bits |= 1u << DRA_CHANNEL_STREAMS;
         if (dra_sublayer_mixer(s) && c->mixer.attention.residual_scores)
             bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES);
         if (dra_sublayer_mixer(s) && c->mixer.value_residual)

@@ -174,7 +174,9 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
                              .dropout = c->dropout,
                              .ff = c->ff,
                              .depth = c->depth,
-                             .index = i};
+                             .index = i,
+                             .views = c->block.integrate && l > 0 &&
+                                      kind_of(sublayer_letter(c, i)) == DRA_SUBLAYER_MIXER};
     s.mixer = s.kind == DRA_SUBLAYER_CROSS
                   ? cross_config(c)
                   : mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
@@ -286,6 +288,9 @@ static dra_status check_layout(const dra_model_config *c, dra_error *err)
                         "model: sandwich needs layout af, faf, acf or facf, found %.40s", block);
     if (c->tied_layers && c->sandwich)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
+    if (c->block.integrate && (c->tied_layers || c->n_order))
+        return dra_fail(err, DRA_ERR_VALUE, "model: block.integrate and %s exclude each other",
+                        c->tied_layers ? "tied_layers" : "order");
     if (c->tied_layers && c->n_order)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
     for (int64_t i = 0; i < c->mixers; i++)
@@ -358,11 +363,14 @@ static dra_status check_values(const dra_stack *s, dra_error *err)
     return DRA_OK;
 }
 
+/* Every time around layers are numbered on. */
 static void list_steps(dra_stack *s, const dra_model_config *c)
 {
+    const int once = s->n_steps / (int)dra_imax(1, c->recycle);
     numbering names = {0};
     for (int i = 0; i < s->n_steps; i++) {
-        s->step[i].entry = c->n_order ? (int)c->order[i] : i % s->n_entries;
+        if (i % once == 0 && i) names = (numbering){.layer = names.layer + 1};
+        s->step[i].entry = c->n_order ? (int)c->order[i % c->n_order] : i % s->n_entries;
         const dra_sublayer_kind kind = kind_of(sublayer_letter(c, s->step[i].entry));
         s->step[i].layer = next_layer(&names, kind);
         if (kind == DRA_SUBLAYER_MIXER) s->attention[s->n_attentions++] = i;
@@ -375,7 +383,8 @@ dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *er
     const dra_status st = check_layout(c, err);
     if (st != DRA_OK) return st;
     const int64_t n = count_sublayers(c);
-    const int64_t steps = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
+    const int64_t once = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
+    const int64_t steps = once * dra_imax(1, c->recycle);
     s->entry = calloc((size_t)n + 1, sizeof *s->entry);
     s->step = calloc((size_t)steps + 1, sizeof *s->step);
     s->attention = calloc((size_t)steps + 1, sizeof *s->attention);

@@ -13,10 +13,12 @@
 #include "model/stack.h"
 #include "model/xl.h"
 #include "file/field_rows.h"
+#include "model/integrate.h"
 #include "model/parts.h"
 
 DRA_CHOICES(places, DRA_PLACE_COUNT, "pre", "post", "dual", "none");
 DRA_CHOICES(joins, DRA_JOIN_NONE, "add", "gru");
+DRA_CHOICES(integrations, DRA_INTEGRATE_COUNT, "none", "softmax", "relu");
 const dra_field dra_block_fields[] = {
     CHOICE(dra_block_config, norm, places,
            "where the norm stands: before a sublayer, after it, or both ways"),
@@ -41,6 +43,9 @@ const dra_field dra_block_fields[] = {
     BOOL(dra_block_config, branch_gate,
          "multiply what a sublayer adds by a gate made of the condition"),
     REAL(dra_block_config, branch_factor, 0, 1e6, "1", "factor of what a sublayer adds"),
+    CHOICE(dra_block_config, integrate, integrations,
+           "sublayers read a learned mixture of the streams before all of them so far"),
+    BOOL(dra_block_config, post_norm, "norm pre: normalise the stream after a sublayer, too"),
     {0},
 };
 
@@ -53,11 +58,12 @@ struct dra_sublayer {
     dra_ff             *ff;
     dra_specs          *params, *state;
     int                *core; /* where parameter i of the core is in params */
-    dra_norm            norm, branch;
+    dra_norm            norm, branch, post;
     int                 at[OWN]; /* -1: it has none */
     dra_token_shift     shift;
     int                 xl; /* the state with Transformer-XL's memory; -1: it has none */
     dra_streams         streams;
+    dra_integrate       integrate;
     dra_module          module;
 };
 
@@ -113,6 +119,15 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
     if (b->residual_factor > 0 && (b->residual != DRA_JOIN_ADD || b->streams > 1))
         return dra_fail(err, DRA_ERR_VALUE,
                         "block: residual_factor needs residual add, one stream");
+    if (b->post_norm && (b->norm != DRA_PLACE_PRE || b->streams > 1))
+        return dra_fail(err, DRA_ERR_VALUE, "block: post_norm needs norm pre, one stream");
+    const char *other = b->streams > 1              ? "streams"
+                        : b->norm == DRA_PLACE_DUAL ? "norm dual"
+                        : b->shift                  ? "shift"
+                        : m->xl_memory              ? "xl_memory"
+                                                    : NULL;
+    if (b->integrate && other)
+        return dra_fail(err, DRA_ERR_VALUE, "block: integrate and %s exclude each other", other);
     if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
         return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
     if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)
@@ -230,6 +245,8 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
     const double            in = 1 / sqrt((double)C);
     if (b->norm != DRA_PLACE_NONE) dra_norm_declare(&s->config.norm, C, NULL, params);
     if (b->branch_norm) dra_norm_declare(&s->config.norm, C, "branch_", params);
+    if (b->post_norm) dra_norm_declare(&s->config.norm, C, "post_", params);
+    dra_integrate_declare(&s->config, params);
     if (b->project && is_mixer(s))
         dra_specs_add(params, NULL,
                       &(dra_spec){names[P], DRA_SHAPE(C, H * E), DRA_FILL_NORMAL,
@@ -270,6 +287,9 @@ static void find_handles(dra_sublayer *s)
     s->branch = (dra_norm){s->config.norm,
                            dra_specs_find(p, adapts ? "branch_norm_W" : "branch_norm_g"),
                            dra_specs_find(p, "branch_norm_b"), dra_specs_find(p, "branch_norm_a")};
+    s->post = (dra_norm){s->config.norm, dra_specs_find(p, adapts ? "post_norm_W" : "post_norm_g"),
+                         dra_specs_find(p, "post_norm_b"), dra_specs_find(p, "post_norm_a")};
+    s->integrate = dra_integrate_find(p);
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
     s->streams = dra_streams_find(p);
 }
@@ -396,6 +416,29 @@ static dra_value drop_branch(const building *b, dra_value x, dra_value r)
     return dra_select(g, dra_reshape(g, keep, DRA_SHAPE(1, 1, 1)), x, r);
 }
 
+/* The stream, or a mixture, with what is injected, normed. */
+static dra_value prepare_input(const building *b, dra_value x, dra_value more)
+{
+    if (more.id) x = dra_add(b->g, x, more);
+    return b->s->config.block.norm == DRA_PLACE_PRE ? build_norm(b, &b->s->norm, x) : x;
+}
+
+/* What the core reads; keys and values may have inputs of their own. */
+static dra_value read_stream(const building *b, dra_value x)
+{
+    dra_value *views = &b->channels->value[DRA_CHANNEL_VIEWS];
+    dra_value  more = b->channels->value[DRA_CHANNEL_INJECT];
+    x = dra_integrate_build(b->g, &b->s->integrate, &b->s->config, b->call->param, x, b->channels);
+    const dra_value u = prepare_input(b, x, more);
+    if (!views->id || dra_graph_failed(b->g)) return u;
+    if (more.id) {
+        const dra_shape s = dra_shape_of(b->g, more);
+        more = dra_reshape(b->g, more, DRA_SHAPE(s.dim[0], s.dim[1], 1, s.dim[2]));
+    }
+    *views = prepare_input(b, *views, more);
+    return u;
+}
+
 static dra_value build_branch(const building *b, dra_value x, dra_value *room,
                               dra_sublayer_result *r)
 {
@@ -403,9 +446,7 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_graph                 *g = b->g;
     const bool                 mixer = is_mixer(b->s);
     const int                  at = dra_specs_count(core_of(b->s)->state);
-    const dra_value            more = b->channels->value[DRA_CHANNEL_INJECT];
-    if (more.id) x = dra_add(g, x, more);
-    dra_value u = c->block.norm == DRA_PLACE_PRE ? build_norm(b, &b->s->norm, x) : x;
+    dra_value                  u = read_stream(b, x);
     u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
     dra_value o = build_core(b, u, room, r);
     o = dra_module_dropout(g, b->call, dropouts[c->kind], c->dropout, o);
@@ -453,8 +494,9 @@ dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
                                       s->config.block.memory_residual ? r.mixer.memory
                                                                       : (dra_value){0});
         if (post) r.y = build_norm(&b, &s->norm, r.y);
+        if (s->config.block.post_norm) r.y = build_norm(&b, &s->post, r.y);
         r.y = drop_branch(&b, r.y, x);
-        channels->value[DRA_CHANNEL_XL] = (dra_value){0};
+        channels->value[DRA_CHANNEL_XL] = channels->value[DRA_CHANNEL_VIEWS] = (dra_value){0};
     } else {
         dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
     }

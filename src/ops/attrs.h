@@ -110,9 +110,12 @@ typedef struct dra_random_attr { /* random, dropout */
     bool      has_pos, has_row; /* inputs after the key */
 } dra_random_attr;
 
+enum { DRA_ROTARY_FACTORS = 128 };
+
 typedef struct dra_rotary_attr {
-    dra_rotary_config k;    /* defaults filled in */
-    double            sign; /* of the angles: 1, or -1 in the gradient */
+    dra_rotary_config k;                          /* defaults filled in; without lists */
+    double            sign;                       /* of the angles: 1, or -1 in the gradient */
+    double            divide[DRA_ROTARY_FACTORS]; /* of LongRoPE: what pairs are divided by */
 } dra_rotary_attr;
 
 /* ---- attention ------------------------------------------------------------------------------- */

@@ -43,15 +43,18 @@ Axes = struct("Axes", n=c_int, axis=c_int * MAX_RANK, keep=c_bool)
 Rotary = struct("Rotary", base=c_double, width=c_int64, stretch=c_double, halves=c_bool,
                 xpos_base=c_double, xpos_center=c_double, xpos_invert=c_bool, scaling=c_int,
                 factor=c_double, low=c_double, high=c_double, original=c_int64, exact=c_bool,
-                gain=c_double, limit=c_int64)
+                gain=c_double, limit=c_int64, short_factors=c_void_p, long_factors=c_void_p,
+                n_short=c_int, n_long=c_int)
 CrossEntropy = struct("CrossEntropy", ignore=c_int32, use_ignore=c_bool, smoothing=c_double,
                       l2wrap=c_double)
 Attend = struct("Attend", lo=Value, hi=Value, mask=Value, always=c_int64, bias=Value,
                 slopes=Value, distance=Value, distance_zero=c_int64, q_pos=Value, k_pos=Value,
-                previous=Value, mix_before=Value, mix_after=Value, heads=c_int, scale=c_double,
-                softcap=c_double, dropout=c_double, random=c_void_p, topk=c_int64,
-                topk_straight=c_bool, hard=c_bool, path=c_int, scores=Values, lse=Values,
-                weights=Values)
+                previous=Value, mix_before=Value, mix_after=Value, cope=Value, selective=c_int64,
+                taken=Value, taken_mark=Value, taken_last=Values, heads=c_int, scale=c_double,
+                softcap=c_double, softcap_late=c_bool, q_level=Value, k_level=Value, pages=Value,
+                sink=Value, dropout=c_double, random=c_void_p, topk=c_int64,
+                topk_straight=c_bool, hard=c_bool, sigmoid=c_bool, path=c_int, scores=Values,
+                lse=Values, weights=Values)
 AdamW = struct("AdamW", beta1=c_double, beta2=c_double, eps=c_double, decay=c_double)
 AdamWResult = struct("AdamWResult", p=Value, m=Value, v=Value)
 ScanBody = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, Values, Values, Values, Values, Values)

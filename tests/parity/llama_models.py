@@ -47,7 +47,8 @@ BARS = {  # float, double
     "GGUF, theirs": (2e-5, 0),
 }
 HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
-GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
+GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "granite", "olmo2", "olmo3", "gemma3_text", "phi3",
+        "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
 
 
 def bar(family, what, column):
@@ -230,9 +231,26 @@ def lfm2(rng):
          {"block_multiple_of": 4, "block_ffn_dim_multiplier": rng.choice([1.0, 1.3])}])
 
 
+def phi3(rng):
+    """Short factors up to the original length; where that is 4, calls have the long ones."""
+    c = common(rng)
+    while c["hidden_size"] // c["num_attention_heads"] < 8:
+        c = common(rng)
+    share, L = rng.choice([0.5, 1.0]), rng.choice([4, 32])
+    pairs = int(c["hidden_size"] // c["num_attention_heads"] * share) // 2
+    c["rope_parameters"] = {"rope_type": "default", "rope_theta": rng.choice([100.0, 10000.0]),
+                            "partial_rotary_factor": share}
+    if rng.random() < 0.7:
+        c["rope_parameters"] |= {"rope_type": "longrope"} | {
+            f"{name}_factor": [round(rng.uniform(1, most), 3) for _ in range(pairs)]
+            for name, most in (("short", 3), ("long", 20))}
+        c["dra_rope"] = "long" if L == 4 else "short"
+    return c | dict(original_max_position_embeddings=L, sliding_window=rng.choice([None, None, 3]))
+
+
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
                                     gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
-                                    granitemoehybrid, lfm2)}
+                                    granitemoehybrid, lfm2, phi3)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -342,17 +360,19 @@ def can_not_be_gguf(config):
     if config.model_type in HYBRIDS:
         return (r["rope_type"] != "default" and getattr(config, "position_embedding_type", "rope") == "rope" or
                 getattr(config, "linear_key_head_dim", 0) != getattr(config, "linear_value_head_dim", 0))
-    return (r["rope_type"] in ("dynamic",) or getattr(config, "use_sliding_window", False) or
-            getattr(config, "sliding_window", None) or r.get("truncate") is False or
+    r = r.get("full_attention", r)
+    return (r["rope_type"] in ("dynamic",) or r.get("truncate") is False or
             "attention_factor" in r or "mscale" in r or
-            (r["rope_type"] == "llama3" and config.model_type not in ("llama", "smollm3")) or
             getattr(config, "no_rope_layers", None) is not None)
 
 
 def can_read_gguf(config):
     """What transformers reads of GGUF: no scaled rope, and no biases but Qwen 2's."""
-    return (config.model_type not in HYBRIDS and
-            config.rope_parameters["rope_type"] == "default" and config.model_type != "smollm3" and
+    r = config.rope_parameters
+    return (config.model_type not in HYBRIDS and config.model_type not in ("smollm3", "phi3", "olmo2", "olmo3") and
+            r.get("full_attention", r)["rope_type"] == "default" and
+            not getattr(config, "use_sliding_window", False) and not (
+                config.model_type == "mistral" and config.sliding_window) and
             not getattr(config, "attention_bias", False) and not getattr(config, "mlp_bias", False))
 
 
@@ -432,7 +452,9 @@ def is_telling(family, model):
         return False
     window = getattr(c, "sliding_window", None) or 0
     wide = family in ("qwen2", "mistral", "olmo3", "gemma3_text")
-    kinds = ("llama3",) if family == "llama" else ("llama3", "yarn", "linear")
+    kinds = ("llama3",) if family == "llama" else ("llama3", "yarn", "linear", "longrope")
+    if family == "phi3" and (getattr(c, "dra_rope", "") != "long" or r["partial_rotary_factor"] == 1):
+        return False
     return ((1 < window < 20 or not wide) and kind in kinds and c.num_hidden_layers > 2
             and c.num_key_value_heads < c.num_attention_heads
             and sum(p.numel() for p in model.parameters()) < 14000)

@@ -12,7 +12,8 @@ import sys
 import torch
 import x_models
 
-ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "post_emb_norm.gamma", "2.norm.weight", "2.static_beta")
+ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "post_emb_norm.gamma", "2.norm.weight", "2.static_beta",
+        "to_weights.0.g")
 EYES = ("talking_heads.weight",)
 
 
@@ -53,11 +54,13 @@ def tokens(row):
     lib = x_models.library(row.get("release", "E"))
     layers = getattr(lib, row["type"])(**{"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8,
                                           **x_models.tuples(row.get("layers", {}))})
-    model = lib.TransformerWrapper(**{"num_tokens": 10, "max_seq_len": 8, **row["wrapper"]},
-                                   attn_layers=layers).eval()
+    options = {"num_tokens": 10, "max_seq_len": 8, **row["wrapper"]}
+    steps = options.pop("recycle_steps", None)
+    model = lib.TransformerWrapper(**options, attn_layers=layers).eval()
     fill(model)
     mask = row.get("mask")
     more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
+    more |= {} if steps is None else {"recycle_steps": steps}
     with torch.no_grad():
         out = in_segments(model, row) if "segments" in row else model(torch.tensor([IDS]), **more)
         return out.double().flatten()

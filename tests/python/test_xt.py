@@ -182,7 +182,8 @@ class Modules(Case):
 
     def test_refused(self):
         self.refuses(ValueError, "expected a module|Linear", B.from_module, torch.nn.Linear(3, 3))
-        self.refuses(ValueError, "", B.from_module, wrapped({"attn_selective": True}))
+        self.refuses(ValueError, "", B.from_module, wrapped({
+            "attn_use_cope": True, "attn_cope_talking_heads": True}))
         self.refuses(ValueError, "scaled_sinu", B.from_module, wrapped(scaled_sinu_pos_emb=True))
         self.refuses(ValueError, "rotary_base", B.from_module, wrapped(
             {"rotary_pos_emb": True, "rotary_base_rescale_factor": 2.}))

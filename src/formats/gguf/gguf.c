@@ -13,7 +13,8 @@ typedef struct architecture {
     dra_status (*rules)(const dra_model_config *c, dra_name_rules *out, dra_error *err);
     void (*read)(dra_keys *k, dra_model_config *c);
     void (*write)(dra_keys *k, const dra_model_config *c);
-    bool (*is)(const dra_model_config *c); /* this config is one of it */
+    /* This config is one of it; NULL: dra_gguf_llama_name() says so. */
+    bool (*is)(const dra_model_config *c);
 } architecture;
 
 /* ---- gpt2 ------------------------------------------------------------------------------------ */
@@ -83,6 +84,11 @@ static bool is_rwkv7(const dra_model_config *c) { return dra_model_config_rwkv(c
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+#define LLAMA(name)                                                                                \
+    {                                                                                              \
+        name, dra_gguf_llama_rules, dra_gguf_read_llama, dra_gguf_write_llama                      \
+    }
+
 /* The last takes what none before it is. */
 static const architecture architectures[] = {
     {"rwkv6", dra_rwkv_rules, dra_gguf_read_rwkv6, dra_gguf_write_rwkv, is_rwkv6},
@@ -95,11 +101,14 @@ static const architecture architectures[] = {
      dra_gguf_write_recurrent, dra_gguf_is_granite_hybrid},
     {"lfm2", dra_gguf_recurrent_rules, dra_gguf_read_lfm2, dra_gguf_write_recurrent,
      dra_gguf_is_lfm2},
-    {"qwen3", dra_gguf_llama_rules, dra_gguf_read_qwen3, dra_gguf_write_llama, dra_gguf_is_qwen3},
-    {"qwen2", dra_gguf_llama_rules, dra_gguf_read_qwen2, dra_gguf_write_llama, dra_gguf_is_qwen2},
-    {"smollm3", dra_gguf_llama_rules, dra_gguf_read_smollm3, dra_gguf_write_llama,
-     dra_gguf_is_smollm3},
-    {"llama", dra_gguf_llama_rules, dra_gguf_read_llama, dra_gguf_write_llama, dra_gguf_is_llama},
+    LLAMA("llama"),
+    LLAMA("qwen2"),
+    LLAMA("qwen3"),
+    LLAMA("smollm3"),
+    LLAMA("granite"),
+    LLAMA("olmo2"),
+    LLAMA("gemma3"),
+    LLAMA("phi3"),
     {"gpt2", make_gpt2, read_gpt2, write_gpt2, is_gpt2}};
 
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
@@ -109,8 +118,12 @@ static const char HEAD[] = "output.weight", EMBEDDING[] = "token_embd.weight";
 
 static const architecture *architecture_of(const dra_model_config *c)
 {
-    int i = 0;
-    while (i < ARCHITECTURES - 1 && !architectures[i].is(c)) i++;
+    const char *llama = dra_gguf_llama_name(c);
+    int         i = 0;
+    for (; i < ARCHITECTURES - 1; i++) {
+        const architecture *a = &architectures[i];
+        if (a->is ? a->is(c) : llama && strcmp(a->name, llama) == 0) break;
+    }
     return &architectures[i];
 }
 
@@ -124,8 +137,8 @@ static void read_gguf(dra_keys *k, dra_model_config *c)
             return;
         }
     dra_keys_refuse(k, ARCHITECTURE_KEY,
-                    "gpt2, llama, qwen2, qwen3, smollm3, rwkv6, rwkv7, qwen35, mamba2, "
-                    "granitehybrid or lfm2");
+                    "gpt2, llama, qwen2, qwen3, smollm3, granite, olmo2, gemma3, phi3, rwkv6, "
+                    "rwkv7, qwen35, mamba2, granitehybrid or lfm2");
 }
 
 /* What keys of GPT-2 have no words for at all: other versions of RWKV, other memories. Smaller

@@ -55,6 +55,11 @@ static const pair apart[] = {
     {"attn_one_kv_head", "attn_kv_heads"},
     {"attn_hard", "attn_sparse_topk"},
     {"attn_max_attend_past", "cross_attend"},
+    {"attn_flash", "attn_selective"},
+    {"attn_selective", "cross_attend"},
+    {"attn_selective", "attn_max_attend_past"},
+    {"attn_selective", "attn_use_latent_kv"},
+    {"attn_selective", "attn_l2_distance"}, /* whose scores are never above 0 */
     {"attn_flash", "attn_use_cope"},
     {"attn_use_cope", "cross_attend"}, /* which there must see no later key */
     {"attn_flash", "attn_sigmoid"},
@@ -92,6 +97,19 @@ static const pair apart[] = {
     {"in_attn_cond", "use_adaptive_layernorm"}, /* dra has one condition */
     {"in_attn_cond", "use_adaptive_rmsnorm"},
     {"in_attn_cond", "use_adaptive_layerscale"},
+    {"pre_and_post_norm", "resi_dual"},
+    {"attn_gate_values_rank", "attn_gate_values_headwise"},
+    {"attn_output_gate_rank", "attn_output_gate_headwise"},
+    {"integrate_layers", "weight_tie_layers"},
+    {"integrate_layers", "attn_output_gate"},
+    {"integrate_layers", "layers_execute_order"},
+    {"integrate_layers", "shift_tokens"},
+    {"integrate_layers", "layer_dropout"}, /* which there leaves too few streams */
+    {"integrate_layers", "resi_dual"},
+    {"integrate_layers", "attn_gate_values"}, /* which there are gates of three inputs */
+    {"integrate_layers", "attn_gate_value_heads"},
+    {"integrate_layers", "attn_use_latent_kv"},
+    {"integrate_layers", "attn_data_dependent_alibi"},
     {"unet_skips", "cross_attend"}, /* there are too few skips there */
     {"unet_skips", "macaron"},
     {"unet_skips", "custom_layers"},
@@ -125,6 +143,10 @@ static const need needs[] = {
     {"softclamp_output_value", "softclamp_output", 30},
     {"ff_glu_mult_bias", "ff_glu", 0},
     {"attn_swiglu_values", "attn_gate_values", 0},
+    {"attn_gate_values_rank", "attn_gate_values", -1},
+    {"attn_gate_values_headwise", "attn_gate_values", 0},
+    {"attn_output_gate_rank", "attn_output_gate", -1},
+    {"attn_output_gate_headwise", "attn_output_gate", 0},
     {"dynamic_tanh_init_alpha", "use_dynamic_tanh", 1},
     {"attn_laser_softclamp_value", "attn_laser", 15},
     {"attn_cope_max_pos", "attn_use_cope", 16},
@@ -236,6 +258,7 @@ static dra_status check_positions(const checking *k)
                              (long long)r, (long long)x->attn_dim_head);
     const char *causal = x->mixer.attention.forget ? "attn_data_dependent_alibi"
                          : x->attn_use_cope        ? "attn_use_cope"
+                         : x->attn_selective       ? "attn_selective"
                          : x->attn_max_attend_past ? "attn_max_attend_past"
                                                    : NULL;
     if (causal && x->c.visible != DRA_VISIBLE_CAUSAL)
@@ -286,8 +309,9 @@ static dra_status check_layout(const checking *k)
                 (long long)x->c.order[i], n, what);
     if (x->pre_norm == DRA_OFF && x->use_dynamic_tanh)
         return refuse_option(k, "use_dynamic_tanh needs pre_norm");
-    if (x->pre_norm == DRA_OFF && x->c.block.branch_norm)
-        return refuse_option(k, "sandwich_norm needs pre_norm");
+    if (x->pre_norm == DRA_OFF && (x->c.block.branch_norm || x->c.block.post_norm))
+        return refuse_option(k, "%s needs pre_norm",
+                             x->c.block.post_norm ? "pre_and_post_norm" : "sandwich_norm");
     return DRA_OK;
 }
 
@@ -301,6 +325,8 @@ static dra_status check_condition(const checking *k)
                                                      : "use_adaptive_layernorm");
     const bool used = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm ||
                       x->c.block.branch_gate || x->c.condition.add;
+    if (x->layer_integrate_use_softmax == DRA_OFF && !x->integrate_layers)
+        return refuse_option(k, "layer_integrate_use_softmax needs integrate_layers");
     if (x->c.reinject_gate && !x->c.reinject && !x->c.condition.add)
         return refuse_option(k, "learned_reinject_input_gate needs reinject_input or in_attn_cond");
     if (!used && (x->adaptive_condition_mlp || x->c.condition.dim))
@@ -323,6 +349,8 @@ static dra_status check_streams(const checking *k)
                           : x->c.condition.add        ? "in_attn_cond"
                           : x->c.block.residual_scale ? "scale_residual"
                           : x->resi_dual              ? "resi_dual"
+                          : x->integrate_layers       ? "integrate_layers"
+                          : x->c.block.post_norm      ? "pre_and_post_norm"
                                                       : NULL;
     if (x->c.block.streams > 1 && other)
         return refuse_option(k, "num_residual_streams is %lld, which excludes %s",
@@ -369,6 +397,17 @@ static dra_status check_release(const checking *k)
         return refuse_option(k, "num_residual_streams needs release E");
     if (k->x->attn_swiglu_values && k->x->c.xt.release == DRA_XT_N)
         return refuse_option(k, "attn_swiglu_values needs release E");
+    const dra_mixer_config *m = &k->x->mixer;
+    const char             *gate = m->gate_rank     ? "attn_gate_values_rank"
+                                   : m->gate.heads  ? "attn_gate_values_headwise"
+                                   : m->gate.output ? "attn_output_gate"
+                                                    : NULL;
+    if (k->x->attn_low_rank_silu_gates && !m->gate_rank && !m->gate.output_rank)
+        return refuse_option(k, "attn_low_rank_silu_gates needs attn_gate_values_rank or "
+                                "attn_output_gate_rank");
+    if (gate && k->x->c.xt.release != DRA_XT_N) return refuse_option(k, "%s needs release N", gate);
+    if (k->x->c.block.post_norm && k->x->c.xt.release != DRA_XT_N)
+        return refuse_option(k, "pre_and_post_norm needs release N");
     if (k->x->mixer.attention.sink && k->x->c.xt.release != DRA_XT_N)
         return refuse_option(k, "attn_head_learned_sink needs release N");
     return DRA_OK;
@@ -419,12 +458,24 @@ static dra_status check_wrapper(const checking *k)
                              x->use_cls_token ? "use_cls_token" : "average_pool_embed");
     if (x->c.head.mixture > 0 && x->c.head.mixture != 4 && !x->mixture_of_softmax)
         return refuse_option(k, "mixture_of_softmax_k needs mixture_of_softmax");
+    if (x->recycling != (x->c.recycle > 1))
+        return refuse_option(k, "%s needs %s", x->recycling ? "recycling" : "recycle_steps",
+                             x->recycling ? "recycle_steps" : "recycling");
+    const char *once = x->c.unet                ? "attn_layers.unet_skips"
+                       : x->c.block.streams > 1 ? "attn_layers.num_residual_streams"
+                       : x->resi_dual           ? "attn_layers.resi_dual"
+                       : x->c.xl.memory         ? "max_mem_len"
+                                                : NULL;
+    if (x->recycling && once) return refuse_option(k, "recycling excludes %s", once);
     if (x->c.xl.down && !x->c.xl.memory)
         return refuse_option(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->cross_attend)
         return refuse_option(k, "max_mem_len excludes cross_attend");
-    if (x->c.xl.memory && x->attn_max_attend_past)
-        return refuse_option(k, "max_mem_len excludes attn_max_attend_past");
+    if (x->c.xl.memory && x->integrate_layers)
+        return refuse_option(k, "max_mem_len excludes integrate_layers");
+    if (x->c.xl.memory && (x->attn_max_attend_past || x->attn_selective))
+        return refuse_option(k, "max_mem_len excludes %s",
+                             x->attn_selective ? "attn_selective" : "attn_max_attend_past");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse_option(k, "max_mem_len excludes num_memory_tokens");
     if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)

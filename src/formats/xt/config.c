@@ -16,6 +16,7 @@ enum {
     XPOS_BASE = 512,
     CONDITION_EXPANSION = 4,
     COPE_MAX = 16,
+    SELECTIVE = 4096, /* items of a stack by itself, which says no max_seq_len */
     SOFTMAXES = 4
 };
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30, laser_cap = 15;
@@ -140,6 +141,7 @@ static void tell_wrapper(dra_xt *x)
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
     x->mixture_of_softmax = c->head.mixture > 0;
+    x->recycling = c->recycle > 1;
     drop_default(&x->c.head.mixture, SOFTMAXES);
     tell_pool(x);
     if (c->source.kind == DRA_SOURCE_IMAGE) {
@@ -247,6 +249,8 @@ void dra_xt_settle_attention(dra_xt *x)
         m->a.retrieval = "window";
         m->a.window = x->attn_max_attend_past + 1;
     }
+    m->gate.linear = x->attn_low_rank_silu_gates == DRA_OFF;
+    if (x->attn_selective) m->attention.selective = x->c.context ? x->c.context : SELECTIVE;
     if (!x->attn_use_cope) m->attention.cope = 0;
     if (x->attn_use_cope && !m->attention.cope) m->attention.cope = COPE_MAX;
     if (!m->attention.laser || m->attention.laser_cap == laser_cap) m->attention.laser_cap = 0;
@@ -258,8 +262,8 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
 {
     const bool gains = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
     const bool groups = m->qk_norm && m->attention.mem_kv && m->qk_groups > 1;
-    if (m->attention.sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
-        (groups && !m->attention.mem_whole))
+    if (m->attention.sink || m->gate.output || m->gate_values == DRA_GATE_PLAIN ||
+        (gains && m->qk_gain_start > 0) || (groups && !m->attention.mem_whole))
         return DRA_XT_N;
     const bool biased = m->gate_values == DRA_GATE_BIASED || m->gate_values == DRA_GATE_SILU_BIASED;
     return biased || gains || groups ? DRA_XT_E : said;
@@ -283,6 +287,8 @@ void dra_xt_tell_attention(dra_xt *x)
     if (m->attention.softcap > 0 && m->attention.softcap != logit_cap)
         x->attn_logit_softclamp_value = m->attention.softcap;
     x->attn_max_attend_past = m->a.window > 1 ? m->a.window - 1 : 0;
+    if (m->gate.linear) x->attn_low_rank_silu_gates = DRA_OFF;
+    x->attn_selective = m->attention.selective > 0;
     x->attn_use_cope = m->attention.cope > 0;
     if (m->attention.cope == COPE_MAX) m->attention.cope = 0;
     x->attn_use_latent_kv = m->latent.kv > 0;
@@ -371,6 +377,9 @@ static void settle_layout(dra_xt *x)
     if (!x->resi_dual || c->block.dual_scale == 1) c->block.dual_scale = 0;
     if (c->block.residual_factor == 1) c->block.residual_factor = 0;
     c->block.residual = x->gate_residual ? DRA_JOIN_GRU : DRA_JOIN_ADD;
+    if (x->integrate_layers)
+        c->block.integrate = x->layer_integrate_use_softmax == DRA_OFF ? DRA_INTEGRATE_RELU
+                                                                       : DRA_INTEGRATE_SOFTMAX;
     if (x->n_shifts == 1) c->block.shift = x->shift_tokens[0];
     if (x->n_drops == 1) c->block.drop = x->layer_dropout[0];
     c->n_shifts = x->n_shifts > 1 ? x->n_shifts : 0;
@@ -391,6 +400,9 @@ static void tell_layout(dra_xt *x)
     }
     x->resi_dual = c->block.norm == DRA_PLACE_DUAL;
     x->pre_norm = c->block.norm == DRA_PLACE_POST ? DRA_OFF : DRA_DEFAULT;
+    x->integrate_layers = c->block.integrate != DRA_INTEGRATE_NONE;
+    if (c->block.integrate == DRA_INTEGRATE_RELU) x->layer_integrate_use_softmax = DRA_OFF;
+    if (c->block.post_norm) c->xt.release = DRA_XT_N;
     if (c->block.dual_scale == 1) c->block.dual_scale = 0;
     x->gate_residual = c->block.residual == DRA_JOIN_GRU;
     x->n_shifts = c->n_shifts ? c->n_shifts : c->block.shift > 0;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "formats/xt/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 52, OTHERS = 64 };
+enum { PREFIX = 120, PER_SUBLAYER = 68, OTHERS = 68 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -107,6 +107,7 @@ static void add_around(making *m)
                                     {0}};
     add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
     add_norm(m, "branch_norm_g", "0.1.");
+    add_norm(m, "post_norm_g", "0.2.");
     add_rule(m, "branch_scale", "1.gamma");
     add_rule(m, "branch_gate_W", "1.to_gamma.weight");
     add_rule(m, "branch_gate_b", "1.to_gamma.bias");
@@ -122,6 +123,11 @@ static void add_attention(making *m, const dra_mixer_config *mixer)
                                   {"mem_v", "mem_v"},
                                   {"W_g", "to_v_gate.weight"},
                                   {"b_g", "to_v_gate.bias"},
+                                  {"W_g_1", "to_v_gate.down.weight"},
+                                  {"W_g_2", "to_v_gate.up.weight"},
+                                  {"W_go", "to_output_gate.weight"},
+                                  {"W_go_1", "to_output_gate.down.weight"},
+                                  {"W_go_2", "to_output_gate.up.weight"},
                                   {"sink", "attend.head_attn_sink"},
                                   {"W_c", "to_latent_kv.weight"},
                                   {"W_cq", "to_latent_q.weight"},
@@ -174,11 +180,17 @@ static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
     const char             *fn = shift > 0 ? "fn." : "";
     const char             *half = c->block.macaron && letter == 'f' ? "fn." : "";
     const char             *kind = letter == 'a' ? "mixer" : letter == 'c' ? "cross" : "ff";
-    char                    ours[40], theirs[60];
+    static const pair       integrate[] = {
+              {"integrate_g", "0.g"}, {"integrate_W", "1.weight"}, {"integrate_b", "1.bias"}, {0}};
+    char ours[40], theirs[80];
     snprintf(ours, sizeof ours, "layers.%lld.%s.", (long long)N, kind);
     snprintf(theirs, sizeof theirs, "%slayers.%lld.", m->layers, (long long)i);
     begin_names(m, ours, theirs);
     add_around(m);
+    snprintf(theirs, sizeof theirs, "%slayer_integrators.%lld.to_weights.", m->layers,
+             (long long)i);
+    begin_names(m, ours, theirs);
+    add_all(m, integrate);
     snprintf(theirs, sizeof theirs, "%slayers.%lld.1.%s%s%s", m->layers, (long long)i, scale, fn,
              half);
     begin_names(m, ours, theirs);
@@ -274,6 +286,7 @@ static void add_wrapper(making *m)
                                  {"head", "to_logits.weight"},
                                  {"mixture_W", "to_mixture.0.weight"},
                                  {"mixture_w", "combine_mixture.weight"},
+                                 {"recycle_W", "recycled_proj.weight"},
                                  {"head_b", "to_logits.bias"},
                                  {"numbers_w", "to_numerical_output.0.weight"},
                                  {"numbers_b", "to_numerical_output.0.bias"},

@@ -39,7 +39,6 @@ static const char *const later[] = {"add_continuous_pred_head",
                                     "attn_gumbel_softmax*",
                                     "attn_k_rmsnorm",
                                     "attn_orthog_projected_values",
-                                    "attn_output_gate*",
                                     "attn_pool",
                                     "attn_qk_rmsnorm",
                                     "attn_sublayer_dropout",
@@ -56,7 +55,6 @@ static const char *const later[] = {"add_continuous_pred_head",
                                     "num_attn_pool_queries",
                                     "orthog_residual",
                                     "polar_pos_emb",
-                                    "pre_and_post_norm",
                                     "repeat_blocks",
                                     "use_derf",
                                     NULL};
@@ -77,10 +75,8 @@ static const char *const missing[] = {
     "ff_zero_init_output",         "dynamic_pos_bias_norm",
     "emb_frac_gradient",           "par_ratio",
     "rotary_base_rescale_factor",  "scaled_sinu_pos_emb",
-    "qkv_receive_diff_residuals",  "integrate_layers",
-    "layer_integrate_use_softmax", NULL};
-static const char *const recycling[] = {"recycling", "train_max_recycle_steps", NULL};
-static const char *const selective[] = {"attn_selective", NULL};
+    "qkv_receive_diff_residuals",  NULL};
+static const char *const recycling[] = {"train_max_recycle_steps", NULL};
 static const char *const idle[] = {"pre_norm_has_final_norm", NULL};
 static const char *const z_loss[] = {"add_attn_z_loss", "attn_z_loss_weight", NULL};
 
@@ -94,9 +90,7 @@ static const group groups[] = {
     {"its value is code, or it changes no number", code},
     {"it changes what calls take or give, not what a stack computes", shapes},
     {"dra does not have it yet, see docs/x-transformers.md", missing},
-    {"every step of it would need states of its own", recycling},
-    {"later tokens change the weight of earlier ones, but items of a state stay as they are",
-     selective},
+    {"dra trains with as many steps as it reads with, recycle_steps", recycling},
     {"it does nothing there", idle},
     {"it is an option of training, dra train --aux-loss z_loss=W", z_loss},
 };

@@ -35,7 +35,7 @@ typedef struct dra_xt {
     bool       post_emb_norm, tie_embedding;
     dra_switch use_abs_pos_emb;
     bool       average_pool_embed, use_cls_token;
-    bool       mixture_of_softmax;
+    bool       mixture_of_softmax, recycling;
     int64_t    num_cls_tokens, logits_dim;
 
     /* ---- the stack */
@@ -43,6 +43,8 @@ typedef struct dra_xt {
     bool       use_dynamic_tanh;
     bool       use_adaptive_layernorm, use_adaptive_rmsnorm, adaptive_condition_mlp;
     dra_switch norm_add_unit_offset, pre_norm, disable_abs_pos_emb;
+    bool       integrate_layers;
+    dra_switch layer_integrate_use_softmax;
     bool       resi_dual, gate_residual, macaron, cross_attend, only_cross;
     int        n_shifts, n_drops;
     bool       rel_pos_bias, dynamic_pos_bias, alibi_pos_bias, rotary_pos_emb, rotary_xpos;
@@ -62,7 +64,8 @@ typedef struct dra_xt {
     bool       attn_softclamp_logits, softclamp_output, add_value_residual;
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
-    bool       attn_use_cope, attn_swiglu_values;
+    bool       attn_use_cope, attn_selective, attn_swiglu_values;
+    dra_switch attn_low_rank_silu_gates;
     int64_t    attn_max_attend_past;
     double     attn_logit_softclamp_value, softclamp_output_value;
     int64_t    dim_context; /* cross_attn_dim_context; 0: dim */

@@ -101,7 +101,10 @@ static bool check_plain_options(dra_graph *g, dra_attention *x)
            check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false) &&
            check_option(g, "sink", f->sink, DRA_REAL, DRA_SHAPE(H), false) &&
            check_option(g, "cope", f->cope, DRA_REAL,
-                        DRA_SHAPE(P, dra_type_of(g, x->q)->shape.dim[3]), false);
+                        DRA_SHAPE(P, dra_type_of(g, x->q)->shape.dim[3]), false) &&
+           check_option(g, "taken", f->taken, DRA_REAL, DRA_SHAPE(x->a.B, f->selective, 2),
+                        false) &&
+           check_option(g, "taken_mark", f->taken_mark, DRA_I32, DRA_SHAPE(x->a.B, x->a.T), false);
 }
 
 /* A table by distance has as many columns as it likes, one at least. */
@@ -211,6 +214,7 @@ static const char *needs_scores(const dra_attend_config *f)
     if (f->hard) return "hard";
     if (f->sigmoid) return "sigmoid";
     if (f->cope.id) return "cope";
+    if (f->selective > 0) return "selective";
     if (f->scores) return "scores";
     if (f->weights) return "weights";
     if (f->previous.id) return "previous";
@@ -235,6 +239,13 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->topk < 0)
         return refuse_attend(g, DRA_ERR_VALUE, "topk is %lld, expected 0 or more",
                              (long long)f->topk);
+    if (f->selective < 0 || f->selective > INT32_MAX / 2)
+        return refuse_attend(g, DRA_ERR_VALUE, "selective is %lld, expected 0 or more",
+                             (long long)f->selective);
+    if (f->selective ? !f->lo.id || !f->hi.id : f->taken.id || f->taken_mark.id)
+        return refuse_attend(g, DRA_ERR_VALUE,
+                             f->selective ? "selective needs lo and hi"
+                                          : "taken without selective");
     if (f->topk_straight && f->topk == 0)
         return refuse_attend(g, DRA_ERR_VALUE, "topk_straight without topk");
     if (f->hard && f->topk > 0)

@@ -4,6 +4,7 @@
  *   p_h = softmax(s'_h), chosen and dropped from,  y_h = (sum_g mix_after_hg p_g) v
  * [Shazeer et al. 2020: Talking-heads attention; He et al. 2020: RealFormer]
  * A sink is one more column of s', which p loses again.
+ * Selective attention subtracts what the logits of queries before have summed up to.
  * It holds the scores (B, H, T, J) while it works. For the gradient it keeps p and masks: what is
  * made of p on the way to y, and s where they are mixed, is computed again (dra_recompute). */
 #include "ops/attention/attend.h"
@@ -197,6 +198,60 @@ static dra_value add_cope(dra_graph *g, const dra_attention *x, dra_value s)
     return dra_add(g, s, dra_add(g, low, dra_mul(g, share, dra_sub(g, high, low))));
 }
 
+/* x (B, T, n) at i32 (B, T, m), 0 where `has` is not. */
+static dra_value gather_where(dra_graph *g, dra_value has, dra_value x, dra_value at)
+{
+    const dra_value zero = dra_integer(g, 0);
+    return dra_select(g, has, dra_gather(g, x, dra_select(g, has, at, zero), 2), dra_number(g, 0));
+}
+
+/* What queries take from items, by their number in the text, (B, T, selective). */
+static dra_value take_from_items(dra_graph *g, const dra_attention *x, dra_value s, dra_value lo)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_shape        column = DRA_SHAPE(a->B, a->T, 1), rows = DRA_SHAPE(a->B, a->T, a->J);
+    const dra_value        item = dra_arange(g, x->config->selective), zero = dra_integer(g, 0);
+    const dra_value        hi = dra_reshape(g, x->option[DRA_ATTEND_HI], column);
+    const dra_value        row = dra_add(g, lo, item), own = dra_sub(g, hi, dra_integer(g, 1));
+    const dra_value        takes = dra_and(g, dra_greater(g, item, zero), dra_less(g, row, own));
+    const dra_value        first = dra_reshape(g, dra_slice(g, s, 1, 0, 1), rows);
+    return gather_where(g, takes, dra_maximum(g, first, dra_number(g, 0)), row);
+}
+
+/* Where a text starts, bool (B, T, 1). */
+static dra_value find_resets(dra_graph *g, const dra_attention *x)
+{
+    const dra_value reset = dra_integer(g, DRA_MARK_RESET);
+    const dra_value mark = dra_mod(g, x->config->taken_mark, dra_integer(g, 2 * DRA_MARK_RESET));
+    return dra_reshape(g, dra_greater_equal(g, mark, reset), DRA_SHAPE(x->a.B, x->a.T, 1));
+}
+
+/* Logits less what the first head's were above 0 in queries before. */
+static dra_value select_logits(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    if (!f->selective || dra_graph_failed(g) || a->T == 0 || a->J == 0) return s;
+    const dra_value zero = dra_number(g, 0), most = dra_integer(g, (int32_t)f->selective);
+    const dra_value lo = dra_reshape(g, x->option[DRA_ATTEND_LO], DRA_SHAPE(a->B, a->T, 1));
+    const dra_value gate = take_from_items(g, x, s, lo), item = dra_sub(g, dra_arange(g, a->J), lo);
+    const dra_shape start = DRA_SHAPE(a->B, 1, f->selective);
+    const dra_axes  parts = {1, {-1}, false}; /* of the start before its memory is given away */
+    dra_value       taken = f->taken.id ? dra_reshape(g, dra_sum(g, f->taken, parts), start)
+                                        : dra_broadcast(g, zero, start);
+    const dra_value sums = dra_running_sum(g, gate, f->taken, f->taken_mark, f->taken_last);
+    if (dra_graph_failed(g)) return s;
+    if (a->T > 1) {
+        const dra_value both[] = {taken, dra_slice(g, dra_sum(g, sums, parts), 1, 0, a->T - 1)};
+        taken = dra_concat(g, 2, both, 1);
+    }
+    if (f->taken_mark.id) taken = dra_select(g, find_resets(g, x), zero, taken);
+    const dra_value has = dra_and(g, dra_greater(g, item, dra_integer(g, 0)),
+                                  dra_less(g, item, most));
+    const dra_value less = gather_where(g, has, taken, item);
+    return dra_sub(g, s, dra_reshape(g, less, DRA_SHAPE(a->B, 1, a->T, a->J)));
+}
+
 /* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
  * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
 static dra_value topk_weights(dra_graph *g, const dra_attend_config *f, dra_value s)
@@ -285,7 +340,7 @@ dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
-    const dra_value          s = add_cope(g, x, masked_logits(g, x));
+    const dra_value          s = select_logits(g, x, add_cope(g, x, masked_logits(g, x)));
     const dra_value          p = weights_and_sink(g, x, s);
     const dra_value          y = read_again(g, x, p);
     if (f->scores) *f->scores = s;

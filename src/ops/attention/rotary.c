@@ -1,5 +1,6 @@
 /* rotary: pair c of x[b, h, t] is rotated by the angle a = pos[b, t] f_c, f_c = base^(-2c/width) /
- * stretch, or what a scaling makes of it (rotary.h), times gain,
+ * stretch, or what a scaling makes of it (rotary.h), times gain; LongRoPE divides each f_c by its
+ * own factor,
  *   y_i = f (x_i cos a - x_j sin a)     y_j = f (x_i sin a + x_j cos a)
  * (i, j) = (2c, 2c+1), or (c, c + pairs) with `halves`, for the pairs = ceil(width/2) that start
  * within the width: an odd one rotates one channel more. Others pass unchanged.
@@ -64,7 +65,7 @@ static void start_turn(turn *u, const dra_rotary_attr *a, int64_t first)
     u->n = dra_imin(PAIRS, pairs_of(a) - first);
     for (int64_t i = 0; i < u->n; i++) {
         const double c2 = 2 * (double)(first + i), zeta = (c2 + 0.4 * width) / (1.4 * width);
-        u->speed[i] = a->sign * dra_rotary_speed(&a->k, first + i);
+        u->speed[i] = dra_rotary_attr_speed(a, first + i);
         u->growth[i] = a->k.xpos_base == 0 ? 0 : log(zeta) / a->k.xpos_base;
         if (a->k.xpos_invert) u->growth[i] = -u->growth[i];
     }
@@ -189,13 +190,33 @@ static bool is_positive(dra_graph *g, const char *what, double x)
     return false;
 }
 
+/* A factor above 0 for every pair; short ones hold up to the original length. */
+static bool fill_longrope(dra_graph *g, dra_rotary_attr *a)
+{
+    const int64_t pairs = pairs_of(a);
+    int           n;
+    const double *factor = dra_rotary_factors(&a->k, &n);
+    if (a->k.scaling == DRA_SCALING_LONGROPE_SHORT) a->k.limit = a->k.original;
+    if (n != pairs || n > DRA_ROTARY_FACTORS) {
+        dra_build_fail(g, "rotary", DRA_ERR_VALUE,
+                       "%d factors of LongRoPE, expected %lld, one for each pair, and at most %d",
+                       n, (long long)pairs, DRA_ROTARY_FACTORS);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!is_positive(g, "factor of LongRoPE", factor[i])) return false;
+        a->divide[i] = factor[i];
+    }
+    return true;
+}
+
 /* Its defaults; low < high, an original length. */
 static bool fill_scaling(dra_graph *g, dra_rotary_config *k)
 {
     if (k->factor == 0) k->factor = 1;
     if (k->low == 0) k->low = 1;
     if (k->high == 0) k->high = k->scaling == DRA_SCALING_YARN ? 32 : 4;
-    if (!k->scaling) return true;
+    if (!k->scaling || dra_rotary_is_longrope(k)) return true;
     if (!is_positive(g, "factor", k->factor) || !is_positive(g, "low", k->low) ||
         !is_positive(g, "high - low", k->high - k->low) ||
         !is_positive(g, "original", (double)k->original) ||
@@ -219,5 +240,7 @@ dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos, const dra_rotary_
         return (dra_value){0};
     const dra_shape *s = &dra_type_of(g, x)->shape;
     if (a.k.width == 0 && s->rank > 0) a.k.width = s->dim[s->rank - 1];
+    if (dra_rotary_is_longrope(&a.k) && !fill_longrope(g, &a)) return (dra_value){0};
+    a.k.short_factors = a.k.long_factors = NULL;
     return dra_add_op(g, &dra_op_rotary, 2, in, &a);
 }

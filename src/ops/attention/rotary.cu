@@ -96,7 +96,7 @@ static void set_pairs(turn *u, const dra_rotary_attr *a, int64_t first, int64_t 
     u->n = dra_imin(PAIRS, pairs - first);
     for (int64_t i = 0; i < u->n; i++) {
         const double c2 = 2 * (double)(first + i), zeta = (c2 + 0.4 * width) / (1.4 * width);
-        u->speed[i] = a->sign * dra_rotary_speed(&a->k, first + i);
+        u->speed[i] = dra_rotary_attr_speed(a, first + i);
         u->growth[i] = a->k.xpos_base == 0 ? 0 : log(zeta) / a->k.xpos_base;
         if (a->k.xpos_invert) u->growth[i] = -u->growth[i];
     }

@@ -32,7 +32,20 @@ static inline double dra_rotary_llama3(const dra_rotary_config *k, double speed)
     return fmin(fmax((k->high - turns) / (k->high - k->low), 0), 1);
 }
 
-/* Radians a position of pair c; all defaults are filled in. */
+/* The factors of each pair that LongRoPE divides by. [Ding et al. 2024] */
+static inline const double *dra_rotary_factors(const dra_rotary_config *k, int *n)
+{
+    const bool is_long = k->scaling == DRA_SCALING_LONGROPE_LONG;
+    *n = is_long ? k->n_long : k->n_short;
+    return is_long ? k->long_factors : k->short_factors;
+}
+
+static inline bool dra_rotary_is_longrope(const dra_rotary_config *k)
+{
+    return k->scaling == DRA_SCALING_LONGROPE_SHORT || k->scaling == DRA_SCALING_LONGROPE_LONG;
+}
+
+/* Radians a position of pair c, before LongRoPE; all defaults are filled in. */
 static inline double dra_rotary_speed(const dra_rotary_config *k, int64_t c)
 {
     const double f = pow(k->base, -2 * (double)c / (double)k->width) / k->stretch;
@@ -40,6 +53,12 @@ static inline double dra_rotary_speed(const dra_rotary_config *k, int64_t c)
     if (k->scaling == DRA_SCALING_LLAMA3) share = dra_rotary_llama3(k, f);
     if (k->scaling == DRA_SCALING_YARN) share = dra_rotary_yarn(k, c);
     return f * (share / k->factor + 1 - share);
+}
+
+static inline double dra_rotary_attr_speed(const dra_rotary_attr *a, int64_t c)
+{
+    const double f = a->sign * dra_rotary_speed(&a->k, c);
+    return dra_rotary_is_longrope(&a->k) ? f / a->divide[c] : f;
 }
 
 #endif

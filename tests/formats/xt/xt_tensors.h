@@ -29,7 +29,16 @@ static const xt_row xt_attention[] = {
     {"to_rotateable_k.weight", "attn_latent_rope_subheads", "LD", XT_ZERO},
     {"to_out.weight", "!attn_on_attn", "DQ", XT_ZERO},
     {"to_out.0.weight", "attn_on_attn", "OQ", XT_ZERO},
-    {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
+    {"to_v_gate.weight", "attn_gate_values !attn_gate_values_rank !attn_gate_values_headwise", "QD",
+     XT_ZERO},
+    {"to_v_gate.weight", "attn_gate_values_headwise", "HD", XT_ZERO},
+    {"to_v_gate.down.weight", "attn_gate_values_rank", "wD", XT_ZERO},
+    {"to_v_gate.up.weight", "attn_gate_values_rank", "Qw", XT_ZERO},
+    {"to_output_gate.weight", "attn_output_gate !attn_output_gate_rank !attn_output_gate_headwise",
+     "QQ", XT_ZERO},
+    {"to_output_gate.weight", "attn_output_gate_headwise", "HQ", XT_ZERO},
+    {"to_output_gate.down.weight", "attn_output_gate_rank", "yQ", XT_ZERO},
+    {"to_output_gate.up.weight", "attn_output_gate_rank", "Qy", XT_ZERO},
     {"to_v_gate.bias", "attn_gate_values !newer", "Q", XT_ZERO},
     {"attend.head_attn_sink", "attn_head_learned_sink", "H", XT_ZERO},
     {"to_value_residual_mix.0.weight", "value_mix", "HD", XT_ZERO},
@@ -124,6 +133,7 @@ static const xt_row xt_wrapper[] = {
     {"to_logits.weight", "logits_dim", "lD", XT_ZERO},
     {"to_mixture.0.weight", "mixture_of_softmax", "KD", XT_ZERO},
     {"combine_mixture.weight", "mixture_of_softmax", "xD", XT_ZERO},
+    {"recycled_proj.weight", "recycling", "DD", XT_ZERO},
     {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
     {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
     {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
@@ -223,6 +233,9 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
     case 'K': return D * xt_number(o, "mixture_of_softmax_k", 4);
     case 'x': return xt_number(o, "mixture_of_softmax_k", 4);
+    case 'u': return xt_number(o, "views", 1);
+    case 'w': return xt_number(o, "attn_gate_values_rank", 0);
+    case 'y': return xt_number(o, "attn_output_gate_rank", 0);
     case 'X': return xt_number(o, "attn_cope_max_pos", 16);
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
@@ -358,6 +371,8 @@ static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char lette
     xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
+    snprintf(inner, sizeof inner, "%s0.2.", start);
+    if (xt_on(o, "pre_and_post_norm")) xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s1.%s%s%s", start,
              xt_on(o, "use_layerscale") || xt_on(o, "use_adaptive_layerscale") ? "fn." : "",
              xt_shift(o, i) ? "fn." : "", letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
@@ -381,13 +396,22 @@ static inline void xt_one(fixture *f, const json_t *config, const char *prefix, 
                            !json_is_false(json_object_get(o, "learned_value_residual_mix"));
         json_object_set_new(o, "value_mix", json_boolean(later && mixes));
         xt_sublayer(f, o, i, letters[i], stack, skip);
+        static const xt_row integrate[] = {
+            {"to_weights.0.g", "integrate_layers", "D", XT_ONE},
+            {"to_weights.1.weight", "integrate_layers", "uD", XT_ZERO},
+            {"to_weights.1.bias", "integrate_layers", "u", XT_ZERO},
+            {0}};
+        json_object_set_new(o, "views", json_integer((json_int_t)((later ? 3 : 1) * (i + 1))));
+        snprintf(norm, sizeof norm, "%slayer_integrators.%zu.", stack, i);
+        xt_add(f, o, integrate, norm, skip);
         static const xt_row combine[] = {{"combine.weight", "unet_skips", "DO", XT_ZERO}, {0}};
         snprintf(norm, sizeof norm, "%sskip_combines.%zu.", stack, i);
         if (i % 2 == 0 && i >= strlen(letters) / 2) xt_add(f, o, combine, norm, skip);
     }
     xt_add(f, o, xt_positions, stack, skip);
     snprintf(norm, sizeof norm, "%sfinal_norm.", stack);
-    if (!xt_on(o, "post_norm") || xt_on(o, "resi_dual")) xt_add(f, o, xt_norm, norm, skip);
+    if ((!xt_on(o, "post_norm") || xt_on(o, "resi_dual")) && !xt_on(o, "pre_and_post_norm"))
+        xt_add(f, o, xt_norm, norm, skip);
     json_decref(o);
 }
 

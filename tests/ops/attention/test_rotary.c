@@ -15,6 +15,8 @@ static double scaled(const dra_rotary_config *k, int64_t c, double width, double
 {
     const double f = pow(base, -2.0 * (double)c / width), pi = 3.14159265358979323846;
     const double wave = 2 * pi / f, low = k->low > 0 ? k->low : 1;
+    if (k->scaling == DRA_SCALING_LONGROPE_SHORT) return 1 / k->short_factors[c];
+    if (k->scaling == DRA_SCALING_LONGROPE_LONG) return 1 / k->long_factors[c];
     if (k->scaling == DRA_SCALING_LLAMA3) {
         const double high = k->high > 0 ? k->high : 4, L = (double)k->original;
         if (wave < L / high) return 1;
@@ -86,7 +88,18 @@ static const dra_rotary_config
                   .original = 300,
                   .exact = true,
                   .halves = true},
-    yarn_steep = {.scaling = DRA_SCALING_YARN, .factor = 4, .original = 2};
+    yarn_steep = {.scaling = DRA_SCALING_YARN, .factor = 4, .original = 2},
+    short_ones = {.scaling = DRA_SCALING_LONGROPE_SHORT,
+                  .original = 51,
+                  .short_factors = (const double[]){1, 1.5, 2, 9},
+                  .n_short = 4,
+                  .halves = true,
+                  .gain = 1.1},
+    long_ones = {.scaling = DRA_SCALING_LONGROPE_LONG,
+                 .width = 6,
+                 .original = 4,
+                 .long_factors = (const double[]){3, 20, 7},
+                 .n_long = 3};
 
 #define POS(b, t)                                                                                  \
     {                                                                                              \
@@ -112,6 +125,8 @@ static const check_case cases[] = {
     {"scaled by YaRN", 2, {{{4, {2, 3, 5, 16}}}, POS(2, 5)}, &yarn},
     {"scaled by YaRN, pairs not rounded", 2, {{{4, {2, 3, 5, 16}}}, POS(2, 5)}, &yarn_exact},
     {"scaled by YaRN, all pairs slow", 2, {{{4, {2, 3, 5, 4}}}, POS(2, 5)}, &yarn_steep},
+    {"short factors of LongRoPE", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &short_ones},
+    {"long factors of LongRoPE", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &long_ones},
     {"one channel of a pair",
      2,
      {{{4, {2, 3, 5, 3}}}, POS(2, 5)},
