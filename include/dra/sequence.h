@@ -97,7 +97,8 @@ typedef struct dra_spec {
     bool   added; /* a parameter that files of the model do not have: such an A or B, or a start */
     /* A state that starts at `number` plus a parameter, its number in the list of these; 0: at
      * `number`. What is kept between calls is without it. */
-    int start;
+    int     start;
+    int64_t experts; /* matrices of so many experts, one below the other; 0: one matrix */
 } dra_spec;
 
 /* How the numbers of a parameter are stored. Products read every layout as it is. */

@@ -36,6 +36,13 @@ typedef enum dra_llama_linear {
     DRA_LINEAR_LFM2        /* they are short convolutions                              */
 } dra_llama_linear;
 
+/* How experts are stored. */
+typedef enum dra_llama_experts {
+    DRA_EXPERTS_NONE,
+    DRA_EXPERTS_QWEN,   /* a tensor for each matrix */
+    DRA_EXPERTS_GRANITE /* gate and up of all experts in one, and what all tokens have */
+} dra_llama_experts;
+
 typedef struct dra_llama {
     int64_t vocab, dim, inner, depth, heads, context; /* where keys are missing, as all here */
     int64_t kv_heads;                                 /* 0: as many as heads                 */
@@ -53,6 +60,11 @@ typedef struct dra_llama {
     bool   gated;    /* heads of attention are gated, with rows of W_q  */
     bool   no_theta; /* without rope_theta nothing rotates              */
     double partial;  /* partial_rotary_factor; 0: none                  */
+
+    dra_llama_experts experts;
+    int64_t           n_experts, top, moe_inner;
+    int64_t           shared;                   /* width of the one that all tokens have; 0: none */
+    bool              normalise, normalise_key; /* their weights; and whether there is this key  */
 
     dra_llama_linear  linear;
     dra_llama_norms   norms;

@@ -46,7 +46,7 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
 GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
 
 
@@ -169,10 +169,23 @@ def linear(rng, c):
         linear_value_head_dim=rng.choice([4, 5, 8]), linear_conv_kernel_dim=rng.choice([2, 4, 4]))
 
 
+def experts(rng, shared):
+    n = rng.randint(2, 9)
+    c = dict(num_experts=n, num_experts_per_tok=rng.randint(1, min(n, 4)),
+             moe_intermediate_size=rng.randint(5, 20))
+    return c | (dict(shared_expert_intermediate_size=rng.randint(5, 20)) if shared else {})
+
+
+def qwen3_moe(rng):
+    return qwen3(rng) | experts(rng, False) | dict(norm_topk_prob=rng.random() < 0.5)
+
+
 def qwen3_next(rng):
     c = linear(rng, common(rng))
     c["rope_parameters"] |= {"partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])}
-    return c | dict(mlp_only_layers=list(range(c["num_hidden_layers"])), head_dim=rng.choice([8, 16]))
+    dense = dict(mlp_only_layers=list(range(c["num_hidden_layers"])))
+    sparse = experts(rng, True) | dict(norm_topk_prob=rng.random() < 0.5)
+    return c | rng.choice([dense, sparse]) | dict(head_dim=rng.choice([8, 16]))
 
 
 def qwen3_5_text(rng):
@@ -180,6 +193,12 @@ def qwen3_5_text(rng):
     share = {"partial_rotary_factor": rng.choice([0.25, 0.5]), "mrope_section": [1, 1, 0]}
     c["rope_parameters"] |= share
     return c | dict(head_dim=rng.choice([8, 16]))
+
+
+def qwen3_5_moe_text(rng):
+    c = qwen3_5_text(rng) | experts(rng, True)
+    del c["intermediate_size"]
+    return c
 
 
 def olmo_hybrid(rng):
@@ -208,9 +227,11 @@ def granitemoehybrid(rng):
     kinds = [rng.choice(["linear_attention", "full_attention"]) for _ in range(n)]
     kinds[0], kinds[-1] = rng.choice([("linear_attention", "full_attention"),
                                       ("full_attention", "linear_attention")])
+    sparse = rng.choice([0, 0, rng.randint(2, 9)])
     return c | dict(
-        mlp_bias=False, attention_bias=False, num_local_experts=0, layer_types=kinds,
-        shared_intermediate_size=c["intermediate_size"], mamba_n_heads=heads, mamba_n_groups=1,
+        mlp_bias=False, attention_bias=False, num_local_experts=sparse, layer_types=kinds,
+        num_experts_per_tok=rng.randint(1, max(1, min(sparse, 4))),
+        shared_intermediate_size=rng.randint(9, 40), mamba_n_heads=heads, mamba_n_groups=1,
         mamba_d_state=rng.choice([4, 6, 16]), mamba_d_conv=rng.choice([2, 4]),
         mamba_conv_bias=rng.random() < 0.7, position_embedding_type=rng.choice([None, "rope"]))
 
@@ -232,7 +253,7 @@ def lfm2(rng):
 
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
                                     gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
-                                    granitemoehybrid, lfm2)}
+                                    granitemoehybrid, lfm2, qwen3_moe, qwen3_5_moe_text)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -262,12 +283,29 @@ def loss_of(model, ids):
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
+def experts_of(found, name):
+    """Files have a tensor for each expert, or Granite's own names."""
+    granite = {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight"}
+    for ours, theirs in granite.items():
+        if name.replace(ours, theirs) in found:
+            return found[name.replace(ours, theirs)]
+    start, kind = name.rsplit(".", 1)
+    kinds = ("gate_proj", "up_proj") if kind == "gate_up_proj" else (kind,)
+    return torch.stack([torch.cat([found[f"{start}.{e}.{k}.weight"] for k in kinds])
+                        for e in range(len([f for f in found if f.startswith(start + ".") and
+                                            f.endswith(f".{kinds[0]}.weight")]))])
+
+
 def gradient_of(model, found, name):
     """By the names of files, in which OLMo's convolutions are apart and some norms called otherwise."""
     if name in found:
         return found[name]
+    if ".experts." in name:
+        return experts_of(found, name)
     if "conv1d" in name:
         return torch.cat([found[name.replace("conv1d", f"{c}_conv1d")] for c in "qkv"])
+    if name.endswith("router.weight"):
+        return found[name.replace("router.weight", "router.layer.weight")]
     return found[name.replace("input_layernorm", "attention_layer_norm").replace(
         "post_attention_layernorm", "feedforward_layer_norm")]
 

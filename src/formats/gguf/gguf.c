@@ -95,6 +95,8 @@ static const architecture architectures[] = {
      dra_gguf_write_recurrent, dra_gguf_is_granite_hybrid},
     {"lfm2", dra_gguf_recurrent_rules, dra_gguf_read_lfm2, dra_gguf_write_recurrent,
      dra_gguf_is_lfm2},
+    {"qwen3moe", dra_gguf_llama_rules, dra_gguf_read_qwen3moe, dra_gguf_write_llama,
+     dra_gguf_is_qwen3moe},
     {"qwen3", dra_gguf_llama_rules, dra_gguf_read_qwen3, dra_gguf_write_llama, dra_gguf_is_qwen3},
     {"qwen2", dra_gguf_llama_rules, dra_gguf_read_qwen2, dra_gguf_write_llama, dra_gguf_is_qwen2},
     {"smollm3", dra_gguf_llama_rules, dra_gguf_read_smollm3, dra_gguf_write_llama,
@@ -124,7 +126,7 @@ static void read_gguf(dra_keys *k, dra_model_config *c)
             return;
         }
     dra_keys_refuse(k, ARCHITECTURE_KEY,
-                    "gpt2, llama, qwen2, qwen3, smollm3, rwkv6, rwkv7, qwen35, mamba2, "
+                    "gpt2, llama, qwen2, qwen3, qwen3moe, smollm3, rwkv6, rwkv7, qwen35, mamba2, "
                     "granitehybrid or lfm2");
 }
 

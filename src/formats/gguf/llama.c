@@ -30,6 +30,7 @@ static const dra_name_rule rules[] = {{"embedding", "token_embd.weight"},
                                       {"layers.*.mixer.gain_q", "blk.*.attn_q_norm.weight"},
                                       {"layers.*.mixer.gain_k", "blk.*.attn_k_norm.weight"},
                                       {"layers.*.ff.norm_g", "blk.*.ffn_norm.weight"},
+                                      {"layers.*.ff.W_router", "blk.*.ffn_gate_inp.weight"},
                                       {"layers.*.ff.W_gate", "blk.*.ffn_gate.weight"},
                                       {"layers.*.ff.W_up", "blk.*.ffn_up.weight"},
                                       {"layers.*.ff.W_down", "blk.*.ffn_down.weight"},
@@ -55,7 +56,16 @@ static bool is_family(const dra_model_config *c)
            c->positions == DRA_POSITIONS_NONE && !dra_gguf_find_linear(c);
 }
 
-bool dra_gguf_is_qwen3(const dra_model_config *c) { return is_family(c) && c->mixer[0].qk_norm; }
+bool dra_gguf_is_qwen3(const dra_model_config *c)
+{
+    return is_family(c) && c->mixer[0].qk_norm && !c->ff.experts.count;
+}
+/* llama.cpp divides weights by their sum there, always. */
+bool dra_gguf_is_qwen3moe(const dra_model_config *c)
+{
+    const dra_experts_config *e = &c->ff.experts;
+    return is_family(c) && c->mixer[0].qk_norm && e->count && e->normalise && !e->shared;
+}
 bool dra_gguf_is_qwen2(const dra_model_config *c)
 {
     return is_family(c) && c->mixer[0].biases == DRA_BIAS_QKV;
@@ -153,6 +163,24 @@ static void put_second(pairs *p, dra_model_config *c, dra_mixer_config *own)
     if (p->k->status == DRA_OK) dra_keys_pattern(p->k, c, (int)c->depth, pattern);
 }
 
+static void read_experts(pairs *p, dra_model_config *c)
+{
+    dra_experts_config *e = &c->ff.experts;
+    const int64_t       n = read_int(p, "expert_count", 0);
+    const bool          has = strcmp(p->name, "qwen3moe") == 0;
+    if (n && !has)
+        dra_keys_refuse(p->k, llama_key(p, "expert_count"),
+                        "0: only qwen3moe is read with experts");
+    if (!has) return;
+    e->count = n;
+    e->top = read_int(p, "expert_used_count", 0);
+    e->normalise = true;
+    c->ff.dim = read_int(p, "expert_feed_forward_length", c->ff.dim);
+    if (n < 1) dra_keys_refuse(p->k, llama_key(p, "expert_count"), "1 or more");
+    if (e->top < 1 || e->top > n)
+        dra_keys_refuse(p->k, llama_key(p, "expert_used_count"), "1 up to expert_count");
+}
+
 static void read_llama(dra_keys *k, dra_model_config *c, const char *name)
 {
     pairs            p = {.k = k, .name = name};
@@ -163,12 +191,11 @@ static void read_llama(dra_keys *k, dra_model_config *c, const char *name)
     if (read_int(&p, "attention.sliding_window", 0))
         dra_keys_refuse(k, llama_key(&p, "attention.sliding_window"),
                         "0: windows of GGUF are not read");
-    if (read_int(&p, "expert_count", 0))
-        dra_keys_refuse(k, llama_key(&p, "expert_count"), "0: mixtures of experts are not read");
+    read_experts(&p, c);
     m.biases = strcmp(name, "qwen2") == 0 ? DRA_BIAS_QKV : DRA_BIAS_MODEL;
     if (dra_keys_bool(k, "dra.attention_bias", false)) m.biases = DRA_BIAS_ALL;
     if (dra_keys_bool(k, "dra.mlp_bias", false)) c->ff.bias = DRA_FF_BIAS_ALL;
-    m.qk_norm = strcmp(name, "qwen3") == 0;
+    m.qk_norm = strncmp(name, "qwen3", 5) == 0;
     m.qkv_eps = m.qk_norm ? c->norm_eps : 0;
     c->ff.kind = DRA_FF_SWIGLU;
     const bool        two = strcmp(name, "smollm3") == 0 && c->depth >= NO_ROPE;
@@ -181,6 +208,7 @@ static void read_llama(dra_keys *k, dra_model_config *c, const char *name)
 void dra_gguf_read_llama(dra_keys *k, dra_model_config *c) { read_llama(k, c, "llama"); }
 void dra_gguf_read_qwen2(dra_keys *k, dra_model_config *c) { read_llama(k, c, "qwen2"); }
 void dra_gguf_read_qwen3(dra_keys *k, dra_model_config *c) { read_llama(k, c, "qwen3"); }
+void dra_gguf_read_qwen3moe(dra_keys *k, dra_model_config *c) { read_llama(k, c, "qwen3moe"); }
 void dra_gguf_read_smollm3(dra_keys *k, dra_model_config *c) { read_llama(k, c, "smollm3"); }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -234,6 +262,11 @@ void dra_gguf_write_llama(dra_keys *k, const dra_model_config *c)
     put_int(&p, "rope.dimension_count", D);
     put_int(&p, "vocab_size", c->vocab);
     put_rope(&p, &m->turn);
+    if (c->ff.experts.count) {
+        put_int(&p, "expert_count", c->ff.experts.count);
+        put_int(&p, "expert_used_count", c->ff.experts.top);
+        put_int(&p, "expert_feed_forward_length", c->ff.dim);
+    }
     if (m->biases == DRA_BIAS_ALL) dra_keys_put(k, "dra.attention_bias", dra_json_bool(true));
     if (c->ff.bias == DRA_FF_BIAS_ALL) dra_keys_put(k, "dra.mlp_bias", dra_json_bool(true));
 }
@@ -271,11 +304,27 @@ static dra_status add_frequencies(const dra_model_config *c, dra_name_rules *out
     return DRA_OK;
 }
 
+/* Matrices of experts are in one tensor, an axis of them in front. */
+static void name_experts(const dra_model_config *c, dra_name_rule *row)
+{
+    static const char *const names[][2] = {{"layers.*.ff.W_gate", "blk.*.ffn_gate_exps.weight"},
+                                           {"layers.*.ff.W_up", "blk.*.ffn_up_exps.weight"},
+                                           {"layers.*.ff.W_down", "blk.*.ffn_down_exps.weight"}};
+    const int64_t            n = c->ff.experts.count, F = c->ff.dim, C = c->dim;
+    for (; row->ours && n; row++)
+        for (int i = 0; i < 3; i++) {
+            if (strcmp(row->ours, names[i][0]) != 0) continue;
+            row->theirs = names[i][1];
+            row->shape = i == 2 ? DRA_SHAPE(n, C, F) : DRA_SHAPE(n, F, C);
+        }
+}
+
 dra_status dra_gguf_llama_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     dra_name_rule *row = dra_arena_copy(&out->arena, rules, sizeof rules);
     if (!row) return dra_fail(err, DRA_ERR_MEMORY, "gguf: out of memory");
-    const bool qwen = dra_gguf_is_qwen2(c) || dra_gguf_is_qwen3(c);
+    const bool qwen = dra_gguf_is_qwen2(c) || dra_gguf_is_qwen3(c) || dra_gguf_is_qwen3moe(c);
+    name_experts(c, row);
     dra_llama_order_rows(c, qwen ? DRA_ROWS_HALVES : DRA_ROWS_NEIGHBOURS, row);
     out->row = row;
     return add_frequencies(c, out, err);
