@@ -47,7 +47,7 @@ BARS = {  # float, double
     "GGUF, theirs": (2e-5, 0),
 }
 HYBRIDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
-GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
+GGUF = {"llama", "qwen2", "qwen3", "qwen3_moe", "smollm3", "mistral", "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
 
 
 def bar(family, what, column):
@@ -263,7 +263,7 @@ def make(family, i):
     rng = random.Random(f"{family} {i}")
     torch.manual_seed(i)
     config = AutoConfig.for_model(family, **FAMILIES[family](rng))
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager")
     g = torch.Generator().manual_seed(i)
     with torch.no_grad():
         for p in model.parameters():
@@ -351,7 +351,7 @@ def written(model, side, put, ids, want):
     side.call("convert", "--from", side.folder, "--to", own, "--check", "--threads", "1")
     side.call("convert", "--from", own, "--to", back, "--as", family, "--check", "--threads", "1")
     again, notes = AutoModelForCausalLM.from_pretrained(
-        back, output_loading_info=True, attn_implementation="eager", dtype=want.dtype)
+        back, output_loading_info=True, attn_implementation="eager", experts_implementation="eager", dtype=want.dtype)
     wrong = [key for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if notes[key]]
     if wrong:
         raise RuntimeError(f"from_pretrained: {notes}")
@@ -367,7 +367,7 @@ def written(model, side, put, ids, want):
     if not reads_gguf or not can_read_gguf(model.config) or want.dtype == torch.float64:
         return
     theirs = AutoModelForCausalLM.from_pretrained(side.work, gguf_file="model.gguf",
-                                                  attn_implementation="eager", dtype=want.dtype)
+                                                  attn_implementation="eager", experts_implementation="eager", dtype=want.dtype)
     with torch.no_grad():
         put("GGUF, theirs", difference(theirs.eval()(ids, use_cache=False).logits, want))
 
@@ -376,6 +376,10 @@ def can_not_be_gguf(config):
     """What llama.cpp's keys have no words for."""
     if config.model_type == "mamba2":
         return not config.use_conv_bias or tuple(config.time_step_limit) != (0.0, float("inf"))
+    if config.model_type == "qwen3_moe" and not config.norm_topk_prob:
+        return True
+    if config.model_type == "granitemoehybrid" and config.num_local_experts:
+        return True
     r = config.rope_parameters
     if config.model_type in HYBRIDS:
         return (r["rope_type"] != "default" and getattr(config, "position_embedding_type", "rope") == "rope" or
@@ -537,7 +541,7 @@ def caches(folder, families):
     in_double(families)
     for family in families:
         path = f"{folder}/{family}"
-        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"))
+        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", experts_implementation="eager"))
         ids = load_file(f"{path}/expected.safetensors")["ids"].long()
         with torch.no_grad():
             save_file(cache_of(model(ids[:, :9], use_cache=True)), f"{path}/cache.safetensors")
