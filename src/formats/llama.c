@@ -343,7 +343,7 @@ FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .vocab = 151936, .dim = 4096, .inner 
 
 FAMILY(qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM", .vocab = 151936, .dim = 2048, .inner = 6144,
        .depth = 24, .heads = 32, .kv_heads = 4, .context = 32768, .theta = 1e4,
-       .attention_bias = true, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_LATE,
+       .attention_bias = true, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_ASKED,
        .window = 4096, .experts = DRA_EXPERTS_QWEN, .n_experts = 128, .top = 8, .moe_inner = 768,
        .normalise_key = true);
 

@@ -20,6 +20,7 @@ typedef enum dra_llama_qk_norm {
 /* Which layers see only a window, where no layer_types say it. */
 typedef enum dra_llama_windows {
     DRA_WINDOWS_NEVER,
+    DRA_WINDOWS_ASKED,   /* all, with use_sliding_window                                    */
     DRA_WINDOWS_ALL,     /* all, unless sliding_window is null                              */
     DRA_WINDOWS_LATE,    /* with use_sliding_window, from layer max_window_layers on        */
     DRA_WINDOWS_NO_ROPE, /* with use_sliding_window, those that do not rotate               */
