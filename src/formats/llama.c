@@ -88,8 +88,8 @@ static void refuse_others(dra_keys *k, const dra_llama *f)
         {"quantization_config", "none: load the unquantised folder, or a GGUF file"},
         {"vision_config", "none: only models of text are read"},
         {"text_config", "none: save its language model as a folder of its own"},
-        {f->experts ? "" : "num_experts", "none: this family has no experts"},
-        {f->experts ? "" : "num_local_experts", "none: this family has no experts"},
+        {f->experts ? "" : "num_experts", "none: mixtures of experts are not of this family"},
+        {f->experts ? "" : "num_local_experts", "none: mixtures of experts are not of this family"},
         {"final_logit_softcapping", "none: capped logits are not read"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
