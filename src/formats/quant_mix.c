@@ -59,13 +59,16 @@ static dra_dtype choose_dtype(const dra_conversion *c, const dra_file_tensor *t,
     const char     *name = spec_of(c, t)->name;
     const int64_t   depth = c->config->depth;
     const bool eight = c->config->ff.experts.count == 8; /* few and large: attention is cheap */
-    int64_t    n;
+    int64_t    n = 0;
     if (head) return DRA_Q6_K;
     if (eight && (is_values(c, t) || is_named(name, "W_k"))) return DRA_Q8_0;
     if (wanted == DRA_Q6_K) return wanted;
     if (eight && wanted == DRA_Q4_K && is_named(name, "W_o")) return DRA_Q5_K;
     if (is_joint(c, t)) return wanted == DRA_Q4_K ? DRA_Q5_K : DRA_Q6_K;
-    if (is_values(c, t)) return gets_more(number_of_values(c, t, &n), n) ? DRA_Q6_K : wanted;
+    if (is_values(c, t)) {
+        const int64_t at = number_of_values(c, t, &n);
+        return gets_more(at, n) ? DRA_Q6_K : wanted;
+    }
     if (is_named(name, "W_down") || is_named(name, "W_shared_down"))
         return gets_more(layer_of(name), depth) ? DRA_Q6_K : wanted;
     return wanted;
