@@ -27,9 +27,10 @@ static const char *const formats[] = {
     "hf", "rwkv.cpp", NULL};
 #undef DRA_FORMAT_ROW
 static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
-static const char *const quantised[] = {"no", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", NULL};
-static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1,
-                                              DRA_Q5_0, DRA_Q4_1, DRA_Q4_0};
+static const char *const quantised[] = {"no",   "q8_0", "q5_1",   "q5_0",   "q4_1",
+                                        "q4_0", "q6_k", "q5_k_m", "q4_k_m", NULL};
+static const dra_dtype   quantised_types[] = {DRA_F32,  DRA_Q8_0, DRA_Q5_1, DRA_Q5_0, DRA_Q4_1,
+                                              DRA_Q4_0, DRA_Q6_K, DRA_Q5_K, DRA_Q4_K};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
@@ -52,7 +53,7 @@ static const cli_option options[] = {
     {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "dtype of matrices; vectors stay f32",
      .choices = dtypes},
     {"quantise", CLI_CHOICE, offsetof(struct args, quantise), 0, 0,
-     "store the weights of products in blocks of 8, 5 or 4 bits, and show what that loses",
+     "store the weights of products in blocks of 8 to 4 bits, and show what that loses",
      .choices = quantised},
     {"keep", CLI_TEXT, offsetof(struct args, keep), 0, 0,
      "with --quantise: leave these in f32: head, emb, or both", "LIST"},

@@ -31,8 +31,8 @@ enum { PARTS = 5 };
 static const char *const part_names[PARTS] = {"embedding", "positions", "mixers", "ff", "head"};
 
 typedef struct sizes {
-    int64_t    parameters, part[PARTS], other; /* numbers */
-    int64_t    group[DRA_PARAM_GROUPS];        /* that are trained */
+    int64_t    parameters, active, part[PARTS], other; /* numbers; those a token meets */
+    int64_t    group[DRA_PARAM_GROUPS];                /* that are trained */
     info_state state;
 } sizes;
 
@@ -48,7 +48,9 @@ static int part_of(const char *name)
 static sizes measure_model(const dra_model *m)
 {
     const dra_specs *params = dra_model_params(m);
-    sizes            s = {.parameters = dra_model_param_count(m), .state = info_state_of(m)};
+    sizes            s = {.parameters = dra_model_param_count(m),
+                          .active = dra_model_active_count(m),
+                          .state = info_state_of(m)};
     dra_model_groups(m, s.group);
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
@@ -77,7 +79,8 @@ static void write_json(const cli_model *m, const sizes *s, const outline *o, con
 {
     int  bad = 0;
     char room[2][CLI_NUMBER];
-    printf("{\"parameters\": %lld, \"bytes\": %lld, \"parts\": {", (long long)s->parameters,
+    printf("{\"parameters\": %lld, \"active\": %lld, \"bytes\": %lld, \"parts\": {",
+           (long long)s->parameters, (long long)s->active,
            (long long)s->parameters * (long long)sizeof(dra_real));
     for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
     printf("\"other\": %lld},\n \"groups\": {", (long long)s->other);
@@ -169,6 +172,9 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
            (long long)c->depth, (long long)c->heads, (long long)c->context);
     printf("parameters    %lld, %.4g MB\n", (long long)s->parameters,
            (double)s->parameters * sizeof(dra_real) / 1e6);
+    if (s->active != s->parameters)
+        printf("active        %lld, those that a token meets: it has %lld of %lld experts\n",
+               (long long)s->active, (long long)c->ff.experts.top, (long long)c->ff.experts.count);
     for (int i = 0; i < PARTS; i++) write_row(part_names[i], s->part[i], s->parameters);
     write_row("other", s->other, s->parameters);
     write_groups(m->model, s);

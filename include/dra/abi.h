@@ -56,7 +56,7 @@ DRA_BEGIN_C
     row(dra_sampler_option) row(dra_lora_config) row(dra_tune_event) row(dra_tune_config)          \
     row(dra_schema_text) row(dra_shortconv_options) row(dra_conv_options)                          \
     row(dra_out_norm_options) row(dra_cache_tensor) row(dra_probe_counts) row(dra_probe_parts)     \
-    row(dra_probe_test)
+    row(dra_probe_test) row(dra_groups) row(dra_experts_config)
 /* clang-format on */
 
 /* Checks what a program was compiled with: its version, and `n` sizes, of dra_real and of the

@@ -427,6 +427,9 @@ typedef enum dra_aux_kind {
     DRA_AUX_ATTENTION, /* "z_loss":    (ln sum e^scores)^2, summed over heads, of what a query
                            reads of items [Zoph et al. 2022]                              */
     DRA_AUX_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
+    DRA_AUX_BALANCE, /* "balance":   n sum_e f_e p_e, f the share of tokens that have expert e, p the
+                          mean p of the router [Fedus et al. 2022: Switch Transformers]; of
+                          feed-forwards, not of mixers                                     */
     DRA_AUX_COUNT
 } dra_aux_kind;
 

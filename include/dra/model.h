@@ -378,6 +378,8 @@ DRA_API const dra_mixer *dra_model_mixer(const dra_model *m, int64_t i);
 DRA_API int64_t dra_model_attention_layer(const dra_model *m, int64_t i);
 DRA_API int64_t dra_model_attention_params(const dra_model *m, int64_t i);
 DRA_API int64_t dra_model_param_count(const dra_model *m); /* numbers in all */
+/* Those that a token meets: of experts only the ones that it has. */
+DRA_API int64_t dra_model_active_count(const dra_model *m);
 /* A number that two models share only if configs and shapes are equal. */
 DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 /* On a CPU, a text that is read in parts gives the same bits as read at once where all cuts are at

@@ -136,6 +136,10 @@ DRA_API dra_value dra_argmax(dra_graph *g, dra_value x);
  * is a constant to the gradient. */
 DRA_API dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k);
 
+/* Where the k largest values of each row of the last axis are: i32 (..., k), rising. Of equal ones
+ * the first count; a NaN is the largest; 1 <= k <= size. Constants to the gradient. */
+DRA_API dra_value dra_top_ids(dra_graph *g, dra_value x, int64_t k);
+
 /* Running sum / maximum along an axis; `reverse` runs from the end. i32 too for the sum. */
 DRA_API dra_value dra_cumsum(dra_graph *g, dra_value x, int axis, bool reverse);
 DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
@@ -150,6 +154,13 @@ DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
 DRA_API dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b);
 /* y = x w^T + b:  x (..., I)  w (O, I)  b (O) or none. */
 DRA_API dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b);
+
+/* Every group of rows (see dra_group_rows()) with a matrix of its own: y_s = W_e x_s for rows s of
+ * group e.  x (S, I)  w (n O, I), the rows of W_0 first  ends (n)  ->  (S, O). A row has the same
+ * bits whatever other rows there are, and the matrix of a group without rows is not read. */
+DRA_API dra_value dra_grouped_linear(dra_graph *g, dra_value x, dra_value w, dra_value ends);
+/* The sum of dy_s x_s^T over the rows of each group: dy (S, O)  x (S, I)  ->  (n O, I). */
+DRA_API dra_value dra_grouped_outer(dra_graph *g, dra_value dy, dra_value x, dra_value ends);
 
 /* ---- moving elements ------------------------------------------------------------------------- */
 
@@ -178,6 +189,19 @@ DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
  * one b no two entries may name one row. All dtypes. States grow by this: donate y to x's state,
  * and it is written in place. */
 DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
+/* Rows by group, as experts want them: row m of M goes to the k groups ids[m] (M, k), of n. All are
+ * i32 constants. An id outside 0..n-1 is an error of the run. */
+typedef struct dra_groups {
+    dra_value order;  /* (M k): the rows of group 0, then of 1, ..: which of the places m k + j */
+    dra_value source; /* (M k): the same as rows m                                              */
+    dra_value place;  /* (M, k): where each place went                                          */
+    dra_value ends;   /* (n): the first row after each group                                    */
+} dra_groups;
+DRA_API dra_groups dra_group_rows(dra_graph *g, dra_value ids, int64_t n);
+/* y[s] = x[source[s]]: x (M, C) -> (M k, C). Its gradient is dra_group_sum(). */
+DRA_API dra_value dra_group_take(dra_graph *g, dra_value x, dra_value source, dra_value place);
+/* y[m] = sum over j = 0..k-1, in this order, of x[place[m, j]]: x (M k, C) -> (M, C). */
+DRA_API dra_value dra_group_sum(dra_graph *g, dra_value x, dra_value source, dra_value place);
 /* y[b, t] = x[b, at[b, t]], zeros where at < 0: x (B, cap, ...), at i32 (B, T) -> (B, T, ...). All
  * dtypes. Within one b no two entries may name one row, if a gradient is wanted. */
 DRA_API dra_value dra_read_rows(dra_graph *g, dra_value x, dra_value at);

@@ -100,7 +100,8 @@ typedef struct dra_spec {
     int start;
     /* Items alone: they are kept in bf16. Whoever makes them rounds them, and reads what was
      * rounded in every call, so that a text has the same numbers however it is cut. */
-    bool bf16;
+    bool    bf16;
+    int64_t experts; /* matrices of so many experts, one below the other; 0: one matrix */
 } dra_spec;
 
 /* What a state's numbers are kept in, and the bytes of one sequence's state or of one item. */

@@ -58,6 +58,18 @@ typedef enum dra_ff_bias {
     DRA_FF_BIAS_COUNT
 } dra_ff_bias;
 
+/* A mixture of experts: a router chooses for each token, p = softmax(W_router x) over all of them,
+ * the `top` largest, ties by number; y = sum of p_e expert_e(x), in the order of numbers, (+ the
+ * shared expert). Experts are feed-forwards of the kind and the width of the config, without biases.
+ */
+typedef struct dra_experts_config {
+    int64_t count;       /* 0: one feed-forward for all tokens */
+    int64_t top;         /* experts that a token has           */
+    bool    normalise;   /* their p are divided by their sum   */
+    int64_t shared;      /* inner width of an expert that all tokens have; 0: none */
+    bool    shared_gate; /* what that adds is multiplied by sigmoid(w x)           */
+} dra_experts_config;
+
 typedef struct dra_ff_config {
     dra_ff_kind kind;
     int64_t     dim;   /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64    */
@@ -68,6 +80,7 @@ typedef struct dra_ff_config {
     bool        lerp;     /* mix: x_k is x + mu (before - x), not mu x + (1 - mu) before (RWKV-6) */
     bool        gate_scale; /* gated: the product is multiplied by a learned factor per channel  */
     dra_switch  receptance; /* mix: default on; off: W_down relu2(W_up x_k) alone (RWKV-7)       */
+    dra_experts_config experts;
 } dra_ff_config;
 
 /* ---- what stands around a core --------------------------------------------------------------- */
@@ -155,7 +168,7 @@ DRA_API const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s); /*
 typedef struct dra_sublayer_result {
     dra_value        y;      /* (B, T, C): the stream after it; several: (B, T, S, C) */
     dra_value        branch; /* (B, T, C): o, what it adds; a mixer's is 0 at pads */
-    dra_mixer_result mixer;  /* what a mixer shows */
+    dra_mixer_result mixer;  /* what a mixer shows; of feed-forwards auxiliary losses alone */
 } dra_sublayer_result;
 
 /* As part of a larger graph. */

@@ -17,6 +17,7 @@
  * All products of d, s and u are exact in f32: a number is rounded at most once, by the sum.
  * [ggml, ggml-quants.c] */
 #include "base/quant.h"
+#include "base/quant_k.h"
 
 #include <math.h>
 #include <string.h>
@@ -246,6 +247,10 @@ static void write_q8_0(const float *x, byte *b)
     for (int e = 0; e < BLOCK; e++) b[2 + e] = (byte)(int8_t)roundf(x[e] * id);
 }
 
+static void write_q4_k(const float *x, byte *b) { dra_write_q4_k(x, b); }
+static void write_q5_k(const float *x, byte *b) { dra_write_q5_k(x, b); }
+static void write_q6_k(const float *x, byte *b) { dra_write_q6_k(x, b); }
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 typedef struct quant {
@@ -305,6 +310,7 @@ bool dra_can_quantise(dra_dtype dtype) { return dra_dtype_get(dtype) && quants[d
 
 void dra_quantise(dra_dtype dtype, const float *from, int64_t n, void *blocks)
 {
-    for (int64_t i = 0; i < n; i += BLOCK)
+    const int64_t block = (int64_t)dra_dtype_get(dtype)->block_elements;
+    for (int64_t i = 0; i < n; i += block)
         quants[dtype].write(from + i, (byte *)blocks + dra_elements_bytes(dtype, i));
 }

@@ -74,9 +74,12 @@ static const dra_real *get_param(void *user, int i, dra_error *err)
     const dra_specs *params = dra_model_params(c->target);
     const dra_spec  *p = dra_specs_at(params, i), *old = old_one(c, p);
     const bool       same = old && dra_shape_equal(&old->shape, &p->shape);
-    dra_real        *to = room_for(&c->param, bytes_of(&p->shape), err);
+    if (c->held == i + 1) return c->param.data; /* experts ask for their own part, one by one */
+    dra_real *to = room_for(&c->param, bytes_of(&p->shape), err);
+    c->held = 0;
     if (!to) return NULL;
     if (!same) dra_specs_fill(params, i, c->how->seed, to);
+    c->held = !old ? i + 1 : 0;
     if (!old) return to;
     dra_real *from = same ? to : room_for(&c->read, bytes_of(&old->shape), err);
     if (!from || read_old(c, old, from, err) != DRA_OK) return NULL;
@@ -84,10 +87,19 @@ static const dra_real *get_param(void *user, int i, dra_error *err)
         const size_t a = bytes_of(&p->shape), b = bytes_of(&old->shape);
         memcpy(to, from, a < b ? a : b);
     }
+    c->held = i + 1;
     return to;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
+
+enum { LEAST_ROWS = 32 }; /* of a matrix that is quantised */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
 
 /* Numbers for each channel of heads: (H, D), but no matrices. */
 static bool is_wide(const char *param)
@@ -106,17 +118,30 @@ static bool is_file(const dra_conversion *c)
     return c->how->cpp || c->config->format == DRA_FORMAT_GGUF;
 }
 
-/* What products read, in whole blocks along their inputs; vectors, positions and small factors stay
- * as they are: they are few, and sensitive. */
-static bool is_quantised(const dra_conversion *c, const dra_file_tensor *t, const dra_spec *p)
+/* What makes logits. */
+static bool is_head(const dra_conversion *c, const dra_spec *p)
 {
     const bool embedding = strcmp(p->name, "embedding") == 0;
-    const bool head = strcmp(p->name, "head") == 0 ||
-                      (embedding && !param_of(c->target, "head")); /* tied */
-    const int64_t block = (int64_t)dra_dtype_get(c->how->dtype)->block_elements;
-    const bool    kept = (c->how->keep_head && head) || (c->how->keep_embedding && embedding);
-    return !kept && p->product && t->shape.rank == 2 && t->shape.dim[1] % block == 0 &&
-           t->shape.dim[0] >= block && strcmp(p->name, "positions") != 0;
+    return strcmp(p->name, "head") == 0 || (embedding && !param_of(c->target, "head")); /* tied */
+}
+
+/* Kinds of blocks that only whole models are written in, with others among them. */
+static bool is_mixed(dra_dtype t) { return t == DRA_Q4_K || t == DRA_Q5_K || t == DRA_Q6_K; }
+
+/* What products read, in whole blocks along their inputs, gets this dtype; vectors, positions, small
+ * factors and what chooses experts stay as they are: they are few, and sensitive. */
+static dra_dtype quantised_dtype(const dra_conversion *c, const dra_file_tensor *t,
+                                 const dra_spec *p, dra_dtype full)
+{
+    const bool      embedding = strcmp(p->name, "embedding") == 0, head = is_head(c, p);
+    const dra_dtype dtype = is_mixed(c->how->dtype) ? dra_quant_mix(c, t, head) : c->how->dtype;
+    const int64_t   block = (int64_t)dra_dtype_get(dtype)->block_elements;
+    const int64_t   row = t->shape.rank ? t->shape.dim[t->shape.rank - 1] : 1;
+    const bool      kept = (c->how->keep_head && head) || (c->how->keep_embedding && embedding) ||
+                      ends_with(p->name, ".W_router");
+    const bool whole = p->product && p->shape.rank == 2 && row % block == 0 && row > 0 &&
+                       dra_shape_count(&t->shape) / row >= LEAST_ROWS;
+    return whole && !kept && strcmp(p->name, "positions") != 0 ? dtype : full;
 }
 
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t)
@@ -128,7 +153,7 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t
     const bool kept = c->config->format == DRA_FORMAT_GGUF &&
                       dra_gguf_stays_f32(t->name, c->how->dtype);
     if (vector || kept || c->how->dtype == DRA_F32) return full;
-    return !dra_is_quantised(c->how->dtype) || is_quantised(c, t, p) ? c->how->dtype : full;
+    return dra_is_quantised(c->how->dtype) ? quantised_dtype(c, t, p, full) : c->how->dtype;
 }
 
 /* Element i of `to`; false: too large for its dtype. */
@@ -150,11 +175,10 @@ static bool put_number(dra_real x, dra_dtype dtype, size_t i, void *to)
 
 /* By parts that stay in the first cache. */
 static const void *quantise_tensor(const dra_conversion *c, const dra_file_tensor *t,
-                                   const dra_real *x, void *out, dra_error *err)
+                                   dra_dtype dtype, const dra_real *x, void *out, dra_error *err)
 {
     enum { PART = 1024 };
-    const dra_dtype dtype = c->how->dtype;
-    const int64_t   n = dra_shape_count(&t->shape);
+    const int64_t n = dra_shape_count(&t->shape);
     for (int64_t i = 0; i < n; i += PART) {
         const int64_t some = dra_imin(PART, n - i);
         float         from[PART];
@@ -178,7 +202,7 @@ static const void *narrow_tensor(dra_conversion *c, const dra_file_tensor *t, co
     const size_t    n = (size_t)dra_shape_count(&t->shape);
     if (dtype == DRA_REAL) return x;
     void *out = room_for(&c->narrow, (size_t)dra_elements_bytes(dtype, (int64_t)n), err);
-    if (out && dra_is_quantised(dtype)) return quantise_tensor(c, t, x, out, err);
+    if (out && dra_is_quantised(dtype)) return quantise_tensor(c, t, dtype, x, out, err);
     for (size_t i = 0; i < n && out; i++) {
         if (put_number(x[i], dtype, i, out)) continue;
         dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "tensor %s: %g is beyond %s; nothing written",
@@ -214,8 +238,9 @@ static dra_status check_head(dra_conversion *c, dra_error *err)
     const dra_spec *embedding = param_of(c->source, "embedding");
     if (!head || param_of(c->target, "head")) return DRA_OK;
     const size_t bytes = bytes_of(&head->shape);
-    dra_real    *a = room_for(&c->param, bytes, err), *b = room_for(&c->read, bytes, err);
-    dra_status   st = a && b ? read_old(c, head, a, err) : DRA_ERR_MEMORY;
+    c->held = 0;
+    dra_real  *a = room_for(&c->param, bytes, err), *b = room_for(&c->read, bytes, err);
+    dra_status st = a && b ? read_old(c, head, a, err) : DRA_ERR_MEMORY;
     if (st == DRA_OK) st = read_old(c, embedding, b, err);
     if (st == DRA_OK && memcmp(a, b, bytes) != 0)
         st = dra_fail_at(err, DRA_ERR_VALUE, c->how->from,
@@ -284,7 +309,7 @@ static dra_status check_dtype(const dra_conversion *c, dra_error *err)
     if (!dra_dtype_get(t) || !dra_can_quantise(t))
         return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
                            "weights cannot be written as %s, expected f32, bf16, f16, q8_0, q5_1, "
-                           "q5_0, q4_1 or q4_0",
+                           "q5_0, q4_1, q4_0, q6_k, q5_k or q4_k",
                            dra_dtype_get(t) ? dra_dtype_get(t)->name : "this");
     if (!other) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,

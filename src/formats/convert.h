@@ -19,12 +19,17 @@ typedef struct dra_conversion {
     dra_file_tensor          *list; /* tensors to write */
     int                       n;
     dra_room                  read, param, tensor, narrow;
+    int                       held; /* 1 + the parameter whose numbers `param` has; 0: none */
 } dra_conversion;
 
 /* The dtype of a tensor when written: the one asked for where it can have it. */
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t);
 /* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
 const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err);
+
+/* The dtype of a quantised tensor where K-quants are asked for: mixed as llama.cpp does. head: it is
+ * what makes logits. */
+dra_dtype dra_quant_mix(const dra_conversion *c, const dra_file_tensor *t, bool head);
 
 /* Writes the weights into a folder, in shards if these are asked for. */
 dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);

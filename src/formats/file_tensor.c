@@ -1,8 +1,10 @@
 /* Rules backwards: which tensors a file gets, and what is in them. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/shape.h"
 #include "file/seal.h"
 #include "formats/format.h"
 #include "sequence/module.h"
@@ -21,16 +23,40 @@ static void take_after(const dra_name_rules *rules, const dra_tensor_source *lik
 {
     const dra_name_rule           *r;
     const dra_tensor_source_entry *e = like ? dra_format_find(rules, like, p, &r) : NULL;
-    if (!e) return;
+    if (!e || e->joined) return;
     snprintf(t->name, sizeof t->name, "%s", e->info->name);
     if (dra_shape_count(&e->info->shape) == dra_shape_count(&t->shape)) t->shape = e->info->shape;
+}
+
+/* A tensor for each of n experts instead of one for all: "#" in its name is the number. */
+static int split_experts(dra_file_tensor *t, int64_t n)
+{
+    const dra_file_tensor all = *t;
+    const char           *mark = strchr(all.name, '#');
+    for (int64_t i = 0; i < n; i++) {
+        t[i] = all;
+        snprintf(t[i].name, sizeof t->name, "%.*s%lld%s", (int)(mark - all.name), all.name,
+                 (long long)i, mark + 1);
+        t[i].shape.dim[0] /= n;
+        t[i].first = i * dra_shape_count(&t[i].shape);
+    }
+    return (int)n;
+}
+
+/* How many tensors a parameter may become. */
+static size_t most_tensors(const dra_specs *params)
+{
+    size_t n = 0;
+    for (int i = 0; i < dra_specs_count(params); i++)
+        n += 2 + (size_t)dra_specs_at(params, i)->experts;
+    return n;
 }
 
 int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
                          const dra_tensor_source *like, dra_file_tensor **out)
 {
     const int        P = dra_specs_count(params);
-    dra_file_tensor *list = *out = calloc(2 * (size_t)P + 1, sizeof *list);
+    dra_file_tensor *list = *out = calloc(most_tensors(params) + 1, sizeof *list);
     int              n = 0;
     for (int i = 0; list && i < P; i++) {
         const dra_spec      *p = dra_specs_at(params, i);
@@ -48,6 +74,7 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
         take_after(rules, like, p, t);
+        if (p->experts && strchr(t->name, '#')) n += split_experts(t, p->experts) - 1;
         const char *copy = !r ? NULL : r->also ? r->also : l == 0 ? r->unread : NULL;
         if (!copy || (like && !dra_format_look(rules, like, copy, l))) continue;
         list[n] = *t;
@@ -60,8 +87,10 @@ const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *
                                      dra_get_param get, void *user, dra_real *room, dra_error *err)
 {
     const dra_name_rule *r = t->rule;
-    if (!r || (!r->transposed && !r->parts && !r->as && !r->halved_every && !r->order))
-        return get(user, t->param[0], err);
+    if (!r || (!r->transposed && !r->parts && !r->as && !r->halved_every && !r->order)) {
+        const dra_real *all = get(user, t->param[0], err);
+        return all ? all + t->first : NULL;
+    }
     for (int k = 0; k == 0 || k < r->parts; k++) {
         const dra_real *from = get(user, t->param[k], err);
         if (!from) return NULL;
@@ -100,11 +129,13 @@ static bool is_ready(const dra_weights_writer *s, const dra_file_tensor *t, dra_
         if (k == 0) {
             item->data = data;
             item->dtype = is.dtype;
+            if (t->first) /* of an expert: whole rows */
+                item->data = (const unsigned char *)data + dra_elements_bytes(is.dtype, t->first);
         }
         if (!dra_name_rule_in_place(t->rule ? t->rule + k : NULL)) return false;
         const dra_param_layout should = dra_name_rule_layout(
             t->rule ? t->rule + k : NULL, &(dra_tensor_info){.dtype = item->dtype});
-        if (data != item->data || !dra_param_layout_equal(&is, &should)) return false;
+        if ((k && data != item->data) || !dra_param_layout_equal(&is, &should)) return false;
     }
     return true;
 }

@@ -243,6 +243,7 @@ typedef struct dra_file_tensor { /* a tensor of a file, and the parameters in it
     dra_shape            shape;
     const dra_name_rule *rule; /* of the first; those of the others follow it in the table */
     int                  param[DRA_PARTS_MOST];
+    int64_t              first; /* number of the parameter: experts before it have tensors too */
 } dra_file_tensor;
 
 /* All tensors that a format makes of parameters, named and shaped as those of the file `like`, or,

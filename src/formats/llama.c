@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "formats/gated_delta.h"
 #include "formats/lfm2.h"
+#include "formats/llama_experts.h"
 #include "model/model.h"
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -77,6 +78,7 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
     dra_rule_list        list;
     const dra_status     st = dra_rules_open(out, &list, err);
     if (st != DRA_OK) return st;
+    dra_llama_expert_rules(c, f, &list);
     if (f->linear) dra_gated_delta_rules(c, f, &list);
     if (f->fused)
         dra_llama_add_fused(c, "layers.*.self_attn.qkv_proj.weight",
@@ -91,7 +93,6 @@ static dra_status make_rules(const dra_model_config *c, dra_name_rules *out, dra
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
-static const char EXPERTS[] = "num_local_experts";
 static const char TIE[] = "tie_embedding"; /* of LFM2; it counts before tie_word_embeddings */
 
 /* Keys of models that have more than this file describes. */
@@ -103,34 +104,14 @@ static void refuse_others(dra_keys *k, const dra_llama *f)
         {"quantization_config", "none: load the unquantised folder, or a GGUF file"},
         {"vision_config", "none: only models of text are read"},
         {"text_config", "none: save its language model as a folder of its own"},
-        {f->linear == DRA_LINEAR_QWEN3_NEXT ? "" : "num_experts",
-         "none: mixtures of experts are not read"},
-        {f->linear == DRA_LINEAR_GRANITE ? "" : "num_local_experts",
-         "none: mixtures of experts are not read"},
+        {f->experts ? "" : "num_experts", "none: mixtures of experts are not of this family"},
+        {f->experts ? "" : "num_local_experts", "none: mixtures of experts are not of this family"},
         {"final_logit_softcapping", "none: capped logits are not read"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const json_t *v = json_object_get(k->object, others[i].key);
         if (v && !json_is_null(v) && !json_is_false(v))
             dra_keys_refuse(k, others[i].key, others[i].expected);
-    }
-}
-
-/* Layers whose feed-forward is a mixture of experts. */
-static void refuse_experts(dra_keys *k, const dra_model_config *c)
-{
-    const json_t *dense = json_object_get(k->object, "mlp_only_layers");
-    const int64_t every = dra_keys_int(k, "decoder_sparse_step", NULL, 1);
-    if (dra_keys_int(k, "num_experts", NULL, 512) < 1) return;
-    for (int64_t l = 0; l < c->depth; l++) {
-        bool          is_dense = every > 0 && (l + 1) % every != 0;
-        size_t        i;
-        const json_t *v;
-        json_array_foreach(dense, i, v) is_dense = is_dense || json_number_value(v) == (double)l;
-        if (is_dense) continue;
-        dra_keys_refuse(k, "mlp_only_layers",
-                        "all layers: mixtures of experts (num_experts) are not read");
-        return;
     }
 }
 
@@ -242,10 +223,8 @@ static void read_llama(dra_keys *k, dra_model_config *c)
     dra_mixer_config m = {.rotary = true};
     refuse_others(k, f);
     read_sizes(k, f, c);
-    if (f->linear == DRA_LINEAR_QWEN3_NEXT) refuse_experts(k, c);
-    if (f->linear == DRA_LINEAR_GRANITE && dra_keys_int(k, EXPERTS, NULL, 8) != 0)
-        dra_keys_refuse(k, EXPERTS, "0: mixtures of experts are not read");
     read_ff(k, f, c);
+    dra_llama_read_experts(k, f, c);
     read_mixer(k, f, c, &m);
     read_factors(k, f, c, &m);
     c->block.norm = f->norms == DRA_NORMS_BRANCH ? DRA_PLACE_NONE : DRA_PLACE_PRE;
@@ -325,18 +304,6 @@ static void put_factors(dra_keys *k, const dra_llama *f, const dra_model_config 
     put_inverse(k, "logits_scaling", or_one(c->logit_scale), 1);
 }
 
-/* No layer has experts, in whichever words. */
-static void put_dense(dra_keys *k, const dra_model_config *c)
-{
-    dra_keys before = {.place = k->place, .object = k->object};
-    refuse_experts(&before, c);
-    if (before.status == DRA_OK) return;
-    json_t *all = dra_json_array(&k->json);
-    for (int64_t l = 0; l < c->depth; l++)
-        dra_json_append(&k->json, all, dra_json_int(&k->json, l));
-    dra_keys_put(k, "mlp_only_layers", all);
-}
-
 static void write_llama(dra_keys *k, const dra_model_config *c)
 {
     const dra_llama        *f = k->format->family;
@@ -346,7 +313,7 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     put_int(k, "hidden_size", c->dim);
     if (is_lfm2(f))
         dra_lfm2_put_inner(k, c->ff.dim, f->inner);
-    else
+    else if (!f->experts)
         put_int(k, inner_key(f), c->ff.dim);
     put_int(k, "num_hidden_layers", c->depth);
     put_int(k, "num_attention_heads", c->heads);
@@ -363,8 +330,7 @@ static void write_llama(dra_keys *k, const dra_model_config *c)
     if (f->mlp_bias) dra_keys_put(k, "mlp_bias", dra_json_bool(c->ff.bias == DRA_FF_BIAS_ALL));
     put_factors(k, f, c);
     if (f->linear) dra_gated_delta_write(k, f, c);
-    if (f->linear == DRA_LINEAR_QWEN3_NEXT) put_dense(k, c);
-    if (f->linear == DRA_LINEAR_GRANITE) put_int(k, EXPERTS, 0);
+    dra_llama_write_experts(k, f, c);
     dra_llama_write_layers(k, f, c);
 }
 
@@ -398,6 +364,12 @@ FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", .vocab = 151936, .dim = 4096, .inner 
        .depth = 32, .heads = 32, .kv_heads = 32, .head_dim = 128, .context = 32768, .theta = 1e4,
        .attention_bias = true, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_LATE,
        .window = 4096);
+
+FAMILY(qwen3_moe, "qwen3_moe", "Qwen3MoeForCausalLM", .vocab = 151936, .dim = 2048, .inner = 6144,
+       .depth = 24, .heads = 32, .kv_heads = 4, .context = 32768, .theta = 1e4,
+       .attention_bias = true, .qk_norm = DRA_LLAMA_NORM_HEAD, .windows = DRA_WINDOWS_ASKED,
+       .window = 4096, .experts = DRA_EXPERTS_QWEN, .n_experts = 128, .top = 8, .moe_inner = 768,
+       .normalise_key = true);
 
 FAMILY(smollm3, "smollm3", "SmolLM3ForCausalLM", .vocab = 128256, .dim = 2048, .inner = 11008,
        .depth = 36, .heads = 16, .kv_heads = 4, .context = 32768, .theta = 2e6, .tied = true,
@@ -436,13 +408,22 @@ FAMILY(phi3, "phi3", "Phi3ForCausalLM", .vocab = 32064, .dim = 3072, .inner = 81
     .attention_bias = true
 
 HYBRID(qwen3_next, "qwen3_next", "Qwen3NextForCausalLM", .vocab = 151936, .dim = 2048,
-       .inner = 5632, .depth = 48, .kv_heads = 2, QWEN_LINEAR(DRA_LINEAR_QWEN3_NEXT));
+       .inner = 5632, .depth = 48, .kv_heads = 2, .experts = DRA_EXPERTS_QWEN, .n_experts = 512,
+       .top = 10, .moe_inner = 512, .shared = 512, .normalise = true, .normalise_key = true,
+       QWEN_LINEAR(DRA_LINEAR_QWEN3_NEXT));
 
 #define QWEN3_5                                                                                    \
     .vocab = 248320, .dim = 4096, .inner = 12288, .depth = 32, .kv_heads = 4,                      \
     QWEN_LINEAR(DRA_LINEAR_QWEN3_5)
 
 HYBRID(qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", QWEN3_5);
+
+#define QWEN3_5_MOE                                                                                \
+    .vocab = 248320, .dim = 2048, .inner = 5632, .depth = 40, .kv_heads = 2,                       \
+    .experts = DRA_EXPERTS_QWEN, .n_experts = 256, .top = 8, .moe_inner = 512, .shared = 512,      \
+    QWEN_LINEAR(DRA_LINEAR_QWEN3_5)
+
+HYBRID(qwen3_5_moe, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", QWEN3_5_MOE);
 
 HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .dim = 3840,
        .inner = 11008, .depth = 32, .heads = 30, .context = 65536, .theta = 1e4, .no_theta = true,
@@ -451,7 +432,8 @@ HYBRID(olmo_hybrid, "olmo_hybrid", "OlmoHybridForCausalLM", .vocab = 100352, .di
 
 HYBRID(granite_hybrid, "granitemoehybrid", "GraniteMoeHybridForCausalLM", .vocab = 32000,
        .dim = 4096, .inner = 1024, .depth = 32, .heads = 32, .context = 2048, .theta = 1e4,
-       .attention_bias = true, .granite = true, .linear = DRA_LINEAR_GRANITE);
+       .attention_bias = true, .granite = true, .linear = DRA_LINEAR_GRANITE,
+       .experts = DRA_EXPERTS_GRANITE, .n_experts = 8, .top = 2);
 
 HYBRID(lfm2, "lfm2", "Lfm2ForCausalLM", .vocab = 65536, .dim = 2560, .inner = 12288, .depth = 32,
        .heads = 32, .kv_heads = 8, .context = 128000, .theta = 1e6, .eps = 1e-5, .tied = true,
@@ -481,27 +463,37 @@ static void read_text(dra_keys *k, dra_model_config *c)
     if (!json_object_get(object, TIED)) c->tied = dra_keys_bool(k, TIED, false) ? DRA_ON : DRA_OFF;
 }
 
+/* The model_type of the text part is that of the whole and "_text". */
+static const char *text_type(const dra_keys *k)
+{
+    return ((const dra_llama *)k->format->family)->experts ? "qwen3_5_moe_text" : "qwen3_5_text";
+}
+
 static void write_text(dra_keys *k, const dra_model_config *c)
 {
     if (!json_is_object(json_object_get(k->object, TEXT)))
         dra_keys_put(k, TEXT, dra_json_object(&k->json));
     dra_keys inner = text_keys(k, json_object_get(k->object, TEXT));
     if (!inner.object) return;
-    dra_keys_put(&inner, "model_type", dra_json_text(&inner.json, "qwen3_5_text"));
+    dra_keys_put(&inner, "model_type", dra_json_text(&inner.json, text_type(k)));
     write_llama(&inner, c);
     k->json = inner.json;
     k->status = inner.status;
     dra_keys_put(k, TIED, dra_json_bool(c->tied == DRA_ON));
 }
 
-const dra_format dra_format_qwen3_5_whole = {.name = "qwen3_5",
-                                             .prefix = "model.language_model.",
-                                             .wrapped = "model.",
-                                             .head = "lm_head.weight",
-                                             .make_rules = make_rules,
-                                             .ignored = ignored,
-                                             .skipped = skipped,
-                                             .class_name = "Qwen3_5ForConditionalGeneration",
-                                             .read = read_text,
-                                             .write = write_text,
-                                             .family = &(const dra_llama){QWEN3_5}};
+#define WHOLE(symbol, type, class, ...)                                                            \
+    const dra_format dra_format_##symbol = {.name = type,                                          \
+                                            .prefix = "model.language_model.",                     \
+                                            .wrapped = "model.",                                   \
+                                            .head = "lm_head.weight",                              \
+                                            .make_rules = make_rules,                              \
+                                            .ignored = ignored,                                    \
+                                            .skipped = skipped,                                    \
+                                            .class_name = class,                                   \
+                                            .read = read_text,                                     \
+                                            .write = write_text,                                   \
+                                            .family = &(const dra_llama){__VA_ARGS__}}
+
+WHOLE(qwen3_5_whole, "qwen3_5", "Qwen3_5ForConditionalGeneration", QWEN3_5);
+WHOLE(qwen3_5_moe_whole, "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", QWEN3_5_MOE);

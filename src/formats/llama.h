@@ -21,6 +21,7 @@ typedef enum dra_llama_qk_norm {
 /* Which layers see only a window, where no layer_types say it. */
 typedef enum dra_llama_windows {
     DRA_WINDOWS_NEVER,
+    DRA_WINDOWS_ASKED,   /* all, with use_sliding_window                                    */
     DRA_WINDOWS_ALL,     /* all, unless sliding_window is null                              */
     DRA_WINDOWS_LATE,    /* with use_sliding_window, from layer max_window_layers on        */
     DRA_WINDOWS_NO_ROPE, /* with use_sliding_window, those that do not rotate               */
@@ -36,6 +37,13 @@ typedef enum dra_llama_linear {
     DRA_LINEAR_GRANITE,    /* they are of Mamba-2                                      */
     DRA_LINEAR_LFM2        /* they are short convolutions                              */
 } dra_llama_linear;
+
+/* How experts are stored. */
+typedef enum dra_llama_experts {
+    DRA_EXPERTS_NONE,
+    DRA_EXPERTS_QWEN,   /* a tensor for each matrix */
+    DRA_EXPERTS_GRANITE /* gate and up of all experts in one, and what all tokens have */
+} dra_llama_experts;
 
 typedef struct dra_llama {
     int64_t vocab, dim, inner, depth, heads, context; /* where keys are missing, as all here */
@@ -57,6 +65,10 @@ typedef struct dra_llama {
     double partial;  /* partial_rotary_factor; 0: none                  */
 
     int64_t original; /* original_max_position_embeddings, at the top; 0: max_position_embeddings */
+    dra_llama_experts experts;
+    int64_t           n_experts, top, moe_inner;
+    int64_t           shared;                   /* width of the one that all tokens have; 0: none */
+    bool              normalise, normalise_key; /* their weights; and whether there is this key  */
 
     dra_llama_linear  linear;
     dra_llama_norms   norms;

@@ -218,11 +218,18 @@ static void read_rope(dra_keys *top, const dra_llama *f, const dra_model_config 
 
 /* ---- layers, reading ------------------------------------------------------------------------- */
 
+/* Whether there are windows only where a key asks for them. */
+static bool is_asked(const dra_llama *f)
+{
+    return f->windows == DRA_WINDOWS_ASKED || f->windows == DRA_WINDOWS_LATE ||
+           f->windows == DRA_WINDOWS_NO_ROPE;
+}
+
 /* How many tokens a layer with a window sees; 0: there are no windows. */
 static int64_t read_window(dra_keys *k, const dra_llama *f)
 {
     static const char key[] = "sliding_window";
-    const bool        asked = f->windows == DRA_WINDOWS_LATE || f->windows == DRA_WINDOWS_NO_ROPE;
+    const bool        asked = is_asked(f);
     if (f->windows == DRA_WINDOWS_NEVER || json_is_null(json_object_get(k->object, key))) return 0;
     if (asked && !dra_keys_bool(k, "use_sliding_window", false)) return 0;
     const int64_t n = dra_keys_int(k, key, NULL, f->window);
@@ -297,6 +304,7 @@ static bool has_window(dra_keys *k, const dra_llama *f, const dra_model_config *
     if (type) return strcmp(type, SLIDING) == 0;
     const int64_t every = dra_keys_int(k, "sliding_window_pattern", NULL, f->every);
     switch (f->windows) {
+    case DRA_WINDOWS_ASKED:
     case DRA_WINDOWS_ALL: return true;
     case DRA_WINDOWS_LATE: return l >= dra_keys_int(k, "max_window_layers", NULL, 28);
     case DRA_WINDOWS_NO_ROPE: return !rope;
@@ -461,8 +469,7 @@ static void put_windows(dra_keys *k, const dra_llama *f, const dra_model_config 
         dra_json_append(j, types, dra_json_text(j, type));
         dra_json_append(j, ropes_of, dra_json_int(j, m->rotary));
     }
-    if (f->windows == DRA_WINDOWS_LATE || f->windows == DRA_WINDOWS_NO_ROPE)
-        dra_keys_put(k, "use_sliding_window", dra_json_bool(W > 0));
+    if (is_asked(f)) dra_keys_put(k, "use_sliding_window", dra_json_bool(W > 0));
     if (f->windows) dra_keys_put(k, "sliding_window", W ? dra_json_int(j, W) : json_null());
     if (f->rope_every)
         dra_keys_put(k, "no_rope_layers", ropes_of);

@@ -7,6 +7,7 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "formats/adapter.h"
+#include "formats/expert_tensors.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -342,8 +343,10 @@ static dra_status read_ordered(const dra_name_rule *r, const dra_spec *p, dra_re
 dra_status dra_name_rule_read(const dra_tensor_source_entry *e, const dra_name_rule *r,
                               const dra_spec *p, dra_real *to, dra_error *err)
 {
-    const size_t n = (size_t)dra_shape_count(&p->shape);
-    char         name[DRA_BRIEF];
+    const size_t     n = (size_t)dra_shape_count(&p->shape);
+    char             name[DRA_BRIEF];
+    const dra_status filled = dra_expert_tensors_fill(e, err);
+    if (filled != DRA_OK) return filled;
     if (!read_numbers(e->info, r, &p->shape, to))
         return dra_fail_at(err, DRA_ERR_DTYPE, e->file,
                            "tensor '%s': dtype %s, expected F32, F16, BF16 or F64",

@@ -15,6 +15,7 @@
 #include "file/pth.h"
 #include "file/seal.h"
 #include "formats/adapter.h"
+#include "formats/expert_tensors.h"
 
 enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
 
@@ -257,6 +258,7 @@ dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra
     if (st == DRA_OK) st = resolve_path(s, path, err);
     if (st == DRA_OK)
         st = ends_with(s->path, ".index.json") ? open_index(s, err) : open_file(s, err);
+    if (st == DRA_OK) st = dra_expert_tensors_join(s, err);
     if (st == DRA_OK) st = sort_entries(s, err);
     for (size_t i = 0; i < s->count && s->adapter; i++) s->entry[i].adapter = s->adapter;
     if (st == DRA_OK)
@@ -321,6 +323,7 @@ void dra_tensor_source_close(dra_tensor_source *s)
     dra_gguf_free(&s->gguf);
     dra_file_map_close(&s->map);
     dra_adapter_close(s->adapter);
+    dra_expert_tensors_free(s);
     free(s->path);
     free(s);
 }

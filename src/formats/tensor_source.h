@@ -12,7 +12,10 @@ typedef struct dra_tensor_source_entry {
     const dra_tensor_info    *info;
     const char               *file;    /* that holds it */
     const struct dra_adapter *adapter; /* what may be added to it, see formats/adapter.h; or NULL */
+    struct dra_joined_tensor *joined;  /* of several, see formats/expert_tensors.h; or NULL */
 } dra_tensor_source_entry;
+
+typedef struct dra_joined_tensor dra_joined_tensor;
 
 typedef struct dra_tensor_source {
     char                    *path; /* what was opened, for errors */
@@ -26,7 +29,9 @@ typedef struct dra_tensor_source {
     dra_file_map        map;    /* rwkv.cpp: the file,                                       */
     dra_header          header; /* its tensors,                                              */
     int64_t             vocab, dim, depth; /* and its header: 0 where it is none of these */
-    struct dra_adapter *adapter; /* of its folder, which has another model's tensors; or NULL */
+    struct dra_adapter *adapter;  /* of its folder, which has another model's tensors; or NULL */
+    size_t              n_joined; /* tensors that are several of the file */
+    dra_joined_tensor **joined;
 } dra_tensor_source;
 
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with

@@ -4,14 +4,15 @@
  *   budget     mean gamma             diversity   -mean over i < j of (gamma_i - gamma_j)^2
  *   entropy    mean over heads of ln S + sum_i p_i ln p_i, p the mean write weight, of sum 1
  *   spectral   mean over W_h of max(0, s - 1)^2
- *   z_loss     mean over tokens of the sum over heads of (ln sum_j e^(s_j))^2 */
+ *   z_loss     mean over tokens of the sum over heads of (ln sum_j e^(s_j))^2
+ * Of feed-forwards: balance, see model/experts.c. */
 #include <math.h>
 #include <string.h>
 
 #include "memory/memory.h"
 
 static const char *const names[DRA_AUX_COUNT] = {"drift",   "budget", "diversity", "size",
-                                                 "entropy", "z_loss", "spectral"};
+                                                 "entropy", "z_loss", "spectral",  "balance"};
 
 const char *dra_aux_name(dra_aux_kind kind)
 {

@@ -1,7 +1,8 @@
 /* Feed-forwards: each token by itself, but for RWKV's channel mix, which also sees the token
  * before.
  *   y = W_down drop(norm(act(W_up x + b_up))) + b_down
- *   gated: act(W_up x) becomes (W_up x + b_up) * act(W_gate x + b_gate) */
+ *   gated: act(W_up x) becomes (W_up x + b_up) * act(W_gate x + b_gate)
+ * Mixtures of experts are in experts.c. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,6 +23,7 @@ const dra_field dra_ff_fields[] = {
     BOOL(dra_ff_config, lerp, "mix: mu is the share of the token before"),
     BOOL(dra_ff_config, gate_scale, "gated: a learned factor of each channel of the product"),
     SWITCH(dra_ff_config, receptance, "true", "mix: multiply by a receptance gate"),
+    OBJECT(dra_ff_config, experts, dra_expert_fields, "a mixture of experts"),
     {0},
 };
 
@@ -33,15 +35,16 @@ struct dra_ff {
     dra_specs          *params, *state;
     int                 at[PARAMS]; /* -1: it has none */
     dra_norm            norm;       /* after the activation */
+    dra_experts         experts;    /* where there are several */
     dra_module          module;
 };
 
 static bool is_mix(const dra_ff *f) { return f->config.ff.kind == DRA_FF_MIX; }
 static bool has_receptance(const dra_ff *f) { return f->config.ff.receptance != DRA_OFF; }
-static bool is_gated(const dra_ff *f)
-{
-    return f->config.ff.gated || f->config.ff.kind == DRA_FF_SWIGLU;
-}
+static bool is_gated(const dra_ff *f) { return dra_ff_is_gated(&f->config.ff); }
+static bool is_mixture(const dra_ff *f) { return f->config.ff.experts.count > 0; }
+
+bool dra_ff_is_gated(const dra_ff_config *c) { return c->gated || c->kind == DRA_FF_SWIGLU; }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
@@ -102,6 +105,10 @@ static void declare_ff(dra_ff *f)
     const dra_norm_config      act = {.kind = c->ff.act_norm ? DRA_NORM_LAYER : DRA_NORM_NONE,
                                       .bias = DRA_OFF};
     for (int i = 0; i < PARAMS; i++) f->at[i] = -1;
+    if (is_mixture(f)) {
+        f->experts = dra_experts_declare(c, f->params);
+        return;
+    }
     add_matrix(f, W_UP, F, C, in);
     add_matrix(f, W_DOWN, C, F, out);
     if (is_gated(f)) add_matrix(f, W_GATE, F, C, in);
@@ -144,7 +151,7 @@ static dra_status check_ff(const dra_sublayer_config *c, dra_error *err)
                         (int)f->receptance);
     if (!(f->dropout >= 0 && f->dropout < 1))
         return dra_fail(err, DRA_ERR_VALUE, "ff: dropout is %g, expected 0 <= p < 1", f->dropout);
-    return DRA_OK;
+    return dra_experts_check(c, err);
 }
 
 dra_status dra_ff_create(const dra_sublayer_config *c, dra_ff **out, dra_error *err)
@@ -186,23 +193,24 @@ static dra_value ff_param(const dra_ff *f, const dra_module_call *call, int p)
     return f->at[p] < 0 ? (dra_value){0} : call->param[f->at[p]];
 }
 
-static dra_value build_plain(dra_graph *g, const dra_ff *f, const dra_module_call *call,
-                             dra_value x)
+dra_value dra_ff_activate(dra_graph *g, dra_ff_kind kind, dra_value h, dra_value gate)
 {
     static const dra_activation act[] = {
         [DRA_FF_GELU] = DRA_ACT_GELU_TANH, [DRA_FF_ERF] = DRA_ACT_GELU,
         [DRA_FF_RELU] = DRA_ACT_RELU,      [DRA_FF_RELU2] = DRA_ACT_RELU2,
         [DRA_FF_SWIGLU] = DRA_ACT_SILU,    [DRA_FF_SILU] = DRA_ACT_SILU};
-    const dra_activation a = act[f->config.ff.kind];
-    dra_value            h = dra_linear(g, x, ff_param(f, call, W_UP), ff_param(f, call, B_UP));
-    if (is_gated(f)) {
-        const dra_value gate = dra_linear(g, x, ff_param(f, call, W_GATE),
-                                          ff_param(f, call, B_GATE));
-        h = dra_mul(g, h, dra_activate(g, gate, a));
-        if (f->config.ff.gate_scale) h = dra_mul(g, h, ff_param(f, call, SCALE));
-    } else {
-        h = dra_activate(g, h, a);
-    }
+    return gate.id ? dra_mul(g, h, dra_activate(g, gate, act[kind]))
+                   : dra_activate(g, h, act[kind]);
+}
+
+static dra_value build_plain(dra_graph *g, const dra_ff *f, const dra_module_call *call,
+                             dra_value x)
+{
+    dra_value gate = {0};
+    dra_value h = dra_linear(g, x, ff_param(f, call, W_UP), ff_param(f, call, B_UP));
+    if (is_gated(f)) gate = dra_linear(g, x, ff_param(f, call, W_GATE), ff_param(f, call, B_GATE));
+    h = dra_ff_activate(g, f->config.ff.kind, h, gate);
+    if (f->config.ff.gate_scale) h = dra_mul(g, h, ff_param(f, call, SCALE));
     h = dra_norm_build(g, &f->norm, call->param, h, 1e-5);
     h = dra_module_dropout(g, call, "ff.inner", f->config.ff.dropout, h);
     return dra_linear(g, h, ff_param(f, call, W_DOWN), ff_param(f, call, B_DOWN));
@@ -231,7 +239,8 @@ static dra_value channel_mix(dra_graph *g, const dra_ff *f, const dra_module_cal
 }
 
 dra_value dra_ff_build(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x,
-                       dra_value *state_out)
+                       dra_value *state_out, dra_value *balance)
 {
+    if (is_mixture(f)) return dra_experts_build(g, &f->experts, &f->config, call, x, balance);
     return is_mix(f) ? channel_mix(g, f, call, x, state_out) : build_plain(g, f, call, x);
 }

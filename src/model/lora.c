@@ -14,7 +14,7 @@ static const char START[] = "W_"; /* of the last part of a matrix's name */
 static const char *target_of(const dra_spec *p)
 {
     const char *dot = strrchr(p->name, '.');
-    const bool  matrix = p->product && p->shape.rank == 2 && !p->added;
+    const bool  matrix = p->product && p->shape.rank == 2 && !p->added && !p->experts;
     return matrix && dot && strncmp(dot + 1, START, strlen(START)) == 0 ? dot + 1 + strlen(START)
                                                                         : NULL;
 }

@@ -397,4 +397,16 @@ int64_t dra_model_param_count(const dra_model *m)
     return n;
 }
 
+int64_t dra_model_active_count(const dra_model *m)
+{
+    const dra_experts_config *e = &m->config.ff.experts;
+    int64_t                   n = 0;
+    for (int i = 0; i < dra_specs_count(m->params); i++) {
+        const dra_spec *p = dra_specs_at(m->params, i);
+        const int64_t   all = dra_shape_count(&p->shape);
+        n += p->experts ? all / p->experts * e->top : all;
+    }
+    return n;
+}
+
 uint64_t dra_model_fingerprint(const dra_model *m) { return m->fingerprint; }

@@ -76,6 +76,7 @@ dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_mod
 {
     const dra_stack *s = &m->stack;
     dra_layer_result all = {.y = x};
+    dra_value        balance = {0};
     for (int i = first; i < dra_stack_layer_end(s, first); i++) {
         const dra_stack_step *step = &s->step[i];
         dra_module_call       own = *call;
@@ -87,10 +88,13 @@ dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_mod
         all.add[i - first] = r.branch;
         const dra_sublayer_kind kind = dra_sublayer_config_of(dra_stack_at(s, i))->kind;
         if (kind == DRA_SUBLAYER_CROSS) all.cross = r.mixer;
+        if (kind == DRA_SUBLAYER_FF && r.mixer.aux[DRA_AUX_BALANCE].id)
+            balance = r.mixer.aux[DRA_AUX_BALANCE];
         if (kind != DRA_SUBLAYER_MIXER && all.branch.id) continue;
         all.branch = r.branch;
         all.mixer = r.mixer;
     }
+    all.mixer.aux[DRA_AUX_BALANCE] = balance;
     return all;
 }
 

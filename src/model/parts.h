@@ -6,6 +6,7 @@
 
 extern const dra_field dra_block_fields[];     /* sublayer.c */
 extern const dra_field dra_ff_fields[];        /* ff.c */
+extern const dra_field dra_expert_fields[];    /* experts.c */
 extern const dra_field dra_position_fields[];  /* position.c */
 extern const dra_field dra_source_fields[];    /* source.c */
 extern const dra_field dra_head_fields[];      /* head.c */

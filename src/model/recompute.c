@@ -96,14 +96,17 @@ static void hand_all(handing *h, inside *in)
     for (int i = 0; i < DRA_CHANNELS; i++) hand_value(h, &in->channels.value[i]);
 }
 
-/* The auxiliary losses that its mixer measures, as bits. */
+/* The auxiliary losses that it measures, as bits. */
 static uint32_t measured_losses(const dra_model *m, const extent *at)
 {
+    uint32_t bits = 0;
     for (int i = at->first; i < at->end; i++) {
-        const dra_mixer *mixer = dra_sublayer_mixer(dra_stack_at(&m->stack, i));
-        if (mixer && !dra_mixer_config_of(mixer)->context) return dra_mixer_config_of(mixer)->aux;
+        const dra_sublayer *s = dra_stack_at(&m->stack, i);
+        const dra_mixer    *mixer = dra_sublayer_mixer(s);
+        if (!mixer) bits |= dra_sublayer_config_of(s)->mixer.aux;
+        if (mixer && !dra_mixer_config_of(mixer)->context) bits |= dra_mixer_config_of(mixer)->aux;
     }
-    return 0;
+    return bits;
 }
 
 /* Channels that a layer writes, as bits. */

@@ -312,6 +312,9 @@ static dra_status open_sublayer(const dra_sublayer_config *c, dra_sublayer **out
     dra_sublayer_config plain = *c;
     plain.mixer.aux = 0;
     plain.mixer.maps = false;
+    if (c->kind == DRA_SUBLAYER_FF && c->ff.experts.count)
+        plain.mixer.aux = c->mixer.aux & 1u << DRA_AUX_BALANCE;
+    *seen |= plain.mixer.aux;
     const dra_status st = dra_sublayer_create(&plain, out, err);
     if (st != DRA_OK || c->kind == DRA_SUBLAYER_FF) return st;
     plain.mixer.aux = c->mixer.aux & dra_mixer_aux_losses(dra_sublayer_mixer(*out));

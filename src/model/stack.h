@@ -32,8 +32,23 @@ dra_status dra_ff_create(const dra_sublayer_config *c, dra_ff **out, dra_error *
 void       dra_ff_destroy(dra_ff *f); /* NULL is allowed */
 /* Its tensors; build is none: see below. */
 const dra_module *dra_ff_module(const dra_ff *f);
+/* *balance: the auxiliary loss of experts, where it is asked for. */
 dra_value dra_ff_build(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x,
-                       dra_value *state_out);
+                       dra_value *state_out, dra_value *balance);
+/* act(h), or h act(gate) of gated ones. */
+dra_value dra_ff_activate(dra_graph *g, dra_ff_kind kind, dra_value h, dra_value gate);
+bool      dra_ff_is_gated(const dra_ff_config *c);
+
+/* ---- mixtures of experts (experts.c) --------------------------------------------------------- */
+
+typedef struct dra_experts { /* parameters by handle; -1: there is none */
+    int router, up, down, gate, shared_up, shared_down, shared_gate, share;
+} dra_experts;
+
+dra_status  dra_experts_check(const dra_sublayer_config *c, dra_error *err);
+dra_experts dra_experts_declare(const dra_sublayer_config *c, dra_specs *params);
+dra_value   dra_experts_build(dra_graph *g, const dra_experts *e, const dra_sublayer_config *c,
+                              const dra_module_call *call, dra_value x, dra_value *balance);
 
 /* ---- the list (stack.c) ---------------------------------------------------------------------- */
 

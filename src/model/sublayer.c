@@ -358,7 +358,8 @@ static dra_value build_core(const building *b, dra_value u, dra_value *room, dra
     for (int i = 0; i < dra_specs_count(core_of(s)->params); i++)
         room[i] = b->call->param[s->core[i]];
     own.param = room;
-    if (!is_mixer(s)) return dra_ff_build(b->g, s->ff, &own, u, b->state_out);
+    if (!is_mixer(s))
+        return dra_ff_build(b->g, s->ff, &own, u, b->state_out, &r->mixer.aux[DRA_AUX_BALANCE]);
     r->mixer = dra_mixer_build(b->g, s->mixer, &own, u, b->channels, b->state_out);
     return r->mixer.y;
 }

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "dra/file.h"
 #include "formats/adapter.h"
+#include "formats/expert_tensors.h"
 #include "model/model.h"
 #include "model/weights_cache.h"
 #include "model/weights_finite.h"
@@ -133,6 +134,7 @@ static dra_status load_weight(dra_weights *w, int i, dra_error *err)
     weight         *at = &w->at[i];
     at->from = dra_format_find(&w->reads, w->file, p, &at->rule);
     dra_status st = dra_format_check(w->reads.format, at->from, at->rule, p, err);
+    if (st == DRA_OK) st = dra_expert_tensors_fill(at->from, err);
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
     at->layout = dra_name_rule_layout(at->rule, t);
@@ -543,7 +545,8 @@ void dra_weights_changed(dra_weights *w)
 /* Whether the device's kernels take weights of this dtype as they are; else they become reals. */
 static bool reads_blocks(const dra_device *device, dra_dtype dtype)
 {
-    static const char *const ops[] = {"matmul", "embedding", "linear_cross_entropy"};
+    static const char *const ops[] = {"matmul", "embedding", "linear_cross_entropy",
+                                      "grouped_linear"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         const dra_kernel *k = device->table->find(device, ops[i]);
         if (!k || !(k->dtypes & DRA_BIT(dtype))) return false;

@@ -57,6 +57,10 @@ typedef struct dra_one_hot_attr {
     int64_t n;
 } dra_one_hot_attr;
 
+typedef struct dra_group_attr { /* group_rows */
+    int64_t groups;
+} dra_group_attr;
+
 typedef struct dra_bounded_attr {
     double limit;
 } dra_bounded_attr;
@@ -68,7 +72,7 @@ typedef struct dra_reduce_attr { /* sum, sum_squares, max, logsumexp */
     bool     keep;
 } dra_reduce_attr;
 
-typedef struct dra_topk_attr {
+typedef struct dra_topk_attr { /* topk_threshold, top_ids */
     int64_t k;
 } dra_topk_attr;
 
@@ -82,6 +86,11 @@ typedef struct dra_matmul_attr {
     int32_t db_transposed; /* b is a transposed view: lay db out in the order of what b looks at */
     dra_precision precision; /* of the product and its gradients */
 } dra_matmul_attr;
+
+typedef struct dra_grouped_attr { /* grouped_linear, grouped_outer */
+    int32_t       transposed; /* W^T x */
+    dra_precision precision;
+} dra_grouped_attr;
 
 typedef enum dra_row_norm {
     DRA_ROW_NORM_LAYER,

@@ -134,7 +134,8 @@ const dra_optimizer_row *dra_optimizer_row_of(dra_optimizer_kind kind)
 const dra_optimizer_row *dra_optimizer_rule(const dra_optimizer_config *c, const dra_spec *s)
 {
     const dra_optimizer_row *row = &rows[c->kind];
-    const bool matrix = s->shape.rank == 2 && dra_group_is_hidden(s->group); /* (out, in) */
+    const bool               matrix = s->shape.rank == 2 && !s->experts && /* (out, in) */
+                        dra_group_is_hidden(s->group);
     return row->hidden && !matrix ? &rows[row->others] : row;
 }
 

@@ -35,11 +35,15 @@ static const dra_field stage_fields[] = {
         .name = n, .kind = DRA_FIELD_REAL, .offset = (k) * sizeof(double)                          \
     }
 
-static const dra_field aux_fields[] = {
-    ADD("drift", DRA_AUX_DRIFT),         ADD("budget", DRA_AUX_BUDGET),
-    ADD("diversity", DRA_AUX_DIVERSITY), ADD("size", DRA_AUX_SIZE),
-    ADD("entropy", DRA_AUX_ENTROPY),     ADD("z_loss", DRA_AUX_ATTENTION),
-    ADD("spectral", DRA_AUX_SPECTRAL),   {0}};
+static const dra_field aux_fields[] = {ADD("drift", DRA_AUX_DRIFT),
+                                       ADD("budget", DRA_AUX_BUDGET),
+                                       ADD("diversity", DRA_AUX_DIVERSITY),
+                                       ADD("size", DRA_AUX_SIZE),
+                                       ADD("entropy", DRA_AUX_ENTROPY),
+                                       ADD("z_loss", DRA_AUX_ATTENTION),
+                                       ADD("spectral", DRA_AUX_SPECTRAL),
+                                       ADD("balance", DRA_AUX_BALANCE),
+                                       {0}};
 
 static const dra_field group_fields[] = {
     {FIELD(dra_group_config, lr, REAL), .max = 1e6, .zero = true},

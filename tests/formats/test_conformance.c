@@ -13,14 +13,9 @@ enum { LONG = 70, FIRST = 33, MORE = 5 };
 static const struct {
     const char *name;
     bool        exact; /* the same bits, however a text is cut */
-} families[] = {{"llama", true},
-                {"lfm2", true},
-                {"qwen3_5_text", false},
-                {"qwen3_next", false},
-                {"olmo_hybrid", false},
-                {"mamba2", false},
-                {"granitemoehybrid", false},
-                {"gated_deltanet", false},
+} families[] = {{"llama", true},         {"qwen3_moe", true},         {"lfm2", true},
+                {"qwen3_5_text", false}, {"qwen3_next", false},       {"olmo_hybrid", false},
+                {"mamba2", false},       {"granitemoehybrid", false}, {"gated_deltanet", false},
                 {"delta_net", false}};
 
 enum { FAMILIES = sizeof families / sizeof *families };

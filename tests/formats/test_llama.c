@@ -17,15 +17,19 @@
 enum { PROMPT = 5, VOCAB_MOST = 90 };
 
 static const char *const families[] = {
-    "llama",      "qwen2",          "qwen3",       "mistral",     "smollm3",
-    "granite",    "olmo2",          "olmo3",       "gemma3_text", "phi3",
-    "qwen3_next", "qwen3_5_text",   "olmo_hybrid", "mamba2",      "granitemoehybrid",
-    "lfm2",       "gated_deltanet", "delta_net"};
+    "llama",      "qwen2",          "qwen3",       "mistral",          "smollm3",
+    "granite",    "olmo2",          "olmo3",       "gemma3_text",      "phi3",
+    "qwen3_next", "qwen3_5_text",   "olmo_hybrid", "mamba2",           "granitemoehybrid",
+    "lfm2",       "gated_deltanet", "delta_net",   "qwen3_5_moe_text", "qwen3_moe"};
 
 /* Chunks of matrix memories are counted from the start of a call. */
 enum { FIRST_HYBRID = 10 };
 
-static bool has_matrices(size_t i) { return i >= FIRST_HYBRID && strcmp(families[i], "lfm2") != 0; }
+static bool has_matrices(size_t i)
+{
+    return i >= FIRST_HYBRID && strcmp(families[i], "lfm2") != 0 &&
+           strcmp(families[i], "qwen3_moe") != 0;
+}
 
 static const char *data_of(const char *name, const char *file)
 {
@@ -433,7 +437,7 @@ static void refuses(void **state)
          "[\"mamba\"]",
          {"layer_types", "mamba", "linear_attention"}},
         {"\"model_type\": \"qwen3_5_text\", \"num_experts\": 64",
-         {"num_experts", "64", "not read"}},
+         {"num_experts", "64", "not of this family"}},
         {"\"model_type\": \"qwen3_5_text\", \"partial_rotary_factor\": 0.001",
          {"partial_rotary_factor", "0.001", "even"}},
         {"\"model_type\": \"mamba2\", \"conv_kernel\": 9", {"conv_kernel", "9", "2 to 8"}},
@@ -444,11 +448,17 @@ static void refuses(void **state)
          {"time_step_limit", "0.1", "lower one first"}},
         {"\"model_type\": \"mamba2\", \"time_step_limit\": [0.0, \"Infinity\"]",
          {"time_step_limit", "Infinity", "two numbers"}},
-        {"\"model_type\": \"granitemoehybrid\"", {"num_local_experts", "missing", "0"}},
+        {"\"model_type\": \"granitemoehybrid\", \"num_experts_per_tok\": 9",
+         {"num_experts_per_tok", "9", "number of experts"}},
         {"\"model_type\": \"granitemoehybrid\", \"num_local_experts\": 0, \"mamba_n_groups\": 2",
          {"mamba_n_groups", "2", "1"}},
         {"\"model_type\": \"qwen3_5\"", {"text_config", "missing", "an object"}},
-        {"\"model_type\": \"qwen3_next\"", {"mlp_only_layers", "missing", "num_experts"}},
+        {"\"model_type\": \"qwen3_next\", \"mlp_only_layers\": [0]",
+         {"mlp_only_layers", "[0]", "all layers have experts, or none"}},
+        {"\"model_type\": \"qwen3_moe\", \"decoder_sparse_step\": 2",
+         {"decoder_sparse_step", "2", "all layers have experts, or none"}},
+        {"\"model_type\": \"qwen3_moe\", \"moe_intermediate_size\": 0",
+         {"moe_intermediate_size", "0", "1 or more"}},
         {"\"model_type\": \"olmo_hybrid\", \"hidden_act\": \"gelu\"",
          {"hidden_act", "gelu", "silu"}},
         {"\"model_type\": \"lfm2\", \"conv_L_cache\": 9, \"full_attn_idxs\": [1]",

@@ -46,8 +46,8 @@ BARS = {  # float, double
     "logits of GGUF": (2e-5, 1e-5),
     "GGUF, theirs": (2e-5, 0),
 }
-HYBRIDS = {"qwen3_next", "qwen3_5_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
-GGUF = {"llama", "qwen2", "qwen3", "smollm3", "mistral", "granite", "olmo2", "olmo3", "gemma3_text", "phi3",
+HYBRIDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "mamba2", "granitemoehybrid", "lfm2"}
+GGUF = {"llama", "qwen2", "qwen3", "qwen3_moe", "smollm3", "mistral", "granite", "olmo2", "olmo3", "gemma3_text", "phi3",
         "qwen3_5_text", "mamba2", "granitemoehybrid", "lfm2"}
 
 
@@ -170,10 +170,23 @@ def linear(rng, c):
         linear_value_head_dim=rng.choice([4, 5, 8]), linear_conv_kernel_dim=rng.choice([2, 4, 4]))
 
 
+def experts(rng, shared):
+    n = rng.randint(2, 9)
+    c = dict(num_experts=n, num_experts_per_tok=rng.randint(1, min(n, 4)),
+             moe_intermediate_size=rng.randint(5, 20))
+    return c | (dict(shared_expert_intermediate_size=rng.randint(5, 20)) if shared else {})
+
+
+def qwen3_moe(rng):
+    return qwen3(rng) | experts(rng, False) | dict(norm_topk_prob=rng.random() < 0.5)
+
+
 def qwen3_next(rng):
     c = linear(rng, common(rng))
     c["rope_parameters"] |= {"partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])}
-    return c | dict(mlp_only_layers=list(range(c["num_hidden_layers"])), head_dim=rng.choice([8, 16]))
+    dense = dict(mlp_only_layers=list(range(c["num_hidden_layers"])))
+    sparse = experts(rng, True) | dict(norm_topk_prob=rng.random() < 0.5)
+    return c | rng.choice([dense, sparse]) | dict(head_dim=rng.choice([8, 16]))
 
 
 def qwen3_5_text(rng):
@@ -181,6 +194,12 @@ def qwen3_5_text(rng):
     share = {"partial_rotary_factor": rng.choice([0.25, 0.5]), "mrope_section": [1, 1, 0]}
     c["rope_parameters"] |= share
     return c | dict(head_dim=rng.choice([8, 16]))
+
+
+def qwen3_5_moe_text(rng):
+    c = qwen3_5_text(rng) | experts(rng, True)
+    del c["intermediate_size"]
+    return c
 
 
 def olmo_hybrid(rng):
@@ -209,9 +228,11 @@ def granitemoehybrid(rng):
     kinds = [rng.choice(["linear_attention", "full_attention"]) for _ in range(n)]
     kinds[0], kinds[-1] = rng.choice([("linear_attention", "full_attention"),
                                       ("full_attention", "linear_attention")])
+    sparse = rng.choice([0, 0, rng.randint(2, 9)])
     return c | dict(
-        mlp_bias=False, attention_bias=False, num_local_experts=0, layer_types=kinds,
-        shared_intermediate_size=c["intermediate_size"], mamba_n_heads=heads, mamba_n_groups=1,
+        mlp_bias=False, attention_bias=False, num_local_experts=sparse, layer_types=kinds,
+        num_experts_per_tok=rng.randint(1, max(1, min(sparse, 4))),
+        shared_intermediate_size=rng.randint(9, 40), mamba_n_heads=heads, mamba_n_groups=1,
         mamba_d_state=rng.choice([4, 6, 16]), mamba_d_conv=rng.choice([2, 4]),
         mamba_conv_bias=rng.random() < 0.7, position_embedding_type=rng.choice([None, "rope"]))
 
@@ -250,7 +271,7 @@ def phi3(rng):
 
 FAMILIES = {f.__name__: f for f in (llama, qwen2, qwen3, mistral, smollm3, granite, olmo2, olmo3,
                                     gemma3_text, qwen3_next, qwen3_5_text, olmo_hybrid, mamba2,
-                                    granitemoehybrid, lfm2, phi3)}
+                                    granitemoehybrid, lfm2, phi3, qwen3_moe, qwen3_5_moe_text)}
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -260,7 +281,7 @@ def make(family, i):
     rng = random.Random(f"{family} {i}")
     torch.manual_seed(i)
     config = AutoConfig.for_model(family, **FAMILIES[family](rng))
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager")
     g = torch.Generator().manual_seed(i)
     with torch.no_grad():
         for p in model.parameters():
@@ -280,12 +301,29 @@ def loss_of(model, ids):
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
+def experts_of(found, name):
+    """Files have a tensor for each expert, or Granite's own names."""
+    granite = {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight"}
+    for ours, theirs in granite.items():
+        if name.replace(ours, theirs) in found:
+            return found[name.replace(ours, theirs)]
+    start, kind = name.rsplit(".", 1)
+    kinds = ("gate_proj", "up_proj") if kind == "gate_up_proj" else (kind,)
+    return torch.stack([torch.cat([found[f"{start}.{e}.{k}.weight"] for k in kinds])
+                        for e in range(len([f for f in found if f.startswith(start + ".") and
+                                            f.endswith(f".{kinds[0]}.weight")]))])
+
+
 def gradient_of(model, found, name):
     """By the names of files, in which OLMo's convolutions are apart and some norms called otherwise."""
     if name in found:
         return found[name]
+    if ".experts." in name:
+        return experts_of(found, name)
     if "conv1d" in name:
         return torch.cat([found[name.replace("conv1d", f"{c}_conv1d")] for c in "qkv"])
+    if name.endswith("router.weight"):
+        return found[name.replace("router.weight", "router.layer.weight")]
     return found[name.replace("input_layernorm", "attention_layer_norm").replace(
         "post_attention_layernorm", "feedforward_layer_norm")]
 
@@ -331,7 +369,7 @@ def written(model, side, put, ids, want):
     side.call("convert", "--from", side.folder, "--to", own, "--check", "--threads", "1")
     side.call("convert", "--from", own, "--to", back, "--as", family, "--check", "--threads", "1")
     again, notes = AutoModelForCausalLM.from_pretrained(
-        back, output_loading_info=True, attn_implementation="eager", dtype=want.dtype)
+        back, output_loading_info=True, attn_implementation="eager", experts_implementation="eager", dtype=want.dtype)
     wrong = [key for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if notes[key]]
     if wrong:
         raise RuntimeError(f"from_pretrained: {notes}")
@@ -347,7 +385,7 @@ def written(model, side, put, ids, want):
     if not reads_gguf or not can_read_gguf(model.config) or want.dtype == torch.float64:
         return
     theirs = AutoModelForCausalLM.from_pretrained(side.work, gguf_file="model.gguf",
-                                                  attn_implementation="eager", dtype=want.dtype)
+                                                  attn_implementation="eager", experts_implementation="eager", dtype=want.dtype)
     with torch.no_grad():
         put("GGUF, theirs", difference(theirs.eval()(ids, use_cache=False).logits, want))
 
@@ -356,6 +394,10 @@ def can_not_be_gguf(config):
     """What llama.cpp's keys have no words for."""
     if config.model_type == "mamba2":
         return not config.use_conv_bias or tuple(config.time_step_limit) != (0.0, float("inf"))
+    if config.model_type == "qwen3_moe" and not config.norm_topk_prob:
+        return True
+    if config.model_type == "granitemoehybrid" and config.num_local_experts:
+        return True
     r = config.rope_parameters
     if config.model_type in HYBRIDS:
         return (r["rope_type"] != "default" and getattr(config, "position_embedding_type", "rope") == "rope" or
@@ -521,7 +563,7 @@ def caches(folder, families):
     in_double(families)
     for family in families:
         path = f"{folder}/{family}"
-        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"))
+        model = as_double(AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", experts_implementation="eager"))
         ids = load_file(f"{path}/expected.safetensors")["ids"].long()
         with torch.no_grad():
             save_file(cache_of(model(ids[:, :9], use_cache=True)), f"{path}/cache.safetensors")

@@ -172,7 +172,12 @@ static void say_ff(outline_part *p, const dra_ff_config *c)
                                         "swiglu", "mix",  "none", "silu"};
     _Static_assert(sizeof kinds / sizeof *kinds == DRA_FF_COUNT, "a name for each");
     snprintf(p->title, sizeof p->title, "feed-forward");
-    SAY(p, "%s%s, %lld wide", c->gated ? "gated " : "", kinds[c->kind], (long long)c->dim);
+    char experts[80] = "";
+    if (c->experts.count)
+        snprintf(experts, sizeof experts, ", %lld of %lld experts%s", (long long)c->experts.top,
+                 (long long)c->experts.count, c->experts.shared ? " and a shared one" : "");
+    SAY(p, "%s%s, %lld wide%s", c->gated ? "gated " : "", kinds[c->kind], (long long)c->dim,
+        experts);
 }
 
 outline_part outline_sublayer(const dra_model *m, const dra_model_step *step)

@@ -104,6 +104,7 @@ static const architecture architectures[] = {
     LLAMA("llama"),
     LLAMA("qwen2"),
     LLAMA("qwen3"),
+    LLAMA("qwen3moe"),
     LLAMA("smollm3"),
     LLAMA("granite"),
     LLAMA("olmo2"),
@@ -136,9 +137,10 @@ static void read_gguf(dra_keys *k, dra_model_config *c)
             c->tied = dra_keys_bool(k, TIED_KEY, true) ? DRA_ON : DRA_OFF;
             return;
         }
-    dra_keys_refuse(k, ARCHITECTURE_KEY,
-                    "gpt2, llama, qwen2, qwen3, smollm3, granite, olmo2, gemma3, phi3, rwkv6, "
-                    "rwkv7, qwen35, mamba2, granitehybrid or lfm2");
+    dra_keys_refuse(
+        k, ARCHITECTURE_KEY,
+        "gpt2, llama, qwen2, qwen3, qwen3moe, smollm3, granite, olmo2, gemma3, phi3, rwkv6, "
+        "rwkv7, qwen35, mamba2, granitehybrid or lfm2");
 }
 
 /* What keys of GPT-2 have no words for at all: other versions of RWKV, other memories. Smaller

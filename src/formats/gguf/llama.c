@@ -53,6 +53,13 @@ static bool is_phi3(const dra_model_config *c)
     return dra_rotary_is_longrope(t) || t->width;
 }
 
+/* llama.cpp divides weights by their sum there, always. */
+static bool is_qwen3moe(const dra_model_config *c)
+{
+    const dra_experts_config *e = &c->ff.experts;
+    return c->mixer[0].qk_norm && e->count && e->normalise && !e->shared;
+}
+
 static bool is_qwen3(const dra_model_config *c) { return c->mixer[0].qk_norm; }
 
 static bool is_qwen2(const dra_model_config *c) { return c->mixer[0].biases == DRA_BIAS_QKV; }
@@ -72,6 +79,7 @@ static const dra_gguf_llama kinds[] = {
     {"olmo2", &dra_format_olmo3, false, 4, is_olmo2},
     {"granite", &dra_format_granite, true, 0, is_granite},
     {"phi3", &dra_format_phi3, false, 0, is_phi3},
+    {"qwen3moe", &dra_format_qwen3_moe, false, 0, is_qwen3moe},
     {"qwen3", &dra_format_qwen3, false, 0, is_qwen3},
     {"qwen2", &dra_format_qwen2, false, 0, is_qwen2},
     {"smollm3", &dra_format_smollm3, true, 0, is_smollm3},
@@ -277,6 +285,24 @@ static void read_layers(pairs *p, const dra_mixer_config *m, dra_model_config *c
     dra_llama_put_kinds(p->k, &kinds_of_layers, llama_key(p, "block_count"), c);
 }
 
+static void read_experts(pairs *p, dra_model_config *c)
+{
+    dra_experts_config *e = &c->ff.experts;
+    const int64_t       n = read_int(p, "expert_count", 0);
+    const bool          has = p->as->experts != DRA_EXPERTS_NONE;
+    if (n && !has)
+        dra_keys_refuse(p->k, llama_key(p, "expert_count"),
+                        "0: only qwen3moe is read with experts");
+    if (!has) return;
+    e->count = n;
+    e->top = read_int(p, "expert_used_count", 0);
+    e->normalise = true;
+    c->ff.dim = read_int(p, "expert_feed_forward_length", c->ff.dim);
+    if (n < 1) dra_keys_refuse(p->k, llama_key(p, "expert_count"), "1 or more");
+    if (e->top < 1 || e->top > n)
+        dra_keys_refuse(p->k, llama_key(p, "expert_used_count"), "1 up to expert_count");
+}
+
 void dra_gguf_read_llama(dra_keys *k, dra_model_config *c)
 {
     pairs            p = open_pairs(k);
@@ -284,8 +310,7 @@ void dra_gguf_read_llama(dra_keys *k, dra_model_config *c)
     read_sizes(&p, c, &m);
     if (k->status != DRA_OK) return;
     read_rope(&p, c, &m.turn);
-    if (read_int(&p, "expert_count", 0))
-        dra_keys_refuse(k, llama_key(&p, "expert_count"), "0: mixtures of experts are not read");
+    read_experts(&p, c);
     if (json_real_value(json_object_get(k->object, llama_key(&p, "final_logit_softcapping"))) > 0)
         dra_keys_refuse(k, llama_key(&p, "final_logit_softcapping"),
                         "0: capped logits are not read");
@@ -407,6 +432,11 @@ void dra_gguf_write_llama(dra_keys *k, const dra_model_config *c)
     put_rope(&p, &m->turn);
     put_factors(&p, c, m);
     put_windows(&p, c);
+    if (c->ff.experts.count) {
+        put_int(&p, "expert_count", c->ff.experts.count);
+        put_int(&p, "expert_used_count", c->ff.experts.top);
+        put_int(&p, "expert_feed_forward_length", c->ff.dim);
+    }
     if (m->biases == DRA_BIAS_ALL) dra_keys_put(k, "dra.attention_bias", dra_json_bool(true));
     if (c->ff.bias == DRA_FF_BIAS_ALL) dra_keys_put(k, "dra.mlp_bias", dra_json_bool(true));
 }

@@ -32,6 +32,7 @@ static const dra_name_rule rules[] = {
     {"layers.*.mixer.branch_norm_g", "blk.*.post_attention_norm.weight"},
     {"layers.*.ff.norm_g", "blk.*.ffn_norm.weight"},
     {"layers.*.ff.branch_norm_g", "blk.*.post_ffw_norm.weight"},
+    {"layers.*.ff.W_router", "blk.*.ffn_gate_inp.weight"},
     {"layers.*.ff.W_gate", "blk.*.ffn_gate.weight"},
     {"layers.*.ff.W_up", "blk.*.ffn_up.weight"},
     {"layers.*.ff.W_down", "blk.*.ffn_down.weight"},
@@ -106,6 +107,21 @@ static void add_one(dra_name_rule *row)
     }
 }
 
+/* Matrices of experts are in one tensor, an axis of them in front. */
+static void name_experts(const dra_model_config *c, dra_name_rule *row)
+{
+    static const char *const names[][2] = {{"layers.*.ff.W_gate", "blk.*.ffn_gate_exps.weight"},
+                                           {"layers.*.ff.W_up", "blk.*.ffn_up_exps.weight"},
+                                           {"layers.*.ff.W_down", "blk.*.ffn_down_exps.weight"}};
+    const int64_t            n = c->ff.experts.count, F = c->ff.dim, C = c->dim;
+    for (; row->ours && n; row++)
+        for (int i = 0; i < 3; i++) {
+            if (strcmp(row->ours, names[i][0]) != 0) continue;
+            row->theirs = names[i][1];
+            row->shape = i == 2 ? DRA_SHAPE(n, C, F) : DRA_SHAPE(n, F, C);
+        }
+}
+
 dra_status dra_gguf_llama_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     const dra_gguf_llama *kind = dra_gguf_llama_of(c);
@@ -115,6 +131,7 @@ dra_status dra_gguf_llama_rules(const dra_model_config *c, dra_name_rules *out, 
     if (st != DRA_OK) return st;
     if (as->fused) dra_llama_add_fused(c, "blk.*.attn_qkv.weight", "blk.*.ffn_up.weight", &list);
     memcpy(list.row + list.n, rules, sizeof rules);
+    name_experts(c, list.row + list.n);
     dra_llama_order_rows(c, kind->neighbours ? DRA_ROWS_NEIGHBOURS : DRA_ROWS_HALVES, list.row);
     if (as->offset) add_one(list.row);
     return add_frequencies(c, out, err);

@@ -99,6 +99,7 @@ const dra_mixer_config *dra_gguf_find_linear(const dra_model_config *c)
 const dra_gguf_family *dra_gguf_family_of(const dra_model_config *c)
 {
     const dra_mixer_config *m = dra_gguf_find_linear(c);
+    if (c->ff.experts.count) return NULL;
     if (!m || c->norm != DRA_NORM_RMS || c->positions != DRA_POSITIONS_NONE) return NULL;
     if (strcmp(m->a.memory, "shortconv") == 0) return c->ff.kind == DRA_FF_SWIGLU ? &lfm2 : NULL;
     if (m->a.lambda.decay_form != DRA_FORM_SOFTPLUS) return NULL;
@@ -233,6 +234,8 @@ static void read_family(dra_keys *k, dra_model_config *c, const dra_gguf_family 
         const json_t *v = find_value(&t, p->rest);
         if (v) dra_json_set(&k->json, t.folder, p->key, json_incref((json_t *)(uintptr_t)v));
     }
+    if (read_int(&t, "expert_count", 0))
+        dra_keys_refuse(k, gguf_key(&t, "expert_count"), "0: only qwen3moe is read with experts");
     if (strcmp(dra_keys_text(k, gguf_key(&t, scaling), "none"), "none") != 0)
         dra_keys_refuse(k, gguf_key(&t, scaling), "none");
     if (f->linear) read_types(&t);

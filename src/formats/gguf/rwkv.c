@@ -118,8 +118,8 @@ void dra_gguf_write_rwkv(dra_keys *k, const dra_model_config *c)
 /* Factors of decays and of version 6's mixes always; other factors where the rest is quantised. */
 bool dra_gguf_stays_f32(const char *name, dra_dtype wanted)
 {
-    static const char *const always[] = {".time_mix_w1.", ".time_mix_w2.", ".time_mix_decay_w",
-                                         ".ssm_conv1d.", ".shortconv.conv."};
+    static const char *const always[] = {".time_mix_w1.", ".time_mix_w2.",    ".time_mix_decay_w",
+                                         ".ssm_conv1d.",  ".shortconv.conv.", ".ffn_gate_inp."};
     static const char *const factors[] = {".time_mix_a1.", ".time_mix_a2.", ".time_mix_v1.",
                                           ".time_mix_v2.", ".time_mix_g1.", ".time_mix_g2."};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
