@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import weakref
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import (Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple,
                     Optional, Sequence, Tuple, Union)
 
@@ -196,6 +196,7 @@ class Parameters(MutableMapping[str, np.ndarray]):
             if not at:
                 raise MemoryError("parameters: no memory for " + name)
             view(at, shape, REAL, self._of._weights, True)[...] = array
+            self._of._edited = True
             self._of._forget()
 
     def __delitem__(self, name: str) -> None:
@@ -229,6 +230,7 @@ class Model:
         # Where others write parameters in place: how often they did, and when readers were made.
         self._changes: Optional[Callable[[], int]] = None
         self._changes_seen = 0
+        self._edited = False  # whether weights are no longer those of the folder
         self._shown: Optional[Handle] = None  # the same model, made to show its maps
         at = model.at
         self._state_specs: int = lib.dra_model_state(at)
@@ -733,6 +735,36 @@ class Model:
         chat template of the model's folder, else by "plain"; or by that of a file, or a named one
         such as "chatml"."""
         return generation.chat(self, messages, tokens, template, options)
+
+    def tune_state(self, data: Any, *, start: Optional[State] = None,
+                   callback: Optional[Callable[..., Any]] = None, **settings: Any) -> State:
+        """Learns the state that texts start from, and nothing else: as `dra tune-state`. `data` is
+        that of a Trainer, and so are settings: steps (300), lr (0.02), split (0.1: what is held
+        out), batch, context, seed, eval_every, ... It starts from `start`, one that was learned
+        before, or from the model's own. `callback` gets a `dra.training.TuneEvent` after each step;
+        one that returns False ends it.
+
+        >>> import dra, numpy as np
+        >>> m = dra.load("dra-gru-tiny", set={"dim": 48, "depth": 1})
+        >>> ids, losses = np.tile(np.arange(64, dtype=np.int32), 50), []
+        >>> s = m.tune_state(ids, steps=4, batch=2, context=32,
+        ...                  callback=lambda e: losses.append(e.eval_loss))
+        >>> losses[-1] < losses[0], s.tokens
+        (True, 0)
+        """
+        from . import training  # which uses this module
+        return training.tune_state(self, data, start, callback, settings)
+
+    @contextmanager
+    def _as_folder(self) -> Iterator[bytes]:
+        """Where its weights are as they are now: its own folder or file, or one for a while."""
+        if self._path is not None and not self._edited:
+            yield path_bytes(self._path)
+            return
+        with tempfile.TemporaryDirectory(prefix="dra-") as room:
+            folder = os.path.join(os.fsencode(room), b"model")
+            self._save_to(folder)
+            yield folder
 
     # -- files
 
