@@ -17,7 +17,7 @@ from . import functions
 from ._library import REAL, Handle
 from .errors import DeviceError, DTypeError
 from .functions import Form
-from .model import _device
+from .opening import open_device
 from .modules import Module
 from .programs import Kept, Place, Recipe, program
 
@@ -46,8 +46,8 @@ def same_device(what: str, given: Mapping[str, Tensor]) -> torch.device:
 
 def _handle(device: torch.device) -> Handle:
     if device.type == "cpu":
-        return _device("cpu", torch.get_num_threads())
-    return _device("cuda:%d" % (device.index or 0), 0)
+        return open_device("cpu", torch.get_num_threads())
+    return open_device("cuda:%d" % (device.index or 0), 0)
 
 
 def _stream(device: torch.device) -> Optional[int]:

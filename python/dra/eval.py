@@ -20,7 +20,8 @@ except ImportError as e:
 
 from . import generation
 from .errors import InvalidValue
-from .model import PIECE, Model, load
+from .model import Model, load
+from .reading import PIECE
 from .state import State
 
 Ids = Tuple[int, ...]

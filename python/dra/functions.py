@@ -15,7 +15,7 @@ import numpy as np
 from . import _c
 from ._library import REAL, lib
 from .errors import DTypeError, InvalidValue, ShapeError
-from .model import _device
+from .opening import open_device
 from .programs import (KINDS, Declared, Recipe, Shape, Shapes, Values, places, program, shape_of)
 
 NONE = _c.dra_value()
@@ -98,7 +98,7 @@ class Function:
         inputs, options = self._split(given)
         arrays = self._take(inputs)
         shapes = {n: a.shape for n, a in arrays.items()}
-        p = program(self.form.recipe(shapes, options), _device("cpu", 0))
+        p = program(self.form.recipe(shapes, options), open_device("cpu", 0))
         out = {n: np.empty(s, REAL) for n, s in
                zip(self.form.results(), self.form.shapes(shapes, options))}
         p.run(places(arrays), places(out))
@@ -120,7 +120,7 @@ class Function:
             dy["d." + name] = np.ascontiguousarray(x)
         wanted = [n for n in shapes if self.form.kind(n) == ""]
         p = program(self.form.recipe(shapes, options, tuple(upstream), wanted, False),
-                    _device("cpu", 0))
+                    open_device("cpu", 0))
         out = {n: np.empty(shapes[n], REAL) for n in wanted}
         p.run(places({**arrays, **dy}), places({"grad." + n: x for n, x in out.items()}))
         return out

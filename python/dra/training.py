@@ -16,7 +16,8 @@ from . import _c, _progress, _report
 from ._library import (Config, Handle, Lent, Path, call, ids_of, lib, make, no_pickle,
                        parse_config, path_bytes, preset_config)
 from .errors import ClosedError, FileError, InvalidValue, ShapeError
-from .model import Model, _device, load
+from .model import Model, load
+from .opening import open_device
 from .state import State
 from .tokenizer import Tokenizer
 
@@ -153,7 +154,7 @@ class Trainer:
         train = _settings(settings)
         config, start = self._config(self.folder if model is None else model, set or {})
         words = self._tokenizer(model, config, tokenizer, data)
-        device_handle = _device(device, threads)
+        device_handle = open_device(device, threads)
         run = _c.dra_run_model_config(
             folder=path_bytes(out), model=config.at, train=ctypes.pointer(train),
             resume=resume, force=force, base=None if resume else start)
