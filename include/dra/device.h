@@ -82,6 +82,8 @@ DRA_API dra_status dra_array_wrap(dra_device *device, void *data, size_t bytes, 
 DRA_API void dra_array_destroy(dra_array *a);
 
 DRA_API dra_span dra_array_whole(dra_array *a);
+/* Where a span is, in the memory of its device: the host's, or that of a GPU. NULL: nowhere. */
+DRA_API void *dra_span_data(dra_span s);
 /* Part of a span; the null span where it does not fit. */
 DRA_API dra_span dra_span_part(dra_span s, size_t offset, size_t bytes);
 

@@ -4,17 +4,19 @@
     grads = dra.functions.delta.gradient(dict(q=q, k=k, v=v, b=b), dict(y=dy))
 
 B batch, T time, H heads, F width of keys, E width of values. Inputs are arrays of the library's
-real type; `mark` and intervals are int32. A state that is given is continued; the one that is
-returned continues the next call. `dra.torch` has the same functions for PyTorch.
+real type, NumPy's or those of a library with DLPack, also on a GPU (then results are a
+`dra.arrays.Array` there, which that library takes by DLPack); `mark` and intervals are int32. A
+state that is given is continued; the one that is returned continues the next call. `dra.torch` has
+the same functions for PyTorch.
 """
 import ctypes
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from . import _c
-from ._library import REAL, lib
-from .errors import DTypeError, InvalidValue, ShapeError
+from . import _c, arrays
+from ._library import REAL, Handle, as_array, lib
+from .errors import DeviceError, DTypeError, InvalidValue, ShapeError
 from .opening import open_device
 from .programs import (KINDS, Declared, Recipe, Shape, Shapes, Values, places, program, shape_of)
 
@@ -74,20 +76,29 @@ class Function:
         self.__doc__ = about
         self.__name__ = form.name
 
-    def _take(self, given: Mapping[str, Any]) -> Dict[str, np.ndarray]:
-        out = {}
+    def _take(self, given: Mapping[str, Any]) -> Tuple[Dict[str, Any], Tuple[int, int]]:
+        """Arrays as they are, and the device that they are on."""
+        out: Dict[str, Any] = {}
+        kinds = set()
         for name, x in given.items():
             if x is None:
                 continue
+            what = "%s: %s" % (self.form.name, name)
+            kind = tuple(int(n) for n in x.__dlpack_device__()) \
+                if hasattr(x, "__dlpack_device__") else (arrays.CPU, 0)
+            kinds.add(kind)
+            x = as_array(x, what) if kind[0] == arrays.CPU else arrays.take(x, what)
             dtype = KINDS[self.form.kind(name)][1]
-            if not isinstance(x, np.ndarray) or x.dtype != dtype:
-                raise DTypeError("%s: %s: expected an array of %s, found %s" % (
-                    self.form.name, name, dtype, getattr(x, "dtype", type(x).__name__)))
-            out[name] = np.ascontiguousarray(x)
+            if x.dtype != dtype:
+                raise DTypeError("%s: expected an array of %s, found %s" % (what, dtype, x.dtype))
+            out[name] = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
         for name in self.form.needed():
             if name not in out:
                 raise InvalidValue("%s: expected %s" % (self.form.name, name))
-        return out
+        if len(kinds) > 1:
+            raise DeviceError("%s: expected arrays of one device, found %s" % (
+                self.form.name, ", ".join(sorted(map(arrays.name_of, kinds)))))
+        return out, kinds.pop()
 
     def _split(self, given: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, float]]:
         options = {k: float(given.get(k, v)) for k, v in self.form.options.items()}
@@ -96,37 +107,47 @@ class Function:
     def __call__(self, **given: Any) -> Any:
         """Its outputs in order; alone where there is one."""
         inputs, options = self._split(given)
-        arrays = self._take(inputs)
-        shapes = {n: a.shape for n, a in arrays.items()}
-        p = program(self.form.recipe(shapes, options), open_device("cpu", 0))
-        out = {n: np.empty(s, REAL) for n, s in
+        taken, kind = self._take(inputs)
+        shapes = {n: a.shape for n, a in taken.items()}
+        p = program(self.form.recipe(shapes, options), _device_of(kind))
+        out = {n: _empty(s, kind) for n, s in
                zip(self.form.results(), self.form.shapes(shapes, options))}
-        p.run(places(arrays), places(out))
+        p.run(places(taken), places(out))
         return tuple(out.values()) if len(out) > 1 else out[self.form.results()[0]]
 
     def gradient(self, given: Mapping[str, Any], upstream: Mapping[str, Any]) -> Dict[str, Any]:
         """What each input of reals changes, for upstream gradients of outputs by name."""
         inputs, options = self._split(given)
-        arrays = self._take(inputs)
-        shapes = {n: a.shape for n, a in arrays.items()}
+        taken, kind = self._take(inputs)
+        shapes = {n: a.shape for n, a in taken.items()}
         expected = dict(zip(self.form.results(), self.form.shapes(shapes, options)))
         dy = {}
         for name, x in upstream.items():
             if name not in self.form.smooth():
                 raise InvalidValue("%s: %s has no gradient" % (self.form.name, name))
-            if x.dtype != REAL or x.shape != expected[name]:
-                raise ShapeError("%s: the gradient of %s is %s %s, expected %s %s" % (
-                    self.form.name, name, x.dtype, x.shape, REAL, expected[name]))
-            dy["d." + name] = np.ascontiguousarray(x)
+            what = "%s: the gradient of %s" % (self.form.name, name)
+            x = as_array(x, what) if kind[0] == arrays.CPU else arrays.take(x, what)
+            if x.dtype != REAL or tuple(x.shape) != expected[name]:
+                raise ShapeError("%s is %s %s, expected %s %s" % (what, x.dtype, tuple(x.shape),
+                                                                  REAL, expected[name]))
+            dy["d." + name] = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
         wanted = [n for n in shapes if self.form.kind(n) == ""]
         p = program(self.form.recipe(shapes, options, tuple(upstream), wanted, False),
-                    open_device("cpu", 0))
-        out = {n: np.empty(shapes[n], REAL) for n in wanted}
-        p.run(places({**arrays, **dy}), places({"grad." + n: x for n, x in out.items()}))
+                    _device_of(kind))
+        out = {n: _empty(shapes[n], kind) for n in wanted}
+        p.run(places({**taken, **dy}), places({"grad." + n: x for n, x in out.items()}))
         return out
 
     def __repr__(self) -> str:
         return "<dra.functions.%s(%s)>" % (self.form.name, ", ".join(self.form.inputs))
+
+
+def _device_of(kind: Tuple[int, int]) -> Handle:
+    return open_device(arrays.name_of(kind), 0)
+
+
+def _empty(shape: Shape, kind: Tuple[int, int]) -> Any:
+    return np.empty(shape, REAL) if kind[0] == arrays.CPU else arrays.empty(shape, REAL, kind)
 
 
 # ---- the forms -----------------------------------------------------------------------------------

@@ -217,5 +217,7 @@ def program(recipe: Recipe, device: Handle) -> Program:
     return found
 
 
-def places(arrays: Mapping[str, np.ndarray]) -> Dict[str, Place]:
-    return {n: (a.ctypes.data, a.nbytes) for n, a in arrays.items()}
+def places(arrays: Mapping[str, Any]) -> Dict[str, Place]:
+    """Of NumPy's arrays, or those of dra.arrays."""
+    return {n: (a.ctypes.data, a.nbytes) if isinstance(a, np.ndarray) else a.place
+            for n, a in arrays.items()}

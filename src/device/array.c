@@ -149,6 +149,8 @@ void dra_array_destroy(dra_array *a)
 
 dra_span dra_array_whole(dra_array *a) { return (dra_span){a, 0, a ? a->bytes : 0}; }
 
+void *dra_span_data(dra_span s) { return s.array && s.array->device ? dra_span_address(s) : NULL; }
+
 dra_span dra_span_part(dra_span s, size_t offset, size_t bytes)
 {
     if (!s.array || offset > s.bytes || bytes > s.bytes - offset) return (dra_span){0};
