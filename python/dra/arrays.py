@@ -164,7 +164,7 @@ class _Claim:
         dtype = np.dtype("%s%d" % (kinds[t.code], t.bits // 8) if t.code != 6 else np.bool_)
         dense = [1, *itertools.accumulate(shape[:0:-1], lambda a, b: a * b)][::-1]
         strides = list(t.strides[:t.axes]) if t.strides else dense[:t.axes]
-        if any(n > 1 and s != d for n, s, d in zip(shape, strides, dense)):
+        if 0 not in shape and any(n > 1 and s != d for n, s, d in zip(shape, strides, dense)):
             raise InvalidValue("%s: expected a dense array; .contiguous() makes a copy that is" %
                                what)
         return shape, dtype, (t.data or 0) + t.offset

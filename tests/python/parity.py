@@ -169,20 +169,21 @@ REFERENCES = dict(delta=delta, moment=moment, wkv=wkv, ema=ema, gru=gru, lstm=ls
 def apart(a, b):
     """The largest difference over the largest number."""
     most = float(b.abs().max())
-    return float((a.double() - b).abs().max()) / (most or 1)
+    return float((a.cpu().double() - b).abs().max()) / (most or 1)
 
 
-def compare(name, inputs, options):
+def compare(name, inputs, options, device="cpu"):
     """How far outputs and gradients, by their names, are from those of the reference in float64."""
     real = D.REAL_TORCH
     smooth = [n for n, x in inputs.items() if x.dtype.is_floating_point]
-    mine = {n: x.to(real).clone().requires_grad_() if n in smooth else x for n, x in inputs.items()}
-    theirs = {n: mine[n].detach().double().requires_grad_() if n in smooth else x
+    mine = {n: x.to(device, real).clone().requires_grad_() if n in smooth else x.to(device)
+            for n, x in inputs.items()}
+    theirs = {n: mine[n].detach().cpu().double().requires_grad_() if n in smooth else x
               for n, x in inputs.items()}
     a, b = getattr(D, name)(**mine, **options), REFERENCES[name](**theirs, **options)
     a = a if isinstance(a, (tuple, list)) else (a,)
     ups = [torch.randn(y.shape).to(real) for y in b]
-    sum((x * u).sum() for x, u in zip(a, ups)).backward()
+    sum((x.cpu() * u).sum() for x, u in zip(a, ups)).backward()
     sum((x * u.double()).sum() for x, u in zip(b, ups)).backward()
     return ({i: apart(x.detach(), y.detach()) for i, (x, y) in enumerate(zip(a, b))},
             {n: apart(mine[n].grad, theirs[n].grad) for n in smooth})

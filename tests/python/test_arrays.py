@@ -88,9 +88,10 @@ class Arrays(Case):
 
     def test_memory_lives_as_long_as_it_is_shown(self):
         a = arrays.empty((5,), np.float32)
+        memory = (arrays.ctypes.c_char * a.nbytes).from_address(a.place[0])
+        np.frombuffer(memory, np.float32)[:] = 7
         shown = np.from_dlpack(a)
-        shown[:] = 7
-        del a
+        del a, memory
         gc.collect()
         self.assertEqual(shown.tolist(), [7] * 5)
         before = len(arrays._given)
