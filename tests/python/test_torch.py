@@ -17,6 +17,12 @@ except ImportError:
 B, T, H, N, E = 2, 19, 3, 8, 6
 
 
+def setUpModule():
+    if torch is not None:  # the tests are the same for a library that computes in float64
+        unittest.addModuleCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(D.REAL_TORCH)
+
+
 @unittest.skipIf(torch is None, "no torch")
 class Functions(Case):
     def setUp(self):
@@ -119,6 +125,21 @@ class Modules(Case):
         self.refuses(ValueError, "state S|expected (2", m, x, m.state(3))
         self.refuses(TypeError, "float64|x", m, x.double() if D.REAL_TORCH == torch.float32 else
                      x.float())
+
+    @unittest.skipIf(torch is None or D.REAL_TORCH == torch.float32,
+                     "differences want a library that computes in float64")
+    def test_gradients_by_differences(self):
+        torch.manual_seed(3)
+        x = torch.randn(1, 5, 12, requires_grad=True)
+        for memory in ("delta", "moment", "ema", "ssm", "gru", "lstm", "slots", "shortconv",
+                       "append"):
+            with self.subTest(memory=memory):
+                m = D.Mixer(12, memory, heads=2)
+                self.assertTrue(torch.autograd.gradcheck(lambda x: m(x)[0], x, atol=1e-7))
+                S = m(x.detach())[1].detach()
+                S = [t.requires_grad_() for t in S.tensors]
+                self.assertTrue(torch.autograd.gradcheck(
+                    lambda *S: m(x, D.State(S, 5))[0], S, atol=1e-7))
 
     def test_layers(self):
         torch.manual_seed(3)
