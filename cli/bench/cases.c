@@ -535,6 +535,8 @@ const bench_case bench_cases[] = {
     {"slots", "chunks", "the same with 16 slots", bench_slots, {1, 6, 4 * KI, 64}, LIMIT(45)},
     {"moment-channels", "chunks", "decays by channel and a bonus, as RWKV 6 has them",
      bench_moment_channels, {1, 6, 4 * KI, 64}},
+    {"delta-b4", "chunks", "H 12, D 64, B 4, T 1024, as docs/python.md has it",
+     bench_delta, {4, 12, KI, 64}},
     {"delta-rank1", "chunks", "diagonal plus rank one, as RWKV 7 has it",
      bench_delta_rank1, {1, 6, 4 * KI, 64}},
     {"moment-512", "chunks", "T 512, against attention", bench_moment, {1, 6, 512, 64}, ATTENTION},

@@ -138,9 +138,6 @@ static bool show_step(void *user, const dra_tune_event *e)
 static dra_train_config settings_of(const struct args *a)
 {
     dra_train_config c = a->train;
-    if (!c.steps) c.steps = 300;
-    if (c.lr == 0) c.lr = 0.02;
-    if (c.split == 0) c.split = 0.1;
     if (a->context) c.stages = 1, c.stage[0] = (dra_stage){.context = a->context};
     return c;
 }

@@ -4,7 +4,6 @@
 
 `python -m dra.eval --model_args path=MODEL --tasks arc_easy` does it with tasks of the harness.
 """
-import json
 import os
 import sys
 import tempfile
@@ -18,38 +17,23 @@ import dra
 import dra.eval
 
 STORY = "The river carried four boats: a red one, a green one, a white one and a black one. " * 8
-QUESTIONS = [{"text": STORY + "The %s boat came %s. It was" % (n, n),
-              "choices": [" red", " green", " white", " black"], "label": i}
+QUESTIONS = [{"question": STORY + "The %s boat came %s. It was" % (n, n),
+              "choices": [" red", " green", " white", " black"], "answer": i}
              for i, n in enumerate(("first", "second", "third", "fourth"))]
-TASK = """
-task: boats
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/boats.json}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: text
-doc_to_choice: choices
-doc_to_target: label
-target_delimiter: ""
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
-"""
 
 
 def main():
     m = dra.load(sys.argv[1]) if len(sys.argv) > 1 else dra.load("dra-delta-tiny", seed=1)
     with tempfile.TemporaryDirectory() as room:
         os.environ.setdefault("HF_HOME", os.path.join(room, "cache"))
-        with open(os.path.join(room, "boats.json"), "w") as f:
-            f.write("\n".join(json.dumps(q) for q in QUESTIONS))
-        with open(os.path.join(room, "boats.yaml"), "w") as f:
-            f.write(TASK.replace("FOLDER", room))
+        dra.eval.write_task(room, "boats", QUESTIONS)
         found = lm_eval.simple_evaluate(dra.eval.DraLM(model=m), tasks=["boats"], bootstrap_iters=0,
                                         task_manager=TaskManager(include_path=room))
     print("accuracy %.2f, by chance 0.25" % found["results"]["boats"]["acc,none"])
 
     # The harness reads the story once: the numbers are those of score() after a fork of it.
     row = sorted(found["samples"]["boats"], key=lambda s: s["doc_id"])[0]
-    state = m.read(QUESTIONS[0]["text"])
+    state = m.read(QUESTIONS[0]["question"])
     for choice, (logprob, _) in zip(QUESTIONS[0]["choices"], row["filtered_resps"]):
         print("%-7s %8.3f  %8.3f" % (choice, logprob, m.score(choice, state=state).logprob))
         assert float(logprob) == m.score(choice, state=state).logprob

@@ -45,6 +45,11 @@ DRA_API dra_status dra_device_count(const char *kind, int *out, dra_error *err);
 DRA_API dra_status dra_device_describe(const char *kind, int number, dra_device_info *out,
                                        dra_error *err);
 
+/* Puts the device in turn with a stream of others (a cudaStream_t; NULL: the default one): what is
+ * started on the device from now on waits for what is in the stream by now; with `back` the stream
+ * waits for the device. The host waits for nothing. Devices without streams have no need of it. */
+DRA_API dra_status dra_device_order(dra_device *device, void *stream, bool back, dra_error *err);
+
 DRA_API int         dra_device_threads(const dra_device *device);
 DRA_API const char *dra_device_level(const dra_device *device);
 
@@ -69,10 +74,16 @@ DRA_API dra_status dra_array_create(dra_device *device, size_t bytes, dra_array 
  * until the array is destroyed; copied by others. No program writes to it. */
 DRA_API dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes,
                                     dra_array **out, dra_error *err);
+/* Memory of the device that others have, such as tensors of PyTorch (on a GPU, of that GPU): read
+ * and written where it is. It must stay there until the array is destroyed. */
+DRA_API dra_status dra_array_wrap(dra_device *device, void *data, size_t bytes, dra_array **out,
+                                  dra_error *err);
 /* NULL is allowed. Using a span or a binding of a destroyed array is an error. */
 DRA_API void dra_array_destroy(dra_array *a);
 
 DRA_API dra_span dra_array_whole(dra_array *a);
+/* Where a span is, in the memory of its device: the host's, or that of a GPU. NULL: nowhere. */
+DRA_API void *dra_span_data(dra_span s);
 /* Part of a span; the null span where it does not fit. */
 DRA_API dra_span dra_span_part(dra_span s, size_t offset, size_t bytes);
 

@@ -184,6 +184,14 @@ DRA_API dra_status dra_run(dra_buffers *b, dra_error *err);
 DRA_API dra_status dra_run_start(dra_buffers *b, dra_error *err);
 DRA_API dra_status dra_run_finish(dra_buffers *b, dra_error *err);
 
+/* A run in two parts, for gradients whose upstream is not known yet: the first computes `n` outputs
+ * by name, which can be read then, and returns; the rest computes the others from what it has left
+ * in the buffers. Inputs that the first part does not read may be bound in between. Each part waits
+ * for its end. Refused by devices that run a program as a whole. */
+DRA_API dra_status dra_run_until(dra_buffers *b, size_t n, const char *const *outputs,
+                                 dra_error *err);
+DRA_API dra_status dra_run_rest(dra_buffers *b, dra_error *err);
+
 /* The memory of an output, valid until the next run; the null span for an unknown name. */
 DRA_API dra_span dra_result(const dra_buffers *b, const char *name);
 DRA_API int      dra_result_find(const dra_program *p, const char *name); /* -1: none */

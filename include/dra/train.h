@@ -467,8 +467,8 @@ typedef struct dra_tune_config { /* all is borrowed */
 } dra_tune_config;
 
 /* Learns the state that texts are read from, and nothing else: rows of `data` start from it, their
- * gradient goes to it. *out: that state of one row which has read nothing, for
- * dra_context_save(). Refused where no memory has a state of fixed size. */
+ * gradient goes to it. Settings that are 0 are 300 steps, a rate of 0.02 and a split of 0.1, the
+ * others as ever. *out: that state of one row which has read nothing, for dra_context_save(). Refused where no memory has a state of fixed size. */
 DRA_API dra_status dra_tune_state(const dra_tune_config *c, dra_states **out, dra_error *err);
 
 /* ---- runs: what is to come ------------------------------------------------------------------- */

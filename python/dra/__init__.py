@@ -17,10 +17,14 @@ from .errors import (BindError, BusyError, ClosedError, DTypeError, DeviceError,
 from .generation import SamplerOption, Stream, sampler_options
 from ._report import Decay, Report
 from .forward import Outputs
-from .model import Gradients, Model, Output, Parameters, Score, load, presets
+from .model import Model, load
+from .opening import presets
+from .parameters import Parameters
+from .questions import Gradients, Score
+from .reading import Output
 from .state import State
 from .tokenizer import Tokenizer
-from .training import Event, Trainer, report
+from .training import Event, Trainer, TuneEvent, report
 
 __version__ = library_version()
 
@@ -29,6 +33,6 @@ __all__ = [
     "Event", "FileError", "FormatError", "GradientError", "Gradients", "InvalidValue",
     "LIBRARY_PATH", "LibraryError", "Model", "OutOfMemory", "OutOfRange", "Output", "Outputs",
     "Parameters", "Report", "SamplerOption", "Score", "ShapeError", "State", "Stream", "Tokenizer",
-    "Trainer", "UnknownName", "errors", "library_version", "load", "presets", "report",
+    "Trainer", "TuneEvent", "UnknownName", "errors", "library_version", "load", "presets", "report",
     "sampler_options", "tokenizer",
 ]

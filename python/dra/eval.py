@@ -6,6 +6,8 @@ All options are lm-eval's own; `--model_args` has `path` (a folder, a file or a 
 `dra.load()` takes besides: device, threads, dtype, seed. What contexts have in common is read
 once: each goes on from a fork of the state. Numbers are those of `m.score()`.
 """
+import json
+import os
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -19,8 +21,10 @@ except ImportError as e:
     raise ImportError("dra.eval: %s; expected lm-eval: pip install lm-eval" % e) from None
 
 from . import generation
+from ._library import Path
 from .errors import InvalidValue
-from .model import PIECE, Model, load
+from .model import Model, load
+from .reading import PIECE
 from .state import State
 
 Ids = Tuple[int, ...]
@@ -240,6 +244,24 @@ def _generation(given: Mapping[str, Any], most: int) -> Tuple[int, Dict[str, Any
         words = {"temperature": 0}
     words["stop"] = [s for s in ([until] if isinstance(until, str) else until) if s]
     return tokens, words
+
+
+def write_task(folder: Path, name: str, questions: Sequence[Mapping[str, Any]],
+               **keys: Any) -> None:
+    """A task of one's own for --include_path FOLDER: questions are {"question": TEXT, "choices":
+    [TEXT, ...], "answer": NUMBER}, of which lm-eval takes the likeliest choice. `keys` are those of
+    lm-eval's task files in place of these, such as output_type; None leaves one out."""
+    data = os.path.join(os.fspath(folder), name + ".json")
+    with open(data, "w") as f:
+        f.write("\n".join(json.dumps(q) for q in questions))
+    task = dict({"task": name, "dataset_path": "json",
+                 "dataset_kwargs": {"data_files": {"test": data}}, "test_split": "test",
+                 "output_type": "multiple_choice", "doc_to_text": "{{question}}",
+                 "doc_to_choice": "{{choices}}", "doc_to_target": "answer", "target_delimiter": "",
+                 "metric_list": [{"metric": "acc", "aggregation": "mean",
+                                  "higher_is_better": True}]}, **keys)
+    with open(os.path.join(os.fspath(folder), name + ".yaml"), "w") as f:
+        json.dump({k: v for k, v in task.items() if v is not None}, f)  # which is YAML
 
 
 def _has_option(name: str) -> bool:

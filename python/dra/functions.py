@@ -4,25 +4,22 @@
     grads = dra.functions.delta.gradient(dict(q=q, k=k, v=v, b=b), dict(y=dy))
 
 B batch, T time, H heads, F width of keys, E width of values. Inputs are arrays of the library's
-real type; `mark` and intervals are int32. A state that is given is continued; the one that is
-returned continues the next call. `dra.torch` has the same functions for PyTorch.
+real type, NumPy's or those of a library with DLPack, also on a GPU (then results are a
+`dra.arrays.Array` there, which that library takes by DLPack); `mark` and intervals are int32. A
+state that is given is continued; the one that is returned continues the next call. `dra.torch` has
+the same functions for PyTorch.
 """
 import ctypes
-import os
-import threading
-from collections import OrderedDict
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from . import _c
-from ._library import REAL, Handle, call, fail, lib, make
-from .errors import DTypeError, InvalidValue, ShapeError
-from .model import _device
+from . import _c, arrays
+from ._library import REAL, Handle, as_array, lib
+from .errors import DeviceError, DTypeError, InvalidValue, ShapeError
+from .opening import open_device
+from .programs import (KINDS, Declared, Recipe, Shape, Shapes, Values, places, program, shape_of)
 
-Shape = Tuple[int, ...]
-Shapes = Mapping[str, Shape]
-Values = Mapping[str, "_c.dra_value"]
 NONE = _c.dra_value()
 
 
@@ -56,94 +53,20 @@ class Form(NamedTuple):
         return [o for o in self.outputs if not o.endswith("!")]
 
 
-# ---- programs ------------------------------------------------------------------------------------
+    def recipe(self, shapes: Shapes, options: Mapping[str, float], upstream: Sequence[str] = (),
+               wanted: Sequence[str] = (), outputs: bool = True) -> Recipe:
+        """The function for inputs of these shapes, its gradients for `upstream` ones, or both."""
+        def declare(g: int) -> Declared:
+            values = {n: lib.dra_input(g, n.encode(), KINDS[self.kind(n)][0], shape_of(s))
+                      for n, s in shapes.items()}
+            made = self.build(g, {n: values.get(n, NONE) for n in self.names()}, options)
+            return Declared(values, dict(zip(self.results(), made)))
 
-KINDS = {"": (_c.DRA_F32 if REAL == np.float32 else _c.DRA_F64, REAL),
-         "i": (_c.DRA_I32, np.dtype(np.int32)), "b": (_c.DRA_BOOL, np.dtype(np.bool_))}
-
-
-def _shape(dims: Sequence[int]) -> "_c.dra_shape":
-    if len(dims) > _c.DRA_MAX_RANK:
-        raise ShapeError("shape %s: expected at most %d axes" % (tuple(dims), _c.DRA_MAX_RANK))
-    out = _c.dra_shape(rank=len(dims))
-    out.dim[:len(dims)] = list(dims)
-    return out
-
-
-class Program:
-    """A function, or its gradient, compiled for shapes."""
-
-    def __init__(self, form: Form, shapes: Shapes, upstream: Sequence[str],
-                 options: Mapping[str, float], threads: int) -> None:
-        self._lock, self.results = threading.Lock(), form.results()
-        device = _device("cpu", threads)
-        graph = Handle(make(lib.dra_graph_create), lib.dra_graph_destroy)
-        g = graph.at
-        values = {n: lib.dra_input(g, n.encode(), KINDS[form.kind(n)][0], _shape(s))
-                  for n, s in shapes.items()}
-        outputs = form.build(g, {n: values.get(n, NONE) for n in form.names()}, options)
-        named = dict(zip(form.results(), outputs))
-        if upstream:
-            named = self._differentiate(g, form, values, named, upstream)
-        for name, value in named.items():
-            lib.dra_output(g, name.encode(), value)
-        self.results = list(named)
-        error = lib.dra_graph_error(g).contents
-        if error.code:
-            raise fail(error, error.code)
-        program = Handle(make(lib.dra_compile, g, device.at), lib.dra_program_destroy, device)
-        self._device, self._buffers = device, Handle(
-            make(lib.dra_buffers_create, program.at), lib.dra_buffers_destroy, program)
-        self._used = {n for n in [*shapes, *("d." + n for n in upstream)]
-                      if lib.dra_slot_find(program.at, n.encode()) >= 0}
-
-    @staticmethod
-    def _differentiate(g: int, form: Form, values: Values, named: Values,
-                       upstream: Sequence[str]) -> Dict[str, "_c.dra_value"]:
-        xs = [n for n in values if form.kind(n) == ""]
-        y = (_c.dra_value * len(upstream))(*[named[n] for n in upstream])
-        dy = (_c.dra_value * len(upstream))(*[
-            lib.dra_input(g, b"d." + n.encode(), KINDS[""][0], lib.dra_shape_of(g, named[n]))
-            for n in upstream])
-        x = (_c.dra_value * len(xs))(*[values[n] for n in xs])
-        dx = (_c.dra_value * len(xs))()
-        lib.dra_gradient(g, len(y), y, dy, len(x), x, dx)
-        return dict(zip(xs, dx))
-
-    def run(self, inputs: Mapping[str, Tuple[int, int]],
-            outputs: Mapping[str, Tuple[int, int]]) -> None:
-        """Reads inputs and writes outputs, (address, bytes) each, where they are."""
-        borrowed = []
-        with self._lock:
-            for name, (at, size) in inputs.items():
-                if name not in self._used:
-                    continue
-                array = Handle(make(lib.dra_array_borrow, self._device.at, at, size),
-                               lib.dra_array_destroy, self._device)
-                borrowed.append(array)
-                call(lib.dra_bind, self._buffers.at, name.encode(), lib.dra_array_whole(array.at))
-            call(lib.dra_run, self._buffers.at)
-            for name, (at, size) in outputs.items():
-                call(lib.dra_get, self._buffers.at, name.encode(), at, size)
+        key = (self.name, tuple(sorted(shapes.items())), tuple(sorted(options.items())))
+        return Recipe(key, declare, tuple(upstream), tuple(wanted), outputs)
 
 
-_programs: "OrderedDict[Any, Program]" = OrderedDict()
-_programs_lock = threading.Lock()
-PROGRAMS_MOST = 64
-
-
-def program(form: Form, shapes: Shapes, upstream: Sequence[str], options: Mapping[str, float],
-            threads: int = 0) -> Program:
-    """A compiled program; those used last are kept."""
-    key = (form.name, tuple(sorted(shapes.items())), tuple(upstream),
-           tuple(sorted(options.items())), threads, os.getpid())
-    with _programs_lock:
-        found = _programs.pop(key, None) or Program(form, shapes, upstream, options, threads)
-        _programs[key] = found
-        while len(_programs) > PROGRAMS_MOST:
-            _programs.popitem(last=False)
-    return found
-
+# ---- as functions of arrays ----------------------------------------------------------------------
 
 class Function:
     """A form as a function of NumPy arrays by name."""
@@ -153,20 +76,29 @@ class Function:
         self.__doc__ = about
         self.__name__ = form.name
 
-    def _take(self, given: Mapping[str, Any]) -> Dict[str, np.ndarray]:
-        out = {}
+    def _take(self, given: Mapping[str, Any]) -> Tuple[Dict[str, Any], Tuple[int, int]]:
+        """Arrays as they are, and the device that they are on."""
+        out: Dict[str, Any] = {}
+        kinds = set()
         for name, x in given.items():
             if x is None:
                 continue
+            what = "%s: %s" % (self.form.name, name)
+            kind = tuple(int(n) for n in x.__dlpack_device__()) \
+                if hasattr(x, "__dlpack_device__") else (arrays.CPU, 0)
+            kinds.add(kind)
+            x = as_array(x, what) if kind[0] == arrays.CPU else arrays.take(x, what)
             dtype = KINDS[self.form.kind(name)][1]
-            if not isinstance(x, np.ndarray) or x.dtype != dtype:
-                raise DTypeError("%s: %s: expected an array of %s, found %s" % (
-                    self.form.name, name, dtype, getattr(x, "dtype", type(x).__name__)))
-            out[name] = np.ascontiguousarray(x)
+            if x.dtype != dtype:
+                raise DTypeError("%s: expected an array of %s, found %s" % (what, dtype, x.dtype))
+            out[name] = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
         for name in self.form.needed():
             if name not in out:
                 raise InvalidValue("%s: expected %s" % (self.form.name, name))
-        return out
+        if len(kinds) > 1:
+            raise DeviceError("%s: expected arrays of one device, found %s" % (
+                self.form.name, ", ".join(sorted(map(arrays.name_of, kinds)))))
+        return out, kinds.pop()
 
     def _split(self, given: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, float]]:
         options = {k: float(given.get(k, v)) for k, v in self.form.options.items()}
@@ -175,39 +107,47 @@ class Function:
     def __call__(self, **given: Any) -> Any:
         """Its outputs in order; alone where there is one."""
         inputs, options = self._split(given)
-        arrays = self._take(inputs)
-        shapes = {n: a.shape for n, a in arrays.items()}
-        p = program(self.form, shapes, (), options)
-        out = {n: np.empty(s, REAL) for n, s in
+        taken, kind = self._take(inputs)
+        shapes = {n: a.shape for n, a in taken.items()}
+        p = program(self.form.recipe(shapes, options), _device_of(kind))
+        out = {n: _empty(s, kind) for n, s in
                zip(self.form.results(), self.form.shapes(shapes, options))}
-        p.run(_addresses(arrays), _addresses(out))
+        p.run(places(taken), places(out))
         return tuple(out.values()) if len(out) > 1 else out[self.form.results()[0]]
 
     def gradient(self, given: Mapping[str, Any], upstream: Mapping[str, Any]) -> Dict[str, Any]:
         """What each input of reals changes, for upstream gradients of outputs by name."""
         inputs, options = self._split(given)
-        arrays = self._take(inputs)
-        shapes = {n: a.shape for n, a in arrays.items()}
+        taken, kind = self._take(inputs)
+        shapes = {n: a.shape for n, a in taken.items()}
         expected = dict(zip(self.form.results(), self.form.shapes(shapes, options)))
         dy = {}
         for name, x in upstream.items():
             if name not in self.form.smooth():
                 raise InvalidValue("%s: %s has no gradient" % (self.form.name, name))
-            if x.dtype != REAL or x.shape != expected[name]:
-                raise ShapeError("%s: the gradient of %s is %s %s, expected %s %s" % (
-                    self.form.name, name, x.dtype, x.shape, REAL, expected[name]))
-            dy["d." + name] = np.ascontiguousarray(x)
-        p = program(self.form, shapes, tuple(upstream), options)
-        out = {n: np.empty(shapes[n], REAL) for n in p.results}
-        p.run(_addresses({**arrays, **dy}), _addresses(out))
+            what = "%s: the gradient of %s" % (self.form.name, name)
+            x = as_array(x, what) if kind[0] == arrays.CPU else arrays.take(x, what)
+            if x.dtype != REAL or tuple(x.shape) != expected[name]:
+                raise ShapeError("%s is %s %s, expected %s %s" % (what, x.dtype, tuple(x.shape),
+                                                                  REAL, expected[name]))
+            dy["d." + name] = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
+        wanted = [n for n in shapes if self.form.kind(n) == ""]
+        p = program(self.form.recipe(shapes, options, tuple(upstream), wanted, False),
+                    _device_of(kind))
+        out = {n: _empty(shapes[n], kind) for n in wanted}
+        p.run(places({**taken, **dy}), places({"grad." + n: x for n, x in out.items()}))
         return out
 
     def __repr__(self) -> str:
         return "<dra.functions.%s(%s)>" % (self.form.name, ", ".join(self.form.inputs))
 
 
-def _addresses(arrays: Mapping[str, np.ndarray]) -> Dict[str, Tuple[int, int]]:
-    return {n: (a.ctypes.data, a.nbytes) for n, a in arrays.items()}
+def _device_of(kind: Tuple[int, int]) -> Handle:
+    return open_device(arrays.name_of(kind), 0)
+
+
+def _empty(shape: Shape, kind: Tuple[int, int]) -> Any:
+    return np.empty(shape, REAL) if kind[0] == arrays.CPU else arrays.empty(shape, REAL, kind)
 
 
 # ---- the forms -----------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from typing import (TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTupl
 import numpy as np
 
 from . import _c
-from ._library import (Handle, Lent, address, call, lib, make, path_bytes, text_bytes, view)
+from ._library import Handle, Lent, address, call, lib, make, path_bytes, text_bytes
 from .errors import ClosedError, InvalidValue, ShapeError
 from .state import State
 from .tokenizer import Decoder, Tokenizer
 
 if TYPE_CHECKING:
-    from .model import Model, Text
+    from .model import Model
+    from .reading import Text
 
 
 class SamplerOption(NamedTuple):

@@ -1,151 +1,28 @@
-"""Memories and attention for PyTorch, with gradients; on the CPU, in float32.
+"""Memories, attention, layers and models for PyTorch, with gradients; in float32.
 
     y, S = dra.torch.delta(q, k, v, b)
     mixer = dra.torch.Mixer(512, memory="delta", heads=8)
     y, state = mixer(x)
+    logits = dra.torch.Model(dra.load("my-model"))(ids)
 
 Each is an operator of torch.library (torch.ops.dra.delta) with a fake kernel and a backward
 operator, so that torch.compile sees one node. A state is an input and an output, never kept.
-`Trainable` is a whole model of dra: its parameters are PyTorch's and the same memory.
+Parameters of a model of dra are PyTorch's and the same memory. Tensors are on the CPU, or on a GPU
+where dra's plugin is; work on it is in turn with torch's current stream.
 """
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from . import functions
+from . import modules
 from ._library import REAL, lib, view
-from .errors import DTypeError, DeviceError, InvalidValue, ShapeError
-from .functions import Form
-from .model import Model
+from ._torch_ops import REAL_TORCH, call, call_module, register
+from .errors import DTypeError, InvalidValue, ShapeError
+from .model import Model as LoadedModel
 
-REAL_TORCH = torch.float32 if REAL.itemsize == 4 else torch.float64
-DTYPES = {"": REAL_TORCH, "i": torch.int32, "b": torch.bool}
-
-
-# ---- operators -----------------------------------------------------------------------------------
-
-def _check(form: Form, name: str, x: Tensor, kind: str) -> Tensor:
-    if x.device.type != "cpu":
-        raise DeviceError("dra::%s: %s is on %s, expected the CPU" % (form.name, name, x.device))
-    if x.dtype != DTYPES[kind]:
-        raise DTypeError("dra::%s: %s: expected %s, found %s" %
-                         (form.name, name, DTYPES[kind], x.dtype))
-    return x.detach().contiguous()
-
-
-def _place(x: Tensor) -> Tuple[int, int]:
-    return x.data_ptr(), x.numel() * x.element_size()
-
-
-def _split(form: Form, args: Sequence[Any]) -> Tuple[Dict[str, Tensor], Dict[str, float]]:
-    names = form.names()
-    given = {n: x for n, x in zip(names, args) if x is not None}
-    return given, dict(zip(form.options, args[len(names):]))
-
-
-def _shapes(given: Dict[str, Tensor]) -> Dict[str, Tuple[int, ...]]:
-    return {n: tuple(x.shape) for n, x in given.items()}
-
-
-def _results(form: Form, given: Dict[str, Tensor], options: Dict[str, float]) -> List[Tensor]:
-    """Tensors for the outputs; one that there is not is empty."""
-    shapes = list(form.shapes(_shapes(given), options))
-    shapes += [(0,)] * (len(form.outputs) - len(shapes))
-    first = next(iter(given.values()))
-    return [first.new_empty(s, dtype=REAL_TORCH) for s in shapes]
-
-
-def _forward(form: Form, *args: Any) -> Any:
-    given, options = _split(form, args)
-    given = {n: _check(form, n, x, form.kind(n)) for n, x in given.items()}
-    program = functions.program(form, _shapes(given), (), options, torch.get_num_threads())
-    out = _results(form, given, options)
-    program.run({n: _place(x) for n, x in given.items()},
-                {n: _place(x) for n, x in zip(form.results(), out) if n in program.results})
-    return tuple(out) if len(out) > 1 else out[0]
-
-
-def _backward(form: Form, *args: Any) -> Any:
-    """The gradients of all inputs of reals; of one that is missing an empty tensor."""
-    smooth = form.smooth()
-    given, options = _split(form, args[len(smooth):])
-    given = {n: _check(form, n, x, form.kind(n)) for n, x in given.items()}
-    dy = {n: _check(form, "gradient of " + n, x, "")
-          for n, x in zip(smooth, args) if x is not None}
-    program = functions.program(form, _shapes(given), tuple(dy), options, torch.get_num_threads())
-    out = _gradients(form, given)
-    inputs = {n: _place(x) for n, x in given.items()}
-    inputs.update({"d." + n: _place(x) for n, x in dy.items()})
-    program.run(inputs, {n: _place(x) for n, x in out.items() if n in given})
-    return tuple(out.values())
-
-
-def _gradients(form: Form, given: Dict[str, Tensor]) -> Dict[str, Tensor]:
-    first = next(iter(given.values()))
-    return {n: torch.empty_like(given[n], memory_format=torch.contiguous_format) if n in given
-            else first.new_empty((0,), dtype=REAL_TORCH)
-            for n in form.names() if form.kind(n) == ""}
-
-
-def _schema(form: Form, before: Sequence[str], results: int) -> str:
-    inputs = ["Tensor%s %s" % ("?" if "?" in i or ":" in i else "", n)
-              for i, n in zip(form.inputs, form.names())]
-    options = ["float %s" % o for o in form.options]
-    back = ", ".join(["Tensor"] * results)
-    return "(%s) -> %s" % (", ".join([*before, *inputs, *options]),
-                           "(%s)" % back if results > 1 else back)
-
-
-def _register(form: Form) -> Callable[..., Any]:
-    name, back = "dra::" + form.name, "dra::%s_backward" % form.name
-    reals = [n for n in form.names() if form.kind(n) == ""]
-    upstream = ["Tensor? d_" + n for n in form.smooth()]
-    torch.library.define(name, _schema(form, (), len(form.outputs)))
-    torch.library.define(back, _schema(form, upstream, len(reals)))
-    for op, function in ((name, _forward), (back, _backward)):
-        torch.library.impl(op, "cpu")(lambda *args, f=function: f(form, *args))
-
-    def fake(*args: Any) -> Any:
-        out = _results(form, *_split(form, args))
-        return tuple(out) if len(out) > 1 else out[0]
-
-    def fake_backward(*args: Any) -> Any:
-        return tuple(_gradients(form, _split(form, args[len(upstream):])[0]).values())
-
-    torch.library.register_fake(name)(fake)
-    torch.library.register_fake(back)(fake_backward)
-    backward = getattr(torch.ops.dra, form.name + "_backward")
-
-    def setup_context(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
-        n = len(form.inputs)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:n])
-        ctx.options = tuple(inputs[n:])
-
-    def gradient(ctx: Any, *dy: Any) -> Any:
-        given = dict(zip(form.results(), dy))
-        dys = [given[n] for n in form.smooth()]
-        saved = ctx.saved_tensors
-        if all(d is None for d in dys):
-            return (None,) * (len(saved) + len(ctx.options))
-        found = dict(zip(reals, backward(*dys, *saved, *ctx.options)))
-        out = [found.get(n) if x is not None else None for n, x in zip(form.names(), saved)]
-        return tuple(out) + (None,) * len(ctx.options)
-
-    torch.library.register_autograd(name, gradient, setup_context=setup_context)
-    return getattr(torch.ops.dra, form.name)
-
-
-OPERATORS = {name: _register(f.form) for name, f in functions.ALL.items()}
-
-
-def _call(name: str, given: Dict[str, Any]) -> Any:
-    form = functions.ALL[name].form
-    options = [float(given.get(o, usual)) for o, usual in form.options.items()]
-    return OPERATORS[name](*[given.get(n) for n in form.names()], *options)
-
+# ---- functions -----------------------------------------------------------------------------------
 
 def delta(q: Tensor, k: Tensor, v: Tensor, b: Optional[Tensor] = None, l: Optional[Tensor] = None,
           S: Optional[Tensor] = None, recall: Optional[Tensor] = None,
@@ -153,7 +30,7 @@ def delta(q: Tensor, k: Tensor, v: Tensor, b: Optional[Tensor] = None, l: Option
           mark: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     """The delta rule: q, k (B, T, H, F), v (B, T, H, E), b (B, T, H), l ln of decays, S the state
     (B, H, F, E); recall and replace (B, T, H, F) stand in for b. Returns y and the new state."""
-    return _call("delta", locals())
+    return call("delta", locals())
 
 
 def moment(q: Tensor, k: Tensor, v: Tensor, l: Optional[Tensor] = None, S: Optional[Tensor] = None,
@@ -161,7 +38,7 @@ def moment(q: Tensor, k: Tensor, v: Tensor, l: Optional[Tensor] = None, S: Optio
            normalise: bool = False, eps: float = 0, least: float = 0) -> Tuple[Tensor, ...]:
     """Sums of outer products that fade: linear attention, retention, RWKV 5 and 6. Returns y, S
     and, with normalise, z."""
-    out = _call("moment", locals())
+    out = call("moment", locals())
     return tuple(out) if normalise else tuple(out[:2])
 
 
@@ -169,26 +46,26 @@ def wkv(k: Tensor, v: Tensor, w: Tensor, u: Tensor, A: Optional[Tensor] = None,
         B: Optional[Tensor] = None, p: Optional[Tensor] = None,
         mark: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The wkv of RWKV-4: k, v (B, T, C), w < 0 and u (C), the state A, B, p (B, C)."""
-    return _call("wkv", locals())
+    return call("wkv", locals())
 
 
 def ema(x: Tensor, beta: Tensor, w: Optional[Tensor] = None, start: Optional[Tensor] = None,
         mark: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     """Running means on M timescales: x (B, T, N), beta (M, N), w (M, N)."""
-    return _call("ema", locals())
+    return call("ema", locals())
 
 
 def gru(x: Tensor, w: Tensor, b: Optional[Tensor] = None, beta: Optional[Tensor] = None,
         start: Optional[Tensor] = None, mark: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     """GRU cells: x (B, T, H, 3D), w (3D, D) or (H, 3D, D)."""
-    return _call("gru", locals())
+    return call("gru", locals())
 
 
 def lstm(x: Tensor, w: Tensor, b: Optional[Tensor] = None, beta: Optional[Tensor] = None,
          start_h: Optional[Tensor] = None, start_c: Optional[Tensor] = None,
          mark: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
     """LSTM cells, gates in the order i, f, n, o: x (B, T, H, 4D), w (4D, D) or (H, 4D, D)."""
-    return _call("lstm", locals())
+    return call("lstm", locals())
 
 
 def slots(q: Tensor, k: Tensor, v: Tensor, l: Tensor, u: Tensor, P: Optional[Tensor] = None,
@@ -197,7 +74,7 @@ def slots(q: Tensor, k: Tensor, v: Tensor, l: Tensor, u: Tensor, P: Optional[Ten
     """S slots a head and a softmax over them, of one's "own", of "all" heads, or "pooled"."""
     if read not in ("own", "all", "pooled"):
         raise InvalidValue("slots: read is 'own', 'all' or 'pooled', found %r" % read)
-    return _call("slots", dict(locals(), read=("own", "all", "pooled").index(read)))
+    return call("slots", dict(locals(), read=("own", "all", "pooled").index(read)))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, window: int = 0,
@@ -212,54 +89,192 @@ def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, window: int = 
     if causal:
         if lo is not None or hi is not None:
             raise InvalidValue("attend: expected causal, or lo and hi, found both")
-        hi = torch.arange(J - T + 1, J + 1, dtype=torch.int32).clamp(min=0).repeat(B, 1)
+        hi = torch.arange(J - T + 1, J + 1, dtype=torch.int32, device=q.device)
+        hi = hi.clamp(min=0).repeat(B, 1)
         lo = (hi - window).clamp(min=0) if window else torch.zeros_like(hi)
-    return _call("attend", dict(locals()))
+    return call("attend", dict(locals()))
 
 
 # ---- modules -------------------------------------------------------------------------------------
 
 
-class Mixer(nn.Module):
+class State(NamedTuple):
+    """What a module has read: a value that the caller keeps."""
+    tensors: Tuple[Tensor, ...]  #: by `state_names` of the module; (B, ...), of items (B, n, ...)
+    tokens: int
+
+    def detach(self) -> "State":
+        """The same, through which no gradient goes back."""
+        return State(tuple(t.detach() for t in self.tensors), self.tokens)
+
+
+def _adopt(into: nn.Module, name: str, tensor: nn.Parameter) -> None:
+    """Registers a parameter by its dotted name, so that state_dict() has that name."""
+    *path, last = name.split(".")
+    for part in path:
+        if part not in into._modules:
+            into.add_module(part, nn.Module())
+        into = into._modules[part]
+    into.register_parameter(last, tensor)
+
+
+class _OfLibrary(nn.Module):
+    """A module of the library: what it reads and its states to outputs and states."""
+
+    def __init__(self, form: modules.Module, parameters: Iterable[Tuple[str, nn.Parameter]]) -> None:
+        super().__init__()
+        self._form, self._names = form, []
+        register(form)
+        for name, parameter in parameters:
+            _adopt(self, name, parameter)
+            self._names.append(name)
+
+    @property
+    def state_names(self) -> List[str]:
+        """What the tensors of a state are."""
+        return [s.name for s in self._form.states]
+
+    def state(self, batch: int = 1) -> State:
+        """That of sequences of which nothing was read."""
+        first = next(iter(self.parameters()))
+        return State(tuple(
+            torch.full(self._form.state_shape(s, batch, 0), s.first, dtype=first.dtype,
+                       device=first.device) for s in self._form.states), 0)
+
+    def _run(self, x: Tensor, state: Optional[State]) -> Tuple[List[Tensor], State]:
+        form = self._form
+        form.check(x.shape)
+        if state is None and form.has_items:
+            state = self.state(x.shape[0])
+        states, rows = self._room(x, state) if state is not None else ([], 0)
+        own = dict(self.named_parameters())
+        out, after = call_module(form, x, [own[n] for n in self._names], states,
+                                 state.tokens if state else 0, rows)
+        return out, State(tuple(after), (state.tokens if state else 0) + x.shape[1])
+
+    def _room(self, x: Tensor, state: State) -> Tuple[List[Tensor], int]:
+        """The tensors of a state, those of items with rows for the tokens of x."""
+        specs, out, rows = self._form.states, [], 0
+        if len(state.tensors) != len(specs):
+            raise ShapeError("%s: expected a state of %d tensors, found %d" % (
+                self._form.what, len(specs), len(state.tensors)))
+        for s, t in zip(specs, state.tensors):
+            n = t.shape[1] if s.items and t.dim() > 1 else 0
+            rows = n if s.items else rows
+            expected = self._form.state_shape(s, x.shape[0], rows)
+            if tuple(t.shape) != expected:
+                raise ShapeError("%s: state %s: expected %s, found %s" % (
+                    self._form.what, s.name, expected, tuple(t.shape)))
+            more = (t.shape[0], x.shape[1], *t.shape[2:])
+            out.append(torch.cat([t, t.new_zeros(more)], 1) if s.items else t)
+        return out, rows
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a module of dra cannot be pickled or copied: save its state_dict()")
+
+
+class Mixer(_OfLibrary):
     """A memory in the place of attention: x (B, T, dim) to y (B, T, dim), and the state.
 
-    `memory` is "delta" (unit keys, b = sigmoid(W_b x)) or "moment" (linear attention with
-    phi = elu + 1, normalised). With `decay`, what is kept fades by sigmoid(W_decay x + b_decay)
-    to the power of 1/16.
+    `memory` is one of dra's: "delta", "moment", "ema", "ssm", "gru", "lstm", "wkv", "slots",
+    "shortconv", or "append", which is attention. Options are the keys of `mixer` in a config
+    (docs/models.md): retrieval, window, decay, gate, slots, bias, shift, qk_norm, kv_heads, ...
+    Parameters have the names they have in a model, and are drawn from `seed`.
     The state is returned and never kept: reading a text in parts, each from the state of the one
     before, gives what reading it whole does.
     """
 
-    def __init__(self, dim: int, memory: str = "delta", heads: int = 8,
-                 decay: bool = False) -> None:
-        super().__init__()
-        if memory not in ("delta", "moment"):
-            raise InvalidValue("Mixer: memory is 'delta' or 'moment', found %r" % memory)
-        if dim % heads:
-            raise ShapeError("Mixer: %d heads do not divide dim %d" % (heads, dim))
-        self.memory, self.heads, self.decay = memory, heads, decay
-        for name in ("W_q", "W_k", "W_v", "W_o"):
-            self.register_parameter(name, nn.Parameter(torch.randn(dim, dim) * dim**-0.5))
-        if memory == "delta":
-            self.W_b = nn.Parameter(torch.randn(heads, dim) * dim**-0.5)
-        if decay:
-            self.W_decay = nn.Parameter(torch.zeros(heads, dim))
-            self.b_decay = nn.Parameter(torch.linspace(2, 6, heads))
+    def __init__(self, dim: int, memory: str = "delta", heads: int = 8, *, seed: int = 0,
+                 **options: Any) -> None:
+        form = modules.mixer(dim, dict(options, memory=memory, heads=heads))
+        super().__init__(form, _drawn(form, seed, ""))
 
-    def forward(self, x: Tensor, state: Optional[Tuple[Tensor, ...]] = None
-                ) -> Tuple[Tensor, Tuple[Tensor, ...]]:
-        B, T, C = x.shape
-        q, k, v = (F.linear(x, w).view(B, T, self.heads, -1)
-                   for w in (self.W_q, self.W_k, self.W_v))
-        l = F.logsigmoid(F.linear(x, self.W_decay, self.b_decay)) / 16 if self.decay else None
-        if self.memory == "delta":
-            q, k = (a * torch.rsqrt(a.square().sum(-1, keepdim=True) + 1e-12) for a in (q, k))
-            (S,) = state or (None,)
-            y, *last = delta(q, k, v, torch.sigmoid(F.linear(x, self.W_b)), l, S)
+    def forward(self, x: Tensor, state: Optional[State] = None) -> Tuple[Tensor, State]:
+        (y,), after = self._run(x, state)
+        return y, after
+
+
+def _drawn(form: modules.Module, seed: int, prefix: str) -> List[Tuple[str, nn.Parameter]]:
+    """First values of the parameters of a form, by their names without a prefix."""
+    out = []
+    for i in form.used:
+        s = form.parameters[i]
+        out.append((s.name[len(prefix):],
+                    nn.Parameter(torch.from_numpy(form.first(i, seed)), s.trained)))
+    return out
+
+
+_shared: "weakref.WeakKeyDictionary[LoadedModel, Dict[str, nn.Parameter]]" = \
+    weakref.WeakKeyDictionary()
+
+
+def _share(model: LoadedModel) -> Dict[str, nn.Parameter]:
+    """The parameters of a model, which are its own memory; the same ones for all who ask."""
+    if model not in _shared:
+        own = _shared[model] = {}
+        for i, name in enumerate(model.parameters):
+            at = lib.dra_weights_edit(model._weights.at, i)
+            if not at:
+                raise MemoryError("torch: no memory for " + name)
+            trained = not lib.dra_specs_at(lib.dra_model_params(model._model.at), i).contents.frozen
+            array = view(at, model.parameters._find(name)[1], REAL, model._weights, True)
+            own[name] = nn.Parameter(torch.from_numpy(array), trained)
+        model._forget()
+        model._edited = True
+        # How often an optimizer, or anybody, has written them in place.
+        model._changes = lambda: sum(p._version for p in own.values())
+    return _shared[model]
+
+
+class Layer(_OfLibrary):
+    """A layer, with its norms, residuals and feed-forward: x (B, T, C) to (B, T, C), and the state.
+
+    `source` is a model that was loaded, whose layer `index` it is, with the same parameters in the
+    same memory; or a config, as an object, of which it is the first layer with parameters drawn
+    from `seed`. Refused are layers that do not stand alone in their model.
+    """
+
+    def __init__(self, source: Any, index: int = 0, *, seed: int = 0) -> None:
+        if isinstance(source, LoadedModel):
+            form = modules.layer(modules.layer_config(source.config, index))
+            own, prefix = _share(source), "layers.%d." % index
+            names = [form.parameters[i].name[len("layers.0."):] for i in form.used]
+            if sorted(prefix + n for n in names) != sorted(n for n in own if n.startswith(prefix)):
+                raise InvalidValue("Layer: layer %d does not stand alone in its model" % index)
+            super().__init__(form, [(n, own[prefix + n]) for n in names])
         else:
-            S, z = state or (None, None)
-            y, *last = moment(F.elu(q) + 1, F.elu(k) + 1, v, l, S, z, normalise=True, eps=1e-6)
-        return F.linear(y.reshape(B, T, C), self.W_o), tuple(last)
+            config = dict({"depth": 1}, **source)
+            form = modules.layer(modules.layer_config(config, index))
+            super().__init__(form, _drawn(form, seed, "layers.0."))
+
+    def forward(self, x: Tensor, state: Optional[State] = None) -> Tuple[Tensor, State]:
+        (y,), after = self._run(x, state)
+        return y, after
+
+
+class Model(_OfLibrary):
+    """A whole model: ids int32 (B, T) to logits (B, T, V), or with a state to (logits, state).
+
+    Its parameters are those of the model that was loaded, in the same memory, so that a step of any
+    optimizer changes that model; gradients of a loss are those of `dra grad`. Nothing is dropped
+    out. With `hidden`, it gives what the head reads (B, T, C) in place of logits.
+    """
+
+    def __init__(self, model: LoadedModel, hidden: bool = False) -> None:
+        own = _share(model)
+        super().__init__(modules.whole(model, "hidden" if hidden else "logits"), own.items())
+        self.model = model
+
+    def forward(self, ids: Tensor, state: Optional[State] = None) -> Any:
+        if ids.dtype != torch.int32:
+            raise DTypeError("Model: ids: expected torch.int32, found %s" % ids.dtype)
+        read = state.tokens if state is not None else 0
+        room = self.model._positions
+        if room and read + ids.shape[-1] > room:
+            raise InvalidValue("Model: %d tokens after %d, the model has positions for %d" %
+                               (ids.shape[-1], read, room))
+        (out,), after = self._run(ids, state)
+        return out if state is None else (out, after)
 
 
 class _Loss(torch.autograd.Function):
@@ -282,22 +297,11 @@ class Trainable(nn.Module):
     the target of the one before; backward gives the gradients of `dra grad`. Parameters are the
     model's own memory, so that a step of any optimizer changes the model."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         super().__init__()
-        self.model = model
-        self._names: List[str] = []
-        for i, name in enumerate(model.parameters):
-            at = lib.dra_weights_edit(model._weights.at, i)
-            if not at:
-                raise MemoryError("Trainable: no memory for " + name)
-            array = view(at, model.parameters._find(name)[1], REAL, model._weights, True)
-            self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.from_numpy(array)))
-        model._forget()
-        model._changes = self._count_changes
-
-    def _count_changes(self) -> int:
-        """How often an optimizer, or anybody, has written parameters in place."""
-        return sum(p._version for p in self.parameters())
+        self.model, self._own = model, _share(model)
+        for name, parameter in self._own.items():
+            _adopt(self, name, parameter)
 
     def forward(self, ids: Any, targets: Any = None) -> Tensor:
-        return _Loss.apply(self, ids, targets, *self.parameters())
+        return _Loss.apply(self, ids, targets, *self._own.values())

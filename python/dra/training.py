@@ -16,7 +16,9 @@ from . import _c, _progress, _report
 from ._library import (Config, Handle, Lent, Path, call, ids_of, lib, make, no_pickle,
                        parse_config, path_bytes, preset_config)
 from .errors import ClosedError, FileError, InvalidValue, ShapeError
-from .model import Model, _device, load
+from .model import Model, load
+from .opening import open_device
+from .state import State
 from .tokenizer import Tokenizer
 
 KINDS = ("step", "eval", "sample", "save")
@@ -43,6 +45,70 @@ class Event(NamedTuple):
 
 Data = Union[Path, Sequence[Path], np.ndarray]
 Callback = Callable[[Event], Any]
+
+
+class TuneEvent(NamedTuple):
+    """A step of `m.tune_state()`; step 0: before the first."""
+    step: int
+    steps: int
+    loss: float  #: of the step
+    eval_loss: float  #: of what is held out; NaN: not measured at this step
+    rate: float
+    norm: float  #: of the gradient
+
+
+def open_corpus(data: Data, words: Optional[Tokenizer], lent: Lent) -> Handle:
+    """Files, or an array of ids."""
+    if isinstance(data, np.ndarray):
+        ids = ids_of(data, "data")
+        if ids.ndim != 1:
+            raise ShapeError("data: expected ids (N), found %s" % (ids.shape,))
+        with tempfile.TemporaryDirectory(prefix="dra-") as room:
+            path = os.path.join(room, "ids.npy")
+            np.save(path, ids)
+            return open_corpus(path, words, lent)  # which stays mapped
+    files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+    paths = lent.strings([path_bytes(p) for p in files])
+    config = _c.dra_corpus_config(n=len(files), paths=paths,
+                                  tokenizer=words._handle.at if words else None)
+    no_progress = _c.FUNCTIONS["dra_corpus_open"]()[1][1]()
+    at = make(lib.dra_corpus_open, ctypes.byref(config), no_progress, None)
+    return Handle(at, lib.dra_corpus_close)
+
+
+def tune_state(model: Model, data: Data, start: Optional[State],
+               callback: Optional[Callable[[TuneEvent], Any]],
+               settings: Mapping[str, Any]) -> State:
+    """See Model.tune_state()."""
+    m, train, lent = model._open(), _settings(settings, "tune_state"), Lent()
+    words = None if isinstance(data, np.ndarray) else model.tokenizer
+    corpus = open_corpus(data, words, lent)
+    raised: List[BaseException] = []
+    if start is not None:
+        start._bind(model)
+    with model._lock, model._as_folder() as folder, _Interrupt() as interrupt:
+        def take(_: int, at: int) -> bool:
+            e = _c.dra_tune_event.from_address(at)
+            try:
+                more = callback is None or callback(TuneEvent(
+                    e.step, e.steps, e.loss, e.eval_loss, e.rate, e.norm)) is not False
+            except BaseException as error:  # which C would lose
+                raised.append(error)
+                return False
+            return more and not interrupt.came
+
+        c = _c.dra_tune_config(device=model._device.at, model=m.at, weights=folder,
+                               data=corpus.at, train=ctypes.pointer(train),
+                               **({"from": start._at} if start is not None else {}))
+        c.event = type(c.event)(take)
+        at = make(lib.dra_tune_state, ctypes.byref(c))
+    out = State(model, model._hold_states(at))
+    if raised:
+        raise raised[0]
+    if interrupt.came:
+        raise KeyboardInterrupt("tune_state: stopped")
+    out._context(file=True)  # nothing was read, so nothing is known of what follows
+    return out
 
 
 class Trainer:
@@ -88,12 +154,13 @@ class Trainer:
         train = _settings(settings)
         config, start = self._config(self.folder if model is None else model, set or {})
         words = self._tokenizer(model, config, tokenizer, data)
-        device_handle = _device(device, threads)
+        device_handle = open_device(device, threads)
         run = _c.dra_run_model_config(
             folder=path_bytes(out), model=config.at, train=ctypes.pointer(train),
             resume=resume, force=force, base=None if resume else start)
         built = Handle(make(lib.dra_run_model, ctypes.byref(run)), lib.dra_model_destroy)
-        corpora = [self._corpus(d, words) for d in (data, eval_data)]
+        corpora = [None if d is None else open_corpus(d, words, self._lent)
+                   for d in (data, eval_data)]
         trainer = _c.dra_trainer_config(
             folder=path_bytes(out), train=ctypes.pointer(train), device=device_handle.at,
             model=built.at, weights=None if resume else start,
@@ -141,25 +208,6 @@ class Trainer:
                   config.at.contents.vocab)
         return Tokenizer(_handle=Handle(at, lib.dra_tokenizer_destroy))
 
-    def _corpus(self, data: Optional[Data], words: Optional[Tokenizer]) -> Optional[Handle]:
-        if data is None:
-            return None
-        if isinstance(data, np.ndarray):
-            ids = ids_of(data, "data")
-            if ids.ndim != 1:
-                raise ShapeError("data: expected ids (N), found %s" % (ids.shape,))
-            with tempfile.TemporaryDirectory(prefix="dra-") as room:
-                path = os.path.join(room, "ids.npy")
-                np.save(path, ids)
-                return self._corpus(path, words)  # which stays mapped
-        files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
-        paths = self._lent.keep((ctypes.c_char_p * len(files))(*[path_bytes(p) for p in files]))
-        config = _c.dra_corpus_config(n=len(files), paths=ctypes.addressof(paths),
-                                      tokenizer=words._handle.at if words else None)
-        no_progress = _c.FUNCTIONS["dra_corpus_open"]()[1][1]()
-        at = make(lib.dra_corpus_open, ctypes.byref(config), no_progress, None)
-        return Handle(at, lib.dra_corpus_close)
-
     # -- running
 
     def _take(self, _: int, at: int) -> bool:
@@ -173,6 +221,9 @@ class Trainer:
                                   e.eval_loss, e.best_loss, e.tokens, e.seconds,
                                   e.tokens_per_second, e.skipped, dict(names), e.blend))
         return not self._stop
+
+    def _halt(self) -> None:
+        self._stop = True
 
     def _at(self) -> int:
         if self._closed or self._trainer is None:
@@ -197,7 +248,7 @@ class Trainer:
 
     def _advance(self) -> None:
         more = ctypes.c_bool()
-        with _Interrupt(self) as interrupt:
+        with _Interrupt(self._halt) as interrupt:
             try:
                 call(lib.dra_trainer_step, self._at(), self._on_event, None, ctypes.byref(more))
                 self._more = more.value
@@ -294,12 +345,13 @@ def report(folder: Path) -> "_report.Report":
 class _Interrupt:
     """Ctrl-C during a step: the step is finished and saved first."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer, self.came = trainer, False
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        self._tell, self.came = tell, False
         self._before: Any = None
 
     def _note(self, *_: Any) -> None:
-        self.came = self._trainer._stop = True
+        self.came = True
+        self._tell()
 
     def __enter__(self) -> "_Interrupt":
         if threading.current_thread() is threading.main_thread() and \
@@ -316,11 +368,11 @@ def _text(name: Any) -> str:
     return (name if isinstance(name, bytes) else ctypes.string_at(name)).decode()
 
 
-def _settings(settings: Mapping[str, Any]) -> "_c.dra_train_config":
+def _settings(settings: Mapping[str, Any], what: str = "Trainer") -> "_c.dra_train_config":
     """Settings by the names of train/config.json."""
     for name, value in settings.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidValue("Trainer: %s is %g" % (name, value))
+            raise InvalidValue("%s: %s is %g" % (what, name, value))
     words = dict(settings)
     context = words.pop("context", None)
     if context is not None:  # tokens of a row, or [(tokens, the step from which on), ...]
@@ -328,5 +380,5 @@ def _settings(settings: Mapping[str, Any]) -> "_c.dra_train_config":
         words["stage"] = [{"context": int(c), "from": int(f)} for c, f in rows]
     text = json.dumps(words).encode()
     out = _c.dra_train_config()
-    call(lib.dra_train_config_parse, b"Trainer", text, len(text), ctypes.byref(out))
+    call(lib.dra_train_config_parse, what.encode(), text, len(text), ctypes.byref(out))
     return out

@@ -113,6 +113,16 @@ dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes, 
     return st;
 }
 
+dra_status dra_array_wrap(dra_device *device, void *data, size_t bytes, dra_array **out,
+                          dra_error *err)
+{
+    *out = NULL;
+    if (!data && bytes) return dra_fail(err, DRA_ERR_VALUE, "array: no memory to wrap");
+    const dra_status st = make_array(device, bytes, data, out, err);
+    if (st == DRA_OK) (*out)->read_only = false;
+    return st;
+}
+
 /* The handle is kept for a while, so that a binding that still names it is detected. */
 void dra_array_destroy(dra_array *a)
 {
@@ -138,6 +148,8 @@ void dra_array_destroy(dra_array *a)
 /* ---- spans ----------------------------------------------------------------------------------- */
 
 dra_span dra_array_whole(dra_array *a) { return (dra_span){a, 0, a ? a->bytes : 0}; }
+
+void *dra_span_data(dra_span s) { return s.array && s.array->device ? dra_span_address(s) : NULL; }
 
 dra_span dra_span_part(dra_span s, size_t offset, size_t bytes)
 {
@@ -247,4 +259,10 @@ dra_status dra_array_copy(dra_span to, dra_span from, dra_error *err)
     if (to.bytes == 0) return DRA_OK;
     if (d != from.array->device) return copy_between(to, from, err);
     return d->table->copy(d, dra_span_address(to), dra_span_address(from), to.bytes, err);
+}
+
+dra_status dra_device_order(dra_device *device, void *stream, bool back, dra_error *err)
+{
+    if (!device) return dra_fail(err, DRA_ERR_VALUE, "device: expected one");
+    return device->table->order ? device->table->order(device, stream, back, err) : DRA_OK;
 }

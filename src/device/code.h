@@ -80,6 +80,7 @@ typedef struct dra_code_block {
  * with the next call. Other programs may run meanwhile, in a workspace of their own. */
 typedef struct dra_time_slice {
     double until;   /* dra_clock() at which the run returns; INFINITY: at its end */
+    size_t stop;    /* it returns before this instruction, too; 0: there is none */
     size_t at;      /* the instruction to go on with; 0: it has run to its end, or not begun */
     double longest; /* seconds from one chance to return to the next, the most so far */
 } dra_time_slice;

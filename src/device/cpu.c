@@ -175,7 +175,8 @@ static const dra_device_table cpu_table = {.alloc = cpu_alloc,
                                            .run = cpu_run,
                                            .destroy = cpu_destroy,
                                            .limits = dra_cpu_limits,
-                                           .borrows = true};
+                                           .borrows = true,
+                                           .walks = true};
 
 static const dra_simd *find_level(const char *name)
 {

@@ -26,6 +26,9 @@ typedef struct dra_device_table {
     /* Measures what it reaches, each the median of 1 to DRA_LIMITS_REPEATS; NULL: nobody knows. */
     dra_status (*limits)(dra_device *d, int repeats, dra_limits *out, dra_error *err);
     bool borrows; /* kernels read the host's memory where it is */
+    bool walks;   /* runs take a dra_time_slice */
+    /* See dra_device_order(); NULL: it has no streams. */
+    dra_status (*order)(dra_device *d, void *stream, bool back, dra_error *err);
 } dra_device_table;
 
 enum { DRA_ARRAYS_GONE = 64 }; /* handles of destroyed arrays that are still known as such */

@@ -96,13 +96,13 @@ static void run_watched(const walk *w, const dra_instr *in)
     if (l->profile) l->profile(l->user, in, &k.call, dra_clock() - start);
 }
 
-/* The group that begins with instruction number `i`; returns where it ends. */
-static size_t run_group(const walk *w, const dra_code_block *b, size_t i)
+/* The group that begins with instruction number `i`, as far as `end`; returns where it ends. */
+static size_t run_group(const walk *w, const dra_code_block *b, size_t i, size_t end)
 {
     dra_kernel_call calls[DRA_GROUP];
     const int32_t   group = b->instr[i]->group;
     int             n = 0;
-    for (; i < b->n && b->instr[i]->group == group; i++) calls[n++] = call_of(w->l, b->instr[i]);
+    for (; i < end && b->instr[i]->group == group; i++) calls[n++] = call_of(w->l, b->instr[i]);
     w->run(w->device, n, calls);
     return i;
 }
@@ -158,11 +158,11 @@ static void run_cond(const walk *w, const dra_region *r)
     run_block(w, *flag ? r->block : r->otherwise);
 }
 
-/* Runs the part that begins with instruction number `i`; returns where it ends. */
-static size_t run_next(const walk *w, const dra_code_block *b, size_t i)
+/* Runs the part that begins with instruction number `i`, as far as `end`; returns where it ends. */
+static size_t run_next(const walk *w, const dra_code_block *b, size_t i, size_t end)
 {
     const dra_instr *in = b->instr[i];
-    if (in->kernel && !w->l->fence && !w->l->profile) return run_group(w, b, i);
+    if (in->kernel && !w->l->fence && !w->l->profile) return run_group(w, b, i, end);
     if (in->kernel)
         run_watched(w, in);
     else if (in->region->kind == DRA_REGION_SCAN)
@@ -175,17 +175,18 @@ static size_t run_next(const walk *w, const dra_code_block *b, size_t i)
 static void run_block(const walk *w, int32_t block)
 {
     const dra_code_block *b = &w->l->block[block];
-    for (size_t i = 0; i < b->n && !has_fault(w->l);) i = run_next(w, b, i);
+    for (size_t i = 0; i < b->n && !has_fault(w->l);) i = run_next(w, b, i, b->n);
 }
 
 /* At least one instruction, then until the time is up. */
 static void run_slice(const walk *w, int32_t block, dra_time_slice *s)
 {
     const dra_code_block *b = &w->l->block[block];
+    const size_t          end = s->stop ? s->stop : b->n;
     size_t                i = s->at;
     double                then = dra_clock();
-    while (i < b->n && !has_fault(w->l)) {
-        i = run_next(w, b, i);
+    while (i < end && !has_fault(w->l)) {
+        i = run_next(w, b, i, end);
         const double now = dra_clock();
         if (now - then > s->longest) s->longest = now - then;
         then = now;

@@ -1,5 +1,6 @@
 /* Running: buffers hold the planned memory and one address per storage, and hand blocks to the
  * device. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,8 @@ struct dra_buffers {
     bool               changed;   /* a parameter changed since the last prepare */
     int64_t            prepare_runs;
     dra_time_slice    *slice;  /* of its runs; NULL: they go to the end */
+    dra_time_slice     part;   /* of a run in two parts: where the first one ended */
+    bool               halted; /* whether the second one is still to come */
     timing            *timing; /* by instruction */
 };
 
@@ -317,17 +320,25 @@ dra_status dra_run_continue(dra_buffers *b, dra_error *err)
     return st;
 }
 
-dra_status dra_run_start(dra_buffers *b, dra_error *err)
+/* Computes what depends on parameters alone, if one has changed. */
+static dra_status run_prepare(dra_buffers *b, dra_error *err)
 {
     const dra_program *p = b->p;
-    dra_device        *d = p->device;
-    dra_status         st = check_bindings(b, err);
-    if (st == DRA_OK && b->changed && p->block[DRA_BLOCK_PREPARE].n > 0) {
-        st = d->table->run(d, &b->launch, DRA_BLOCK_PREPARE, err);
+    dra_status         st = DRA_OK;
+    if (b->changed && p->block[DRA_BLOCK_PREPARE].n > 0) {
+        st = p->device->table->run(p->device, &b->launch, DRA_BLOCK_PREPARE, err);
         b->prepare_runs++;
     }
+    if (st == DRA_OK) b->changed = p->updates_parameters;
+    return st;
+}
+
+dra_status dra_run_start(dra_buffers *b, dra_error *err)
+{
+    dra_status st = check_bindings(b, err);
+    if (st == DRA_OK) st = run_prepare(b, err);
     if (st != DRA_OK) return st;
-    b->changed = p->updates_parameters;
+    b->halted = false;
     if (b->slice) b->slice->at = 0;
     return dra_run_continue(b, err);
 }
@@ -343,6 +354,93 @@ dra_status dra_run(dra_buffers *b, dra_error *err)
 {
     const dra_status st = dra_run_start(b, err);
     return st == DRA_OK ? dra_run_finish(b, err) : st;
+}
+
+/* ---- runs in two parts ----------------------------------------------------------------------- */
+
+static bool writes_result(const dra_program *p, const dra_instr *in, int result)
+{
+    const int32_t to = dra_root(p, p->result[result].place.storage);
+    for (int i = 0; i < in->n_out; i++)
+        if (in->out[i].storage >= 0 && dra_root(p, in->out[i].storage) == to) return true;
+    return false;
+}
+
+/* The instruction before which some outputs are complete. */
+static dra_status find_stop(const dra_program *p, size_t n, const char *const *outputs,
+                            size_t *stop, dra_error *err)
+{
+    const dra_code_block *b = &p->block[DRA_BLOCK_STEP];
+    *stop = 0;
+    for (size_t k = 0; k < n; k++) {
+        const int result = dra_result_find(p, outputs[k]);
+        if (result < 0)
+            return dra_fail(err, DRA_ERR_NAME, "run: no output is called '%s'", outputs[k]);
+        for (size_t i = b->n; i > *stop; i--)
+            if (writes_result(p, b->instr[i - 1], result)) *stop = i;
+    }
+    return DRA_OK;
+}
+
+typedef struct bound_check {
+    const dra_buffers *b;
+    const char        *missing; /* the name of an input; NULL: none is */
+} bound_check;
+
+static void check_storage(dra_program *p, int32_t storage, void *user)
+{
+    bound_check  *c = user;
+    const int32_t root = dra_root(p, storage);
+    if (root < 0 || p->storage[root].kind != DRA_STORAGE_BOUND) return;
+    const binding *bound = &c->b->bound[p->storage[root].slot];
+    if (!bound->serial || bound->memory.array->serial != bound->serial)
+        c->missing = p->slot[p->storage[root].slot].name;
+}
+
+/* What the prepare program and the first `stop` instructions touch is bound. */
+static dra_status check_part(const dra_buffers *b, size_t stop, dra_error *err)
+{
+    dra_program *p = (dra_program *)(uintptr_t)b->p; /* for dra_each_storage(), which looks only */
+    bound_check  c = {.b = b};
+    for (int k = DRA_BLOCK_PREPARE; k <= DRA_BLOCK_STEP; k++)
+        for (size_t i = 0; i < p->block[k].n && (k == DRA_BLOCK_PREPARE || i < stop); i++)
+            dra_each_storage(p, p->block[k].instr[i], check_storage, &c);
+    return c.missing ? dra_fail(err, DRA_ERR_BIND, "run: '%s' is not bound", c.missing) : DRA_OK;
+}
+
+static dra_status run_part(dra_buffers *b, size_t stop, dra_error *err)
+{
+    dra_device *d = b->p->device;
+    b->part.until = INFINITY;
+    b->part.stop = stop;
+    b->launch.slice = &b->part;
+    const dra_status st = d->table->run(d, &b->launch, DRA_BLOCK_STEP, err);
+    b->launch.slice = NULL;
+    return st == DRA_OK ? dra_run_finish(b, err) : st;
+}
+
+dra_status dra_run_until(dra_buffers *b, size_t n, const char *const *outputs, dra_error *err)
+{
+    size_t stop;
+    b->halted = false;
+    if (!b->p->device->table->walks)
+        return dra_fail(err, DRA_ERR_DEVICE, "run: the device runs a program as a whole");
+    dra_status st = find_stop(b->p, n, outputs, &stop, err);
+    if (st == DRA_OK) st = check_part(b, stop, err);
+    if (st == DRA_OK) st = run_prepare(b, err);
+    b->part = (dra_time_slice){0};
+    if (st == DRA_OK && stop > 0) st = run_part(b, stop, err);
+    b->halted = st == DRA_OK;
+    return st;
+}
+
+dra_status dra_run_rest(dra_buffers *b, dra_error *err)
+{
+    if (!b->halted) return dra_fail(err, DRA_ERR_BIND, "run: its first part has not run");
+    const dra_status st = check_bindings(b, err);
+    if (st != DRA_OK) return st;
+    b->halted = false;
+    return b->part.stop < b->p->block[DRA_BLOCK_STEP].n ? run_part(b, 0, err) : DRA_OK;
 }
 
 /* ---- profile --------------------------------------------------------------------------------- */

@@ -109,10 +109,20 @@ static dra_status check_tokens(const tuning *t, dra_error *err)
                     (long)dra_corpus_largest(t->c->data), (long long)V);
 }
 
+/* What is not said: few steps at a rate that is large for weights, and a part that is held out. */
+static dra_train_config settings_of(const dra_train_config *given)
+{
+    dra_train_config c = *given;
+    if (c.steps == 0) c.steps = 300;
+    if (c.lr == 0) c.lr = 0.02;
+    if (c.split == 0) c.split = 0.1;
+    return c;
+}
+
 static dra_status open_tuning(tuning *t, dra_error *err)
 {
     dra_status st = make_model(t, err);
-    t->train = *t->c->train;
+    t->train = settings_of(t->c->train);
     if (st == DRA_OK) st = dra_train_config_complete(&t->train, t->model, err);
     if (st == DRA_OK) st = check_tokens(t, err);
     const double split = t->train.split;

@@ -21,39 +21,14 @@ except ImportError:
 LONG = (TEXT * 4).rstrip()  # lm-eval moves spaces at the end to what follows
 QUESTIONS = [{"question": LONG + q, "choices": [" yes", " no", " who knows"], "answer": i % 3}
              for i, q in enumerate(("Was it there?", "Was it here?", "Did they ask?", "Why?"))]
-CHOICES = """
-task: our_choices
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/data.json}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{question}}"
-doc_to_choice: "{{choices}}"
-doc_to_target: answer
-target_delimiter: ""
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
-"""
-ROLLING = """
-task: our_rolling
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/data.json}}
-test_split: test
-output_type: loglikelihood_rolling
-doc_to_text: ""
-doc_to_target: "{{question}}"
-metric_list: [{metric: word_perplexity}]
-"""
-WRITTEN = """
-task: our_written
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/data.json}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{question}}"
-doc_to_target: "{{choices[answer]}}"
-generation_kwargs: {until: ["\\n"], max_gen_toks: 6, do_sample: false, temperature: 0.0}
-metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
-"""
+ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_choice": None,
+           "doc_to_target": "{{question}}", "metric_list": [{"metric": "word_perplexity"}]}
+WRITTEN = {"output_type": "generate_until", "doc_to_choice": None,
+           "doc_to_target": "{{choices[answer]}}",
+           "generation_kwargs": {"until": ["\n"], "max_gen_toks": 6, "do_sample": False,
+                                 "temperature": 0.0},
+           "metric_list": [{"metric": "exact_match", "aggregation": "mean",
+                            "higher_is_better": True}]}
 
 
 def ask(kind, *args):
@@ -145,11 +120,8 @@ class Tasks(Case):
         room = self.folder()
         m = dra.load("dra-delta-tiny", seed=2, set=SMALL)
         m.save(room + "/model")
-        with open(room + "/data.json", "w") as f:
-            f.write("\n".join(json.dumps(q) for q in QUESTIONS))
-        for name, text in (("choices", CHOICES), ("rolling", ROLLING), ("written", WRITTEN)):
-            with open(room + "/%s.yaml" % name, "w") as f:
-                f.write(text.replace("FOLDER", room))
+        for name, keys in (("choices", {}), ("rolling", ROLLING), ("written", WRITTEN)):
+            E.write_task(room, "our_" + name, QUESTIONS, **keys)
         env = dict(os.environ, HF_HOME=room + "/hf", PYTHONPATH=os.pathsep.join(sys.path))
         out = subprocess.run(
             [sys.executable, "-m", "dra.eval", "--model_args", "path=%s/model" % room, "--tasks",

@@ -5,7 +5,7 @@ import unittest
 import numpy as np
 
 import dra
-from common import SMALL, TEXT, Case, command, python, small
+from common import SMALL, TEXT, Case, command, python, run_command, small
 
 SETTINGS = {"batch": 2, "context": 32, "seed": 5, "lr": 1e-3}
 
@@ -151,6 +151,58 @@ again.close()
         self.refuses(dra.errors.ClosedError, "closed", run.evaluate)
         self.assertEqual(list(run), [])
         self.assertFalse(os.path.exists(self.room + "/bad"))
+
+    def test_a_state_is_tuned(self):
+        """The state that a text starts from: losses fall, the weights stay."""
+        from dra.training import TuneEvent
+        m, seen = small("dra-delta-tiny"), []
+        before = {n: x.copy() for n, x in m.parameters.items()}
+        how = dict(batch=4, context=32, seed=3)
+        s = m.tune_state(self.text, steps=12, callback=seen.append, **how)
+        self.assertIsInstance(seen[0], TuneEvent)
+        self.assertEqual([e.step for e in seen], list(range(13)))
+        self.assertLess(seen[-1].eval_loss, seen[0].eval_loss - 0.01)
+        for name, x in before.items():
+            self.same(m.parameters[name], x, name)
+        self.assertEqual((s.tokens, float(np.abs(s.logits).max())), (0, 0))
+        piece = TEXT[:60]
+        self.assertGreater(m.score(piece, state=s).logprob,
+                           m.score(piece, state=m.load_state(self.blank(m))).logprob)
+        ended = []
+        m.tune_state(self.text, start=s, steps=1, callback=ended.append, **how)
+        self.assertEqual(ended[0].eval_loss, seen[-1].eval_loss)  # from where it was
+        ended.clear()
+        m.tune_state(self.text, steps=12, callback=lambda e: ended.append(e) or e.step < 2, **how)
+        self.assertEqual(len(ended), 3)
+        self.refuses(ValueError, "tune_state|lr", m.tune_state, self.text, lr=float("inf"))
+        self.refuses(OSError, "none", m.tune_state, self.room + "/none")
+        self.refuses(ValueError, "another model", m.tune_state, self.text,
+                     start=small("dra-gru-tiny").state())
+        self.refuses(ZeroDivisionError, "zero", m.tune_state, self.text,
+                     callback=lambda e: 1 // 0)
+        other = dra.load("dra-delta-tiny", seed=3, set=SMALL)
+        other.parameters["norm_g"] = 2 * other.parameters["norm_g"]  # not those of any file
+        self.assertNotEqual(other.tune_state(self.text, steps=1, **how)["layers.0.mixer.S"].sum(),
+                            s["layers.0.mixer.S"].sum())
+
+    def blank(self, m):
+        s = m.state()
+        s.save(self.room + "/blank")
+        return self.room + "/blank"
+
+    @unittest.skipUnless(command(), "no command line: DRA_COMMAND=PATH")
+    def test_a_state_is_tuned_as_by_the_command(self):
+        folder = self.room + "/delta"
+        small("dra-delta-tiny").save(folder)
+        run_command("tune-state", "--model", folder, "--data", self.text, "--out",
+                    self.room + "/s", "--steps", "4", "--batch", "2", "--context", "32", "--seed",
+                    "5", "--threads", "1")
+        m = dra.load(folder, threads=1)
+        s = m.tune_state(self.text, steps=4, batch=2, context=32, seed=5)
+        expected = m.load_state(self.room + "/s")
+        self.same_states(s, expected)
+        self.assertEqual(m.generate("Once", tokens=8, state=s, temperature=0),
+                         m.generate("Once", tokens=8, state=expected, temperature=0))
 
     @unittest.skipUnless(command(), "no command line: DRA_COMMAND=PATH")
     def test_gradients_of_the_command_line(self):

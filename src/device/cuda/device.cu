@@ -108,6 +108,20 @@ static dra_status cuda_copy(dra_device *base, void *to, const void *from, size_t
     return st;
 }
 
+static dra_status cuda_order(dra_device *base, void *stream, bool back, dra_error *err)
+{
+    dra_cuda_device   *d = cuda_of(base);
+    const cudaStream_t other = static_cast<cudaStream_t>(stream);
+    cudaEvent_t        event = nullptr;
+    cudaSetDevice(d->number);
+    cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventRecord(event, back ? d->context.stream : other);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(back ? other : d->context.stream, event, 0);
+    if (event) cudaEventDestroy(event); /* once nobody waits for it any more */
+    return dra_cuda_check(d, "order of streams", error, err);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const dra_kernel *cuda_find(const dra_device *d, const char *op)
@@ -135,7 +149,7 @@ static void cuda_destroy(dra_device *base)
 static const dra_device_table cuda_table = {
     cuda_alloc, cuda_free,    dra_cuda_upload, dra_cuda_download, cuda_fill,      cuda_copy,
     cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, dra_cuda_limits,
-    false};
+    false,      false,        cuda_order};
 
 /* Why there is no device, in words of somebody who has to mend it. */
 static dra_status no_device(const char *device, cudaError_t error, dra_error *err)

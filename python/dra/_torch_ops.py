@@ -1,0 +1,344 @@
+"""The functions and modules of the library as operators of PyTorch (torch.ops.dra).
+
+Each has a fake kernel and a backward operator, so that torch.compile sees one node of each. Where an
+input wants a gradient, the forward operator keeps its run, which the backward one goes on with; what
+stands for it between the two is a tensor of one byte. Where there is no run to go on with (a second
+backward, a GPU), the backward operator computes the forward part again.
+"""
+import ctypes
+import weakref
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import functions
+from ._library import REAL, Handle
+from .errors import DeviceError, DTypeError
+from .functions import Form
+from .opening import open_device
+from .modules import Module
+from .programs import Kept, Place, Recipe, program
+
+REAL_TORCH = torch.float32 if REAL.itemsize == 4 else torch.float64
+DTYPES = {"": REAL_TORCH, "i": torch.int32, "b": torch.bool}
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+def check(what: str, name: str, x: Tensor, kind: str) -> Tensor:
+    if x.device.type not in ("cpu", "cuda"):
+        raise DeviceError("%s: %s is on %s, expected the CPU or a GPU of NVIDIA" %
+                          (what, name, x.device))
+    if x.dtype != DTYPES[kind]:
+        raise DTypeError("%s: %s: expected %s, found %s" % (what, name, DTYPES[kind], x.dtype))
+    return x.detach().contiguous()
+
+
+def same_device(what: str, given: Mapping[str, Tensor]) -> torch.device:
+    devices = {x.device for x in given.values()}
+    if len(devices) > 1:
+        raise DeviceError("%s: expected tensors of one device, found %s" %
+                          (what, ", ".join(sorted(map(str, devices)))))
+    return devices.pop()
+
+
+def _handle(device: torch.device) -> Handle:
+    if device.type == "cpu":
+        return open_device("cpu", torch.get_num_threads())
+    return open_device("cuda:%d" % (device.index or 0), 0)
+
+
+def _stream(device: torch.device) -> Optional[int]:
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+
+
+def _places(tensors: Mapping[str, Tensor]) -> Dict[str, Place]:
+    return {n: (x.data_ptr(), x.numel() * x.element_size()) for n, x in tensors.items()}
+
+
+_runs: "weakref.WeakValueDictionary[int, Kept]" = weakref.WeakValueDictionary()
+
+
+def _token(kept: Optional[Kept]) -> Tensor:
+    """A byte that holds a run as long as anybody has it."""
+    memory: Any = (ctypes.c_char * 1)()
+    memory._run = kept
+    if kept is not None:
+        _runs[ctypes.addressof(memory)] = kept
+    return torch.from_numpy(np.frombuffer(memory, np.uint8))
+
+
+def fake_token(wanted: Any) -> Tensor:
+    return torch.empty(1 if wanted else 0, dtype=torch.uint8)
+
+
+Making = Callable[..., Recipe]  #: of upstream, wanted and whether outputs are computed
+
+
+def compute(making: Making, given: Mapping[str, Tensor], out: Mapping[str, Tensor],
+            smooth: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    """Outputs from inputs; a token of the run if any gradient is wanted."""
+    device = next(iter(given.values())).device
+    handle, inputs, outputs = _handle(device), _places(given), _places(out)
+    kept = None
+    if wanted and device.type == "cpu":
+        kept = program(making(smooth, wanted, True), handle).begin(inputs, outputs)
+    if kept is None:
+        program(making((), (), True), handle).run(inputs, outputs, _stream(device))
+    else:
+        kept.tensors = tuple(given.values())  # which it still reads
+    return _token(kept) if wanted else fake_token(wanted)
+
+
+def compute_gradients(making: Making, run: Tensor, given: Mapping[str, Tensor],
+                      dy: Dict[str, Tensor], zeros: Callable[[str], Tensor],
+                      smooth: Sequence[str], grads: Mapping[str, Tensor]) -> None:
+    """Gradients of inputs from those of outputs; `zeros` makes one that there is not."""
+    out = _places({"grad." + n: x for n, x in grads.items()})
+    kept = _runs.get(run.data_ptr()) if run.numel() else None
+    if kept is not None:
+        all_dy = {n: dy[n] if n in dy else zeros(n) for n in smooth}
+        if kept.finish(_places({"d." + n: x for n, x in all_dy.items()}), out):
+            return
+    device = next(iter(given.values())).device
+    ups = [n for n in smooth if n in dy]
+    program(making(ups, tuple(grads), False), _handle(device)).run(
+        {**_places(given), **_places({"d." + n: dy[n] for n in ups})}, out, _stream(device))
+
+
+# ---- functions -----------------------------------------------------------------------------------
+
+class _Call:
+    """The arguments of an operator: inputs that are there by name, options, wanted gradients."""
+
+    def __init__(self, form: Form, args: Sequence[Any]) -> None:
+        names = form.names()
+        self.form = form
+        self.given: Dict[str, Tensor] = {n: x for n, x in zip(names, args) if x is not None}
+        self.options: Dict[str, float] = dict(zip(form.options, args[len(names):]))
+        bits = args[len(names) + len(form.options)]
+        self.wanted = [n for i, n in enumerate(names) if bits >> i & 1 and n in self.given]
+        self.shapes = {n: tuple(x.shape) for n, x in self.given.items()}
+
+    def checked(self) -> Dict[str, Tensor]:
+        what = "dra::" + self.form.name
+        same_device(what, self.given)
+        return {n: check(what, n, x, self.form.kind(n)) for n, x in self.given.items()}
+
+    def making(self, *how: Any) -> Recipe:
+        return self.form.recipe(self.shapes, self.options, *how)
+
+    def results(self) -> Dict[str, Tensor]:
+        """Tensors for the outputs; one that there is not is empty."""
+        shapes = list(self.form.shapes(self.shapes, self.options))
+        self.there = self.form.results()[:len(shapes)]
+        shapes += [(0,)] * (len(self.form.outputs) - len(shapes))
+        first = next(iter(self.given.values()))
+        return {n: first.new_empty(s, dtype=REAL_TORCH)
+                for n, s in zip(self.form.results(), shapes)}
+
+    def smooth(self) -> List[str]:
+        return [n for n in self.form.smooth() if n in self.there]
+
+    def gradients(self) -> Dict[str, Tensor]:
+        """Tensors for the gradients of all inputs of reals; one that is not wanted is empty."""
+        first = next(iter(self.given.values()))
+        return {n: torch.empty_like(self.given[n], memory_format=torch.contiguous_format)
+                if n in self.wanted else first.new_empty((0,), dtype=REAL_TORCH)
+                for n in self.form.names() if self.form.kind(n) == ""}
+
+
+def _forward(form: Form, *args: Any) -> Any:
+    c = _Call(form, args)
+    given, out = c.checked(), c.results()
+    run = compute(c.making, given, {n: out[n] for n in c.there}, c.smooth(), c.wanted)
+    return (*out.values(), run)
+
+
+def _backward(form: Form, *args: Any) -> Any:
+    n = len(form.smooth())
+    c = _Call(form, args[n:-1])
+    given, out, grads = c.checked(), c.results(), c.gradients()
+    dy = {name: check("dra::" + form.name, "gradient of " + name, x, "")
+          for name, x in zip(form.smooth(), args) if x is not None}
+    compute_gradients(c.making, args[-1], given, dy, lambda name: torch.zeros_like(out[name]),
+                      c.smooth(), {name: grads[name] for name in c.wanted})
+    return tuple(grads.values())
+
+
+def _schema(form: Form, before: Sequence[str], after: Sequence[str], results: int) -> str:
+    inputs = ["Tensor%s %s" % ("?" if "?" in i or ":" in i else "", n)
+              for i, n in zip(form.inputs, form.names())]
+    options = ["float %s" % o for o in form.options]
+    return "(%s) -> (%s)" % (", ".join([*before, *inputs, *options, *after]),
+                             ", ".join(["Tensor"] * results))
+
+
+def _register(form: Form) -> Callable[..., Any]:
+    name, back = "dra::" + form.name, "dra::%s_backward" % form.name
+    reals = [n for n in form.names() if form.kind(n) == ""]
+    upstream = ["Tensor? d_" + n for n in form.smooth()]
+    torch.library.define(name, _schema(form, (), ["int wanted"], len(form.outputs) + 1))
+    torch.library.define(back, _schema(form, upstream, ["int wanted", "Tensor run"],
+                                       len(reals)))
+    for op, function in ((name, _forward), (back, _backward)):
+        for device in ("cpu", "cuda"):
+            torch.library.impl(op, device)(lambda *args, f=function: f(form, *args))
+
+    def fake(*args: Any) -> Any:
+        c = _Call(form, args)
+        return (*c.results().values(), fake_token(c.wanted))
+
+    def fake_backward(*args: Any) -> Any:
+        return tuple(_Call(form, args[len(upstream):-1]).gradients().values())
+
+    torch.library.register_fake(name)(fake)
+    torch.library.register_fake(back)(fake_backward)
+    backward = getattr(torch.ops.dra, form.name + "_backward")
+
+    def setup_context(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+        n = len(form.inputs)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:n], output[-1])
+        ctx.options = tuple(inputs[n:-1])
+        ctx.wanted = sum(1 << i for i in range(n) if ctx.needs_input_grad[i])
+
+    def gradient(ctx: Any, *dy: Any) -> Any:
+        given = dict(zip(form.results(), dy))
+        dys = [given[n] for n in form.smooth()]
+        *saved, run = ctx.saved_tensors
+        nothing = (None,) * (len(saved) + len(ctx.options) + 1)
+        if all(d is None for d in dys):
+            return nothing
+        found = dict(zip(reals, backward(*dys, *saved, *ctx.options, ctx.wanted, run)))
+        out = [found.get(n) if ctx.needs_input_grad[i] else None
+               for i, n in enumerate(form.names())]
+        return (*out, *nothing[len(saved):])
+
+    torch.library.register_autograd(name, gradient, setup_context=setup_context)
+    return getattr(torch.ops.dra, form.name)
+
+
+OPERATORS = {name: _register(f.form) for name, f in functions.ALL.items()}
+
+
+def call(name: str, given: Mapping[str, Any]) -> Any:
+    """A function by name; its outputs, alone where there is one."""
+    form = functions.ALL[name].form
+    inputs = [given.get(n) for n in form.names()]
+    options = [float(given.get(o, usual)) for o, usual in form.options.items()]
+    wanted = sum(1 << i for i, x in enumerate(inputs) if x is not None and x.requires_grad)
+    out = OPERATORS[name](*inputs, *options, wanted if torch.is_grad_enabled() else 0)
+    return out[:-1] if len(out) > 2 else out[0]
+
+
+# ---- modules -------------------------------------------------------------------------------------
+
+#: By number, which stands for them in graphs of PyTorch.
+_modules: "weakref.WeakValueDictionary[int, Module]" = weakref.WeakValueDictionary()
+
+
+class _ModuleCall:
+    """The arguments of torch.ops.dra.module: what is read, parameters and states, in this order."""
+
+    def __init__(self, given: Sequence[Tensor], number: int, read: int, rows: int, fresh: bool,
+                 wanted: Sequence[int]) -> None:
+        self.module = m = _modules[number]
+        names = [m.read, *(m.parameters[i].name for i in m.used)]
+        names += [] if fresh else ["state." + s.name for s in m.states]
+        self.shape, self.read, self.rows, self.fresh = tuple(given[0].shape), read, rows, fresh
+        self.given = dict(zip(names, given))
+        self.wanted = [names[i] for i in wanted]
+
+    def checked(self) -> Dict[str, Tensor]:
+        m = self.module
+        device = same_device(m.what, self.given)
+        out = {n: check(m.what, n, x, "i" if n == m.read and not m.width else "")
+               for n, x in self.given.items()}
+        tokens = m.tokens(*self.shape[:2], self.read, self.rows)
+        return {**out, **{n: torch.from_numpy(x).to(device) for n, x in tokens.items()}}
+
+    def making(self, *how: Any) -> Recipe:
+        return self.module.recipe(self.shape, self.rows, self.fresh, *how)
+
+    def results(self) -> Dict[str, Tensor]:
+        first = next(iter(self.given.values()))
+        return {n: first.new_empty(s, dtype=REAL_TORCH) for n, s in
+                zip(self.module.results(), self.module.shapes(self.shape, self.rows))}
+
+    def gradients(self) -> Dict[str, Tensor]:
+        return {n: torch.empty_like(self.given[n], memory_format=torch.contiguous_format)
+                for n in self.wanted}
+
+
+def _module_forward(*args: Any) -> List[Tensor]:
+    c = _ModuleCall(*args)
+    out = c.results()
+    return [*out.values(), compute(c.making, c.checked(), out, list(out), c.wanted)]
+
+
+def _module_backward(dy: Sequence[Tensor], run: Tensor, *args: Any) -> List[Tensor]:
+    c = _ModuleCall(*args)
+    names, grads = c.module.results(), c.gradients()
+    upstream = {n: check(c.module.what, "gradient of " + n, x, "") for n, x in zip(names, dy)}
+    compute_gradients(c.making, run, c.checked(), upstream, lambda n: upstream[n], names, grads)
+    return list(grads.values())
+
+
+_ARGUMENTS = "Tensor[] given, int module, int read, int rows, bool fresh, int[] wanted"
+
+
+def _register_modules() -> None:
+    torch.library.define("dra::module", "(%s) -> Tensor[]" % _ARGUMENTS)
+    torch.library.define("dra::module_backward",
+                         "(Tensor[] dy, Tensor run, %s) -> Tensor[]" % _ARGUMENTS)
+    for device in ("cpu", "cuda"):
+        torch.library.impl("dra::module", device)(_module_forward)
+        torch.library.impl("dra::module_backward", device)(_module_backward)
+
+    def fake(*args: Any) -> List[Tensor]:
+        c = _ModuleCall(*args)
+        return [*c.results().values(), fake_token(c.wanted)]
+
+    torch.library.register_fake("dra::module")(fake)
+    torch.library.register_fake("dra::module_backward")(
+        lambda dy, run, *args: list(_ModuleCall(*args).gradients().values()))
+
+    def setup_context(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
+        given, *rest, wanted = inputs
+        ctx.given, ctx.rest, ctx.wanted = len(given), rest, wanted
+        ctx.results = [(y.shape, y.dtype, y.device) for y in output[:-1]]
+        ctx.save_for_backward(*given, output[-1])
+
+    def gradient(ctx: Any, dy: Sequence[Optional[Tensor]]) -> Any:
+        *given, run = ctx.saved_tensors
+        ups = [torch.zeros(s, dtype=t, device=d) if x is None else x
+               for x, (s, t, d) in zip(dy, ctx.results)]
+        found = torch.ops.dra.module_backward(ups, run, given, *ctx.rest, ctx.wanted)
+        grads: List[Optional[Tensor]] = [None] * ctx.given
+        for i, g in zip(ctx.wanted, found):
+            grads[i] = g
+        return (grads, *[None] * (len(ctx.rest) + 1))
+
+    torch.library.register_autograd("dra::module", gradient, setup_context=setup_context)
+
+
+_register_modules()
+
+
+def register(m: Module) -> None:
+    """Makes it known to torch.ops.dra.module, as long as somebody has it."""
+    _modules[m.number] = m
+
+
+def call_module(m: Module, x: Tensor, parameters: Sequence[Tensor], states: Sequence[Tensor],
+                read: int, rows: int) -> Tuple[List[Tensor], List[Tensor]]:
+    """Outputs and states after x, of which the last `rows` items before are in `states`; none: it
+    starts here."""
+    given = [x, *parameters, *states]
+    wanted = [i for i, t in enumerate(given) if t.requires_grad] if torch.is_grad_enabled() else []
+    out = torch.ops.dra.module(given, m.number, read, rows, not states, wanted)
+    n = len(m.outputs)
+    return list(out[:n]), list(out[n:-1])
