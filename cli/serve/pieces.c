@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUCKETS = 1024, LEAST = 2 /* pieces of a file that is cut */ };
+enum { BUCKETS = 1024, LEAST = 2 /* pieces of a file that is cut */, LONG = 512 /* tokens */ };
 
 typedef struct piece {
     struct piece *next;
@@ -69,10 +69,13 @@ void serve_pieces_close(serve_pieces *p)
 
 static bool is_cut(const dra_spec *x) { return x && x->items && !x->context; }
 
+/* Short windows are of one size, nearly. */
+static bool grows_much(const dra_spec *x) { return x->limit == 0 || x->limit >= LONG; }
+
 bool serve_pieces_grow(const dra_specs *specs)
 {
     for (int i = 0; i < dra_specs_count(specs); i++)
-        if (is_cut(dra_specs_at(specs, i))) return true;
+        if (is_cut(dra_specs_at(specs, i)) && grows_much(dra_specs_at(specs, i))) return true;
     return false;
 }
 
