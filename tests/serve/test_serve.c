@@ -287,6 +287,41 @@ static void states_travel_in_bodies(void **state)
     answer_free(&c);
 }
 
+/* A chat by its states, of which each turn sends what is new, has the text of the whole one. */
+static void chats_go_on_from_states(void **state)
+{
+    answer a = post(
+        "/v1/chat/completions",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}], "
+        "\"max_tokens\": 6, \"temperature\": 0, \"grammar\": \"root ::= \\\" hhhhh\\\"\", "
+        "\"dra_save_state\": \"chat\"}");
+    const char *said = answer_text(&a, "choices.0.message.content");
+    assert_string_equal(said, " hhhhh");
+    answer            b = post("/v1/chat/completions",
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}, "
+                                          "{\"role\": \"assistant\", \"content\": \" hhhhh\"}, "
+                                          "{\"role\": \"user\", \"content\": \"xyz\"}], "
+                                          "\"max_tokens\": 9, \"temperature\": 0}");
+    static const char more[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"xyz\"}], "
+                               "\"max_tokens\": 9, \"temperature\": 0, "
+                               "\"dra_state\": \"chat\", \"dra_after_answer\": true}";
+    answer            c = post("/v1/chat/completions", more);
+    assert_int_equal(c.status, 200);
+    assert_int_equal(answer_number(&a, "usage.total_tokens") +
+                         answer_number(&c, "usage.prompt_tokens"),
+                     answer_number(&b, "usage.prompt_tokens"));
+    assert_string_equal(answer_text(&b, "choices.0.message.content"),
+                        answer_text(&c, "choices.0.message.content"));
+    answer_free(&a);
+    answer_free(&b);
+    answer_free(&c);
+    a = post("/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
+                                     "\"dra_after_answer\": true}");
+    assert_int_equal(a.status, 400);
+    assert_string_equal(answer_text(&a, "error.param"), "dra_after_answer");
+    answer_free(&a);
+}
+
 /* A file of another model, a damaged one: refused, and what had the name stays. */
 static void refuses_other_files(void **state)
 {
@@ -383,6 +418,7 @@ int main(void)
         cmocka_unit_test(counts_seeds_from_the_first_choice),
         cmocka_unit_test(states_continue_exactly),
         cmocka_unit_test(states_travel_in_bodies),
+        cmocka_unit_test(chats_go_on_from_states),
         cmocka_unit_test(refuses_other_files),
         cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(ends_well),
