@@ -109,7 +109,7 @@ struct serve_model {
     serve_phase           phase; /* as the loop knows it */
     dra_error             error;
     serve_mail            loaded;
-    serve_shelf          *shelf; /* names of states */
+    serve_shelf          *shelf;  /* names of states */
     serve_pieces         *pieces; /* of their files, in the worker; NULL: they are whole */
     pthread_t             thread;
     bool                  started;
@@ -148,10 +148,10 @@ typedef struct serve_token { /* a dra_job_token on its way */
 } serve_token;
 
 typedef enum serve_work {
-    SERVE_WRITE, /* `data`, which is taken over, to the file `name`       */
-    SERVE_READ,  /* the file `name`, which is then the text of the result */
-    SERVE_LOOK,  /* norms of the state `name`, the same                   */
-    SERVE_LINK,  /* the file `name` becomes another name of the file `data` */
+    SERVE_WRITE,  /* `data`, which is taken over, to the file `name`       */
+    SERVE_READ,   /* the file `name`, which is then the text of the result */
+    SERVE_LOOK,   /* norms of the state `name`, the same                   */
+    SERVE_LINK,   /* the file `name` becomes another name of the file `data` */
     SERVE_UNLINK, /* the file `name` goes                                  */
     SERVE_PLACE,  /* the file `data` becomes `name`, in pieces where it has several */
     SERVE_RESTORE /* `name` becomes the whole file of `data`, which is in pieces */
@@ -215,6 +215,7 @@ struct serve_call { /* the first member of what a route keeps */
     double      deadline, spoke;
     size_t      held;               /* bytes of the memory of requests */
     bool        streams, looks;     /* looks: tokens tell what the memory holds */
+    const char *failed;             /* what comes before an error in a stream; NULL: nothing */
     void (*free)(serve_call *call); /* what the route added; not the call itself */
     json_t     *body;               /* what was asked may point into it */
     serve_error error;              /* what the worker found; status 0: nothing */
@@ -411,6 +412,8 @@ void serve_detokenize(const serve_request *r);
 void serve_tokenizer_info(const serve_request *r);
 void serve_completions(const serve_request *r);
 void serve_chat(const serve_request *r);
+void serve_responses(const serve_request *r);
+void serve_messages(const serve_request *r);
 void serve_embeddings(const serve_request *r);
 void serve_states_list(const serve_request *r);
 void serve_states_get(const serve_request *r);
