@@ -519,12 +519,12 @@ static bool translate(serve_completion *c)
 static void on_body(serve_call *call)
 {
     serve_completion *c = (serve_completion *)call;
-    if (translate(c) && read_ask(c, &call->error)) {
+    const bool        well = translate(c), all = well && read_ask(c, &call->error);
+    if (well && !all) serve_dialect_blame(c->dialect, &call->error);
+    if (all)
         serve_call_do(call, read_texts, on_texts);
-    } else {
-        serve_dialect_blame(c->dialect, &call->error);
+    else
         serve_call_fail(call, &call->error);
-    }
 }
 
 static void on_state_ready(serve_job *job, const dra_job_result *r)
