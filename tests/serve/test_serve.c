@@ -55,7 +55,7 @@ static double first_number(json_t *object)
 
 static void answers_in_company_are_the_same(void **state)
 {
-    mixed             *m = mixed_open(it.port);
+    mixed             *m = mixed_open(it.port, NULL);
     const mixed_report r = mixed_run(m, 400, 8, 5);
     mixed_close(m);
     if (r.wrong) fail_msg("%ld answers differ; %s", r.wrong, r.first);
