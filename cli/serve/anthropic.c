@@ -22,7 +22,7 @@ static const serve_word words[] = {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static bool add_message(json_t *list, const json_t *x, serve_error *e)
+static bool add_message(serve_text *list, const json_t *x, serve_error *e)
 {
     static const char *const types[] = {"text", NULL};
     const char              *role = json_string_value(json_object_get(x, "role"));
@@ -33,28 +33,38 @@ static bool add_message(json_t *list, const json_t *x, serve_error *e)
     return serve_dialect_say(list, role, json_object_get(x, "content"), types, "messages", e);
 }
 
-static bool read_messages(const json_t *from, json_t *chat, serve_error *e)
+static bool add_messages(const json_t *messages, serve_text *list, serve_error *e)
+{
+    size_t        i;
+    const json_t *x;
+    if (!json_array_size(messages))
+        return serve_wrong(e, 400, "messages", "messages: expected a list of messages");
+    json_array_foreach(messages, i, x)
+    {
+        if (!add_message(list, x, e)) return false;
+    }
+    return true;
+}
+
+static bool read_messages(json_t *from, serve_text *chat, serve_error *e)
 {
     static const char *const types[] = {"text", NULL};
     const json_t            *messages = json_object_get(from, "messages");
     const json_t            *first = json_object_get(from, "system");
-    json_t                  *list = json_array(), *x, *last = NULL;
-    size_t                   i;
-    bool                     well = serve_dialect_set(chat, "messages", list, e);
-    if (well && !json_is_integer(json_object_get(from, "max_tokens")))
+    const json_t            *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char              *role = json_string_value(json_object_get(last, "role"));
+    serve_text               list = {0};
+    bool                     well = true;
+    if (!json_is_integer(json_object_get(from, "max_tokens")))
         well = serve_wrong(e, 400, "max_tokens", "max_tokens: expected a whole number");
-    if (well && !json_array_size(messages))
-        well = serve_wrong(e, 400, "messages", "messages: expected a list of messages");
     if (well && first && !json_is_null(first))
-        well = serve_dialect_say(list, "system", first, types, "system", e);
-    json_array_foreach(messages, i, x)
-    {
-        well = well && add_message(list, x, e);
-        last = x;
+        well = serve_dialect_say(&list, "system", first, types, "system", e);
+    well = well && add_messages(messages, &list, e);
+    serve_dialect_end(chat, &list);
+    if (role && strcmp(role, "assistant") == 0) { /* the beginning of the answer */
+        serve_dialect_put(chat, "continue_final_message", NULL);
+        serve_puts(chat, "true");
     }
-    const char *role = json_string_value(json_object_get(last, "role"));
-    if (well && strcmp(role, "assistant") == 0) /* the beginning of the answer */
-        well = serve_dialect_set(chat, "continue_final_message", json_true(), e);
     return well;
 }
 

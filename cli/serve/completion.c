@@ -505,26 +505,40 @@ static void on_texts(serve_call *call)
         start_choices(c);
 }
 
-/* The body becomes that of a chat. */
-static bool translate(serve_completion *c)
-{
-    serve_call *call = &c->call;
-    json_t     *body = call->body;
-    if (!c->dialect || !body) return body != NULL;
-    call->body = serve_dialect_read(c->dialect, body, &call->error);
-    json_decref(body);
-    return call->body != NULL;
-}
-
-static void on_body(serve_call *call)
+static void ask_chat(serve_call *call)
 {
     serve_completion *c = (serve_completion *)call;
-    const bool        well = translate(c), all = well && read_ask(c, &call->error);
+    const bool        well = call->body && call->error.status == 0;
+    const bool        all = well && read_ask(c, &call->error);
     if (well && !all) serve_dialect_blame(c->dialect, &call->error);
     if (all)
         serve_call_do(call, read_texts, on_texts);
     else
         serve_call_fail(call, &call->error);
+}
+
+/* The body becomes that of a chat. */
+static void translate_body(serve_call *call)
+{
+    const serve_completion *c = (const serve_completion *)call;
+    json_t                 *body = call->body;
+    call->body = serve_dialect_read(c->dialect, body, &call->error);
+    json_decref(body);
+}
+
+/* Both bodies, and a text between them, are in memory at a time. */
+static void on_body(serve_call *call)
+{
+    const serve_completion *c = (const serve_completion *)call;
+    const size_t            more = call->cost + call->bytes;
+    if (!c->dialect || !call->body) {
+        ask_chat(call);
+    } else if (serve_call_hold(call, more, &call->error)) {
+        call->cost += more;
+        serve_call_do(call, translate_body, ask_chat);
+    } else {
+        serve_call_fail(call, &call->error);
+    }
 }
 
 static void on_state_ready(serve_job *job, const dra_job_result *r)

@@ -1,50 +1,73 @@
 #include "dialect.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool no_memory(serve_error *e) { return serve_wrong(e, 503, NULL, "out of memory"); }
 
-/* The value is taken, and may be NULL where there was no memory for it. */
-bool serve_dialect_set(json_t *object, const char *name, json_t *value, serve_error *e)
-{
-    return json_object_set_new(object, name, value) == 0 || no_memory(e);
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static bool add_text(json_t *parts, const json_t *part, const char *const *types, const char *param,
-                     serve_error *e)
+static void put_words(const json_t *x, serve_text *out)
 {
-    const char *type = json_string_value(json_object_get(part, "type"));
-    json_t     *text = json_object_get(part, "text");
-    bool        known = false;
+    char *words = serve_json_words(x);
+    serve_puts(out, words ? words : "");
+    out->failed |= !words;
+    free(words);
+}
+
+void serve_dialect_put(serve_text *object, const char *name, const json_t *x)
+{
+    serve_puts(object, object->n > 1 ? ", " : "");
+    serve_json_word(object, name);
+    serve_puts(object, ": ");
+    if (x) put_words(x, object);
+}
+
+static bool put_part(const json_t *part, bool first, const char *const *types, const char *param,
+                     serve_text *list, serve_error *e)
+{
+    const char   *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
+    bool          known = false;
     for (size_t i = 0; type && types[i]; i++) known |= strcmp(type, types[i]) == 0;
     if (!known || !json_is_string(text))
         return serve_wrong(e, 400, param, "%s: this server reads text only, parts of type %s",
                            param, types[0]);
-    json_t *copy = json_pack("{s:s, s:O}", "type", "text", "text", text);
-    return json_array_append_new(parts, copy) == 0 || no_memory(e);
+    serve_puts(list,
+               first ? "{\"type\": \"text\", \"text\": " : ", {\"type\": \"text\", \"text\": ");
+    put_words(text, list);
+    serve_puts(list, "}");
+    return true;
 }
 
-bool serve_dialect_say(json_t *list, const char *role, const json_t *content,
+bool serve_dialect_say(serve_text *list, const char *role, const json_t *content,
                        const char *const *types, const char *param, serve_error *e)
 {
-    size_t  i;
-    json_t *part, *parts = json_is_array(content) ? json_array() : json_incref((json_t *)content);
-    bool    well = true;
-    if (!json_is_array(content) && !json_is_string(content))
-        well = serve_wrong(e, 400, param, "%s: expected a text as content", param);
-    json_array_foreach(json_is_array(content) ? content : NULL, i, part)
+    size_t        i;
+    const json_t *part;
+    const bool    many = json_is_array(content);
+    if (!many && !json_is_string(content))
+        return serve_wrong(e, 400, param, "%s: expected a text as content", param);
+    serve_puts(list, list->n ? ", {\"role\": " : "{\"role\": ");
+    serve_json_word(list, role);
+    serve_puts(list, many ? ", \"content\": [" : ", \"content\": ");
+    if (!many) put_words(content, list);
+    json_array_foreach(many ? content : NULL, i, part)
     {
-        well = well && add_text(parts, part, types, param, e);
+        if (!put_part(part, i == 0, types, param, list, e)) return false;
     }
-    if (!well) {
-        json_decref(parts);
-        return false;
-    }
-    return json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content", parts)) ==
-               0 ||
-           no_memory(e);
+    serve_puts(list, many ? "]}" : "}");
+    return true;
+}
+
+void serve_dialect_end(serve_text *chat, serve_text *list)
+{
+    serve_dialect_put(chat, "messages", NULL);
+    serve_puts(chat, "[");
+    serve_put(chat, list->data, list->n);
+    serve_puts(chat, "]");
+    chat->failed |= list->failed;
+    serve_text_free(list);
 }
 
 static bool asks_for_nothing(const char *idle, json_t *x)
@@ -58,29 +81,35 @@ static bool asks_for_nothing(const char *idle, json_t *x)
     return found;
 }
 
-static bool take_field(const serve_dialect *d, const char *key, json_t *x, json_t *chat,
+static bool take_field(const serve_dialect *d, const char *key, json_t *x, serve_text *chat,
                        serve_error *e)
 {
     const serve_word *w = d->words, *end = w + d->n_words;
     while (w < end && strcmp(w->theirs, key) != 0) w++;
     if (w == end) return serve_wrong(e, 400, key, "%.60s: this server has no such field", key);
-    if (w->ours) return serve_dialect_set(chat, w->ours, json_incref(x), e);
-    if (!w->idle || asks_for_nothing(w->idle, x)) return true;
+    if (w->ours) serve_dialect_put(chat, w->ours, x);
+    if (w->ours || !w->idle || asks_for_nothing(w->idle, x)) return true;
     return serve_wrong(e, 400, key, "%.60s: this server does not do that", key);
 }
 
-json_t *serve_dialect_read(const serve_dialect *d, const json_t *body, serve_error *e)
+json_t *serve_dialect_read(const serve_dialect *d, json_t *body, serve_error *e)
 {
     const char *key;
-    json_t     *x, *chat = json_object();
-    bool        well = chat || no_memory(e);
-    json_object_foreach((json_t *)body, key, x)
+    json_t     *x, *chat = NULL;
+    char        why[160];
+    serve_text  t = {0};
+    bool        well = true;
+    serve_puts(&t, "{");
+    json_object_foreach(body, key, x)
     {
-        if (well && !json_is_null(x)) well = take_field(d, key, x, chat, e);
+        if (well && !json_is_null(x)) well = take_field(d, key, x, &t, e);
     }
-    if (well && d->read(body, chat, e)) return chat;
-    json_decref(chat);
-    return NULL;
+    well = well && d->read(body, &t, e);
+    serve_puts(&t, "}");
+    if (well && !t.failed) chat = serve_json_read(t.data, t.n, why);
+    if (well && !chat) no_memory(e);
+    serve_text_free(&t);
+    return chat;
 }
 
 void serve_dialect_blame(const serve_dialect *d, serve_error *e)

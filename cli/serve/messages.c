@@ -320,8 +320,8 @@ static bool check_turns(const serve_turns *how, size_t n, const turn *list, serv
                        "continue_final_message: expected the last message of the assistant");
 }
 
-/* After a state that ends with an answer: what the template writes between that and the next answer.
- * What was said before is not known and not needed. */
+/* After a state that ends with an answer: what the template writes between that and the next
+ * answer. What was said before is not known and not needed. */
 static bool render_after_answer(const serve_model *m, const serve_turns *how, size_t n,
                                 const turn *list, bool answer, char **text, size_t *bytes,
                                 serve_error *e)

@@ -156,7 +156,7 @@ static void leave_piece(serve_pieces *p, store *s, uint64_t hash)
     free(x);
 }
 
-/* ---- files that have them ---------------------------------------------------------------------- */
+/* ---- files that have them -------------------------------------------------------------------- */
 
 /* What `path` has before it is replaced or removed; nothing of one that is damaged. */
 static dra_status look_before(const char *path, serve_recipe *r, dra_error *err)
@@ -207,7 +207,7 @@ static const dra_tensor_info *cut_tensor(const serve_pieces *p, const whole *w, 
 static size_t row_bytes(const dra_tensor_info *x) { return x->bytes / (size_t)x->shape.dim[1]; }
 
 /* Where its data begin, and which pieces all of its growing tensors have. */
-static bool measure(const serve_pieces *p, const char *path, whole *w)
+static bool measure_file(const serve_pieces *p, const char *path, whole *w)
 {
     struct stat how;
     const char *end = dra_tensors_metadata(w->t, "end");
@@ -435,8 +435,8 @@ static dra_status place_cut(serve_pieces *p, const whole *w, const char *from, c
     dra_status st = s ? cli_make_folders(inside, 0700, err)
                       : cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     if (st == DRA_OK) st = keep_pieces(p, s, w, &r, err);
-    /* The rename alone decides: a file that is written may be there although its folder could not be
-     * synced. */
+    /* The rename alone decides: a file that is written may be there although its folder could not
+     * be synced. */
     snprintf(cut, sizeof cut, "%s.cut.tmp", path);
     if (st == DRA_OK) st = write_cut(p, w, &r, from, cut, err);
     if (st == DRA_OK) st = rename_file(cut, path, err);
@@ -459,7 +459,7 @@ dra_status serve_pieces_place(serve_pieces *p, const char *from, const char *pat
     *pieces = false;
     if (st == DRA_OK && dra_tensors_open(from, &t, err) == DRA_ERR_MEMORY) st = DRA_ERR_MEMORY;
     w.t = t;
-    if (st == DRA_OK && t) *pieces = measure(p, from, &w);
+    if (st == DRA_OK && t) *pieces = measure_file(p, from, &w);
     if (st == DRA_OK)
         st = *pieces ? place_cut(p, &w, from, path, err) : rename_file(from, path, err);
     dra_tensors_close(t);

@@ -31,7 +31,7 @@ static const serve_word words[] = {
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* A message, as it was sent or as an answer had it. */
-static bool add_item(json_t *list, const json_t *item, serve_error *e)
+static bool add_item(serve_text *list, json_t *item, serve_error *e)
 {
     static const char *const types[] = {"input_text", "output_text", NULL};
     static const char *const known[] = {"type", "role", "content", "id", "status"};
@@ -41,7 +41,7 @@ static bool add_item(json_t *list, const json_t *item, serve_error *e)
     if (!json_is_object(item) || !role || (type && strcmp(type, "message") != 0))
         return serve_wrong(e, 400, "input", "input: expected messages with a role, found %.40s",
                            type ? type : "another item");
-    json_object_foreach((json_t *)item, key, x)
+    json_object_foreach(item, key, x)
     {
         bool found = json_is_null(x);
         for (size_t i = 0; i < COUNT(known); i++) found |= strcmp(known[i], key) == 0;
@@ -51,40 +51,57 @@ static bool add_item(json_t *list, const json_t *item, serve_error *e)
 }
 
 /* text.format is what chats call response_format, but flat. */
-static bool read_format(const json_t *text, json_t *chat, serve_error *e)
+static void put_format(json_t *format, serve_text *chat)
 {
-    json_t     *format = json_object_get(text, "format"), *inner;
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (!format || json_is_null(format)) return true;
-    if (!type || strcmp(type, "json_schema") != 0)
-        return serve_dialect_set(chat, "response_format", json_incref(format), e);
-    inner = json_copy(format);
-    json_object_del(inner, "type");
-    return serve_dialect_set(chat, "response_format",
-                             json_pack("{s:s, s:o}", "type", "json_schema", "json_schema", inner),
-                             e);
+    const char *type = json_string_value(json_object_get(format, "type")), *key;
+    const bool  schema = type && strcmp(type, "json_schema") == 0;
+    json_t     *x;
+    serve_text  inner = {0};
+    if (!schema) {
+        serve_dialect_put(chat, "response_format", format);
+        return;
+    }
+    serve_puts(&inner, "{");
+    json_object_foreach(format, key, x)
+    {
+        if (strcmp(key, "type") != 0) serve_dialect_put(&inner, key, x);
+    }
+    serve_dialect_put(chat, "response_format", NULL);
+    serve_puts(chat, "{\"type\": \"json_schema\", \"json_schema\": ");
+    serve_put(chat, inner.data, inner.n);
+    serve_puts(chat, "}}");
+    chat->failed |= inner.failed;
+    serve_text_free(&inner);
 }
 
-static bool read_input(const json_t *from, json_t *chat, serve_error *e)
+static bool add_items(json_t *input, serve_text *list, serve_error *e)
 {
-    const json_t *input = json_object_get(from, "input"), *text = json_object_get(from, "text");
-    const json_t *first = json_object_get(from, "instructions");
-    json_t       *list = json_array(), *item;
-    size_t        i;
-    bool          well = serve_dialect_set(chat, "messages", list, e);
-    if (well && first && !json_is_null(first))
-        well = json_is_string(first)
-                   ? serve_dialect_say(list, "system", first, NULL, "instructions", e)
-                   : serve_wrong(e, 400, "instructions", "instructions: expected a text");
-    if (well && json_is_string(input))
-        well = serve_dialect_say(list, "user", input, NULL, "input", e);
-    else if (well && !json_array_size(input))
-        well = serve_wrong(e, 400, "input", "input: expected a text or messages");
-    json_array_foreach(json_is_array(input) ? input : NULL, i, item)
+    size_t  i;
+    json_t *item;
+    if (json_is_string(input)) return serve_dialect_say(list, "user", input, NULL, "input", e);
+    if (!json_array_size(input))
+        return serve_wrong(e, 400, "input", "input: expected a text or messages");
+    json_array_foreach(input, i, item)
     {
-        well = well && add_item(list, item, e);
+        if (!add_item(list, item, e)) return false;
     }
-    return well && read_format(text, chat, e);
+    return true;
+}
+
+static bool read_input(json_t *from, serve_text *chat, serve_error *e)
+{
+    json_t    *format = json_object_get(json_object_get(from, "text"), "format");
+    json_t    *first = json_object_get(from, "instructions");
+    serve_text list = {0};
+    bool       well = true;
+    if (first && !json_is_null(first))
+        well = json_is_string(first)
+                   ? serve_dialect_say(&list, "system", first, NULL, "instructions", e)
+                   : serve_wrong(e, 400, "instructions", "instructions: expected a text");
+    well = well && add_items(json_object_get(from, "input"), &list, e);
+    serve_dialect_end(chat, &list);
+    if (format && !json_is_null(format)) put_format(format, chat);
+    return well;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

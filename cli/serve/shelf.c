@@ -308,8 +308,8 @@ static void on_written(serve_job *job, const dra_job_result *r)
     update_file(x);
 }
 
-/* The state is in a file of its own, which becomes that of the name, and is cut into pieces if it is
- * large. */
+/* The state is in a file of its own, which becomes that of the name, and is cut into pieces if it
+ * is large. */
 static void on_exported(serve_job *job, const dra_job_result *r)
 {
     serve_state *x = job->subject;

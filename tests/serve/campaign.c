@@ -1,5 +1,5 @@
-/* A long run of mixed requests, with keys, states on a disk and limits, against a server of its own:
- * campaign [REQUESTS [CLIENTS [PRESET]]].
+/* A long run of mixed requests, with keys, states on a disk and limits, against a server of its
+ * own: campaign [REQUESTS [CLIENTS [PRESET]]].
  * First, counted apart, the server gets to know all it will: prompts fill the states up to
  * --memory-limit, and mixed requests go on until 1500 of them lead to no new program and
  * no more memory. Then come the requests, in tenths, a line of a table for each. Fails where an
@@ -147,7 +147,8 @@ static bool run(const server *s, long n, int clients)
     mixed       *m = mixed_open(s->port, &mixed_some_keys);
     mixed_report first = {0}, all = {0};
     printf(
-        "       requests   good  left   bad state limits busy wrong tokens/s  p50 ms  p99 ms      KiB  "
+        "       requests   good  left   bad state limits busy wrong tokens/s  p50 ms  p99 ms     "
+        " KiB  "
         "states progs\n");
     const facts before = warm(s, m, n, clients, &first);
     long        most = before.kib;

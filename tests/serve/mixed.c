@@ -288,7 +288,7 @@ static void ask_too_much(mixed *w, uint64_t *x)
     const bool   tokens = draw(x) % 2;
     const size_t n = tokens ? w->keys->prompt + 1 : w->keys->body;
     char        *body = malloc(n + 64);
-    char        *at = body + sprintf(body, "{\"max_tokens\": 1, \"prompt\": \"");
+    char        *at = body + snprintf(body, 64, "{\"max_tokens\": 1, \"prompt\": \"");
     memset(at, 'e', n);
     memcpy(at + n, "\"}", 3);
     expect(w, w->keys->other, "POST", "/v1/completions", body, tokens ? 400 : 413);

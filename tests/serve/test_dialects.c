@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { EVENTS = 2000 };
+
 static char word[160], jinja[160], keys[160];
 
 static int open_model(void **state)
@@ -136,6 +138,12 @@ static void what_is_not_done_is_refused(void **state)
 }
 
 /* Names of all events, joined by blanks, and the texts of their deltas. */
+static void add_text(char *to, const char *text)
+{
+    const size_t n = strlen(to);
+    snprintf(to + n, EVENTS - n, "%s", text);
+}
+
 static void read_events(const answer *a, char *names, char *text)
 {
     names[0] = text[0] = '\0';
@@ -146,17 +154,17 @@ static void read_events(const answer *a, char *names, char *text)
         json_t     *type = json_object_get(x, "type"), *delta = json_object_get(x, "delta");
         assert_true(json_is_string(type));
         assert_int_equal(strncmp(at + 7, json_string_value(type), json_string_length(type)), 0);
-        if (names[0]) strcat(names, " ");
-        strcat(names, json_string_value(type));
+        if (names[0]) add_text(names, " ");
+        add_text(names, json_string_value(type));
         if (json_is_object(delta)) delta = json_object_get(delta, "text");
-        if (json_is_string(delta)) strcat(text, json_string_value(delta));
+        if (json_is_string(delta)) add_text(text, json_string_value(delta));
         json_decref(x);
     }
 }
 
 static void streams_are_events(void **state)
 {
-    char   names[2000], text[2000];
+    char   names[EVENTS], text[EVENTS];
     answer a = post(RESPONSES, "{\"input\": \"Hi\", \"max_output_tokens\": 3, \"stream\": true}");
     read_events(&a, names, text);
     assert_string_equal(

@@ -37,9 +37,9 @@ static int begin(void **state)
 static char *long_body(char first)
 {
     char *body = malloc(LONG + 40);
-    char *at = body + sprintf(body, "{\"prompt\": \"%c", first);
+    char *at = body + snprintf(body, 20, "{\"prompt\": \"%c", first);
     for (size_t i = 1; i < LONG; i++) *at++ = (char)('a' + (i * i + i / 7) % 26);
-    strcpy(at, "\"}");
+    memcpy(at, "\"}", 3);
     return body;
 }
 
