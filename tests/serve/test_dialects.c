@@ -212,9 +212,9 @@ static void errors_are_events(void **state)
 static void keys_come_as_they_send_them(void **state)
 {
     static const char body[] = "{\"messages\": [" HI "], \"max_tokens\": 3}";
-    server            own = server_start(
-                   (const char *const[]){"--model", word, "--port", "0", "--api-key-file", keys, NULL});
-    answer a = client_ask(own.port, "POST", MESSAGES, body);
+    const char *const words[] = {"--model", word, "--port", "0", "--api-key-file", keys, NULL};
+    server            own = server_start(words);
+    answer            a = client_ask(own.port, "POST", MESSAGES, body);
     assert_int_equal(a.status, 401);
     answer_free(&a);
     a = client_ask_with(own.port, "POST", MESSAGES, "X-Api-Key: sk-two\r\n", body, strlen(body));
