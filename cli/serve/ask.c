@@ -212,8 +212,7 @@ static bool read_seed(serve_ask *a, serve_error *e)
     json_t *x = a->seed_json;
     a->seed = serve_random();
     if (!x) return true;
-    if (!is_within(x, -((int64_t)1 << 53), (int64_t)1 << 53))
-        return serve_wrong(e, 400, "seed", "seed: expected a whole number of at most 53 bits");
+    if (!json_is_integer(x)) return serve_wrong(e, 400, "seed", "seed: expected a whole number");
     a->seed = (uint64_t)json_integer_value(x);
     return true;
 }

@@ -322,6 +322,31 @@ static void chats_go_on_from_states(void **state)
     answer_free(&a);
 }
 
+/* What another key has read before is read again: `cached_tokens` tells nothing about it. */
+static void keys_share_no_prefixes(void **state)
+{
+    static const char        text[] = "one Ann\ntwo Bob\n";
+    static const char *const keys[] = {"one", "two", "two", "one"};
+    char                     word[160], path[160], headers[60], *say = long_text(600);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(path, sizeof path, "%s/keys", tiny);
+    assert_int_equal(dra_file_write(path, text, sizeof text - 1, NULL), DRA_OK);
+    server own = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--api-key-file", path, NULL});
+    char *body = body_of("{\"prompt\": \"%s\", \"max_tokens\": 1}", say);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", keys[i]);
+        answer       a = client_ask_with(own.port, "POST", "/v1/completions", headers, body,
+                                         strlen(body));
+        const double cached = answer_number(&a, "usage.prompt_tokens_details.cached_tokens");
+        if (a.status != 200 || (i < 2) != (cached == 0)) fail_msg("%zu: %s", i, a.text);
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+    free(body);
+    free(say);
+}
+
 /* A file of another model, a damaged one: refused, and what had the name stays. */
 static void refuses_other_files(void **state)
 {
@@ -419,6 +444,7 @@ int main(void)
         cmocka_unit_test(states_continue_exactly),
         cmocka_unit_test(states_travel_in_bodies),
         cmocka_unit_test(chats_go_on_from_states),
+        cmocka_unit_test(keys_share_no_prefixes),
         cmocka_unit_test(refuses_other_files),
         cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(ends_well),
