@@ -53,7 +53,7 @@ help:
 	@echo "  parity     compare with other implementations"
 	@echo "  conformance  ways to read a text, families by engines, FAMILIES=\"lfm2 mamba2\""
 	@echo "  test-serve clients and the page against dra serve, PYTHON=... with openai, lm-eval"
-	@echo "  serve-campaign  SERVE_REQUESTS (100000) mixed requests against dra serve"
+	@echo "  serve-campaign  SERVE_REQUESTS (100000) mixed requests by SERVE_CLIENTS (16)"
 	@echo "  serve-table  tokens per second by the number of clients, of SERVE_MODEL"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
 	@echo "  soak       run the endurance tests, SOAK_STEPS (1000000) tokens each"
@@ -223,9 +223,10 @@ test-serve:
 
 # Minutes: mixed requests, each answer compared with that of a lonely run; memory by tenths.
 SERVE_REQUESTS = 100000
+SERVE_CLIENTS = 16
 serve-campaign:
 	$(call build,build,,serve_campaign)
-	@build/tests/serve/campaign $(SERVE_REQUESTS)
+	@build/tests/serve/campaign $(SERVE_REQUESTS) $(SERVE_CLIENTS)
 
 # A minute: 1 to 32 clients, and dra generate as the peer. Without SERVE_MODEL a model is drawn.
 SERVE_MODEL = build/serve-table/model

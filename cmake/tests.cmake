@@ -61,7 +61,7 @@ function(dra_test source)
             ${PROJECT_SOURCE_DIR}/tests/serve/mixed.c)
     endif()
     # Their engine takes the place of the library's: the first definition counts.
-    if(target MATCHES "^serve_test_(protocol|limits|memory|states|clients)$")
+    if(target MATCHES "^serve_test_(protocol|limits|memory|states|clients|dialects)$")
         target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/serve/fake_engine.c)
         target_link_options(${target} PRIVATE -Wl,--allow-multiple-definition)
     endif()

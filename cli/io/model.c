@@ -60,6 +60,13 @@ int cli_mkdir(const char *path, unsigned mode)
     return 0;
 }
 
+int cli_rename(const char *from, const char *to)
+{
+    while (rename(from, to) != 0)
+        if (errno != EINTR) return -1;
+    return 0;
+}
+
 bool cli_path(const char *dir, const char *name, char *path, size_t size)
 {
     const int n = snprintf(path, size, "%s/%s", dir, name);

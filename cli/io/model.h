@@ -218,6 +218,7 @@ bool cli_is_there(const char *path);
 /* The system's own, made again when they are interrupted. */
 int cli_stat(const char *path, struct stat *out);
 int cli_mkdir(const char *path, unsigned mode);
+int cli_rename(const char *from, const char *to);
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */

@@ -58,6 +58,7 @@ static const serve_field chat_fields[] = {
     {"chat_template_kwargs", SERVE_F_ANY, offsetof(serve_ask, how.variables)},
     {"add_generation_prompt", SERVE_F_BOOL, offsetof(serve_ask, how.answer)},
     {"continue_final_message", SERVE_F_BOOL, offsetof(serve_ask, how.go_on)},
+    {"dra_after_answer", SERVE_F_BOOL, offsetof(serve_ask, how.after)},
     {"top_logprobs", SERVE_F_INT, offsetof(serve_ask, top_logprobs), 0, SERVE_TOP},
     BOTH,
     {"tools", SERVE_F_ANY, offsetof(serve_ask, tool_list)},
@@ -211,8 +212,7 @@ static bool read_seed(serve_ask *a, serve_error *e)
     json_t *x = a->seed_json;
     a->seed = serve_random();
     if (!x) return true;
-    if (!is_within(x, -((int64_t)1 << 53), (int64_t)1 << 53))
-        return serve_wrong(e, 400, "seed", "seed: expected a whole number of at most 53 bits");
+    if (!json_is_integer(x)) return serve_wrong(e, 400, "seed", "seed: expected a whole number");
     a->seed = (uint64_t)json_integer_value(x);
     return true;
 }
@@ -255,6 +255,9 @@ static bool check_states(const serve_ask *a, serve_error *e)
                            serve_kind_name(a->state_data));
     if ((a->save_state || a->return_state) && a->n > 1)
         return serve_wrong(e, 400, "n", "n: expected 1, as one state is kept");
+    if (a->how.after && !a->state && !a->state_data)
+        return serve_wrong(e, 400, "dra_after_answer",
+                           "dra_after_answer: expected with dra_state or dra_state_data");
     if (a->echo && (a->state || a->state_data))
         return serve_wrong(e, 400, "echo", "echo: what a state has read is not known as text");
     if (a->prompt_logprobs >= 0 && (a->state || a->state_data))

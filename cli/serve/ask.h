@@ -9,6 +9,7 @@ typedef struct serve_turns {      /* a conversation, and how it is written down 
     json_t *tools;                /* which the template shows, or NULL */
     bool    answer;               /* it ends where an answer begins */
     bool    go_on;                /* the last message is the beginning of the answer */
+    bool    after;                /* it follows an answer that a state has read */
 } serve_turns;
 
 typedef struct serve_ask {

@@ -184,6 +184,7 @@ void serve_call_fail(serve_call *call, const serve_error *e)
         serve_text t = {0};
         if (why.limit) serve_limit_acts(&call->server->limits, why.limit);
         serve_error_text(&why, &t);
+        if (call->failed) http_stream_put(conn, call->failed, strlen(call->failed));
         serve_call_say(call, &t);
         serve_text_free(&t);
         serve_call_end(call);

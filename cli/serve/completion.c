@@ -1,6 +1,6 @@
 /* POST /v1/completions and /v1/chat/completions: first a state that came with the request is
  * loaded, then jobs write the choices, then a state that the answer has to contain is saved. */
-#include "completion.h"
+#include "dialect.h"
 #include "shelf.h"
 
 #include <stdlib.h>
@@ -113,6 +113,11 @@ static bool make_choices(serve_completion *c, serve_error *e)
 static void send_part(serve_completion *c, size_t i, const char *look)
 {
     serve_text event = {0};
+    if (c->dialect) {
+        c->dialect->part(c);
+        c->choices[i].told = c->choices[i].text.n;
+        return;
+    }
     serve_answer_part(c, i, look, &event);
     serve_call_say(&c->call, &event);
     serve_text_free(&event);
@@ -125,11 +130,17 @@ static size_t bytes_of(const serve_choice *x)
            l->offsets.n;
 }
 
-/* Whether the choice is still within the limits. An answer that is sent whole is in memory twice
- * at the end. */
+/* How often a text is in memory at the end: as it is, and in what is sent. */
+static size_t times_of(const serve_completion *c)
+{
+    enum { STREAM = 1, WHOLE = 2, EVENTS = 5 };
+    return !c->stream ? WHOLE : c->dialect ? EVENTS : STREAM;
+}
+
+/* Whether the choice is still within the limits. */
 static bool hold_answer(serve_completion *c, serve_choice *x, serve_error *e)
 {
-    const size_t now = bytes_of(x), times = c->stream ? 1 : 2, most = c->call.server->max_answer;
+    const size_t now = bytes_of(x), times = times_of(c), most = c->call.server->max_answer;
     if (now < x->held) {
         serve_call_loose(&c->call, times * (x->held - now));
         c->bytes -= x->held - now;
@@ -182,6 +193,7 @@ static void on_end(serve_job *job, const dra_job_result *r)
         return;
     }
     serve_put(&x->text, r->text, r->bytes);
+    x->stopped = r->finish == DRA_FINISH_STOP;
     x->finish = r->finish == DRA_FINISH_END || r->finish == DRA_FINISH_STOP ? "stop" : "length";
     x->prompt_tokens = r->prompt_tokens;
     x->cached_tokens = r->cached_tokens;
@@ -238,7 +250,9 @@ static void start_choices(serve_completion *c)
         c->call.jobs->grammar = serve_grammar_hold(c->grammar); /* the one that has begun */
     }
     c->call.streams = c->stream;
-    if (c->stream) http_stream_begin(c->call.conn, "text/event-stream; charset=utf-8");
+    if (!c->stream) return;
+    http_stream_begin(c->call.conn, "text/event-stream; charset=utf-8");
+    if (c->dialect) c->dialect->begin(c);
 }
 
 /* ---- a state that comes with the request ----------------------------------------------------- */
@@ -321,13 +335,16 @@ static void send_answer(serve_completion *c)
     serve_text t = {0};
     if (c->unsaved.limit) serve_limit_acts(&c->call.server->limits, c->unsaved.limit);
     if (c->stream) {
-        if (serve_answer_last(c, &t)) serve_call_say(&c->call, &t);
+        if (c->dialect)
+            c->dialect->last(c);
+        else if (serve_answer_last(c, &t))
+            serve_call_say(&c->call, &t);
         serve_text_free(&t);
-        http_stream_put(conn, "data: [DONE]\n\n", 14);
+        if (!c->dialect) http_stream_put(conn, "data: [DONE]\n\n", 14);
         serve_call_end(&c->call);
         http_stream_end(conn);
     } else {
-        serve_answer_whole(c, &t);
+        (c->dialect ? c->dialect->whole : serve_answer_whole)(c, &t);
         serve_call_end(&c->call);
         serve_reply(conn, status, &t);
     }
@@ -398,7 +415,10 @@ static void copy_settings(serve_completion *c)
     c->tools = a->tools.list != NULL;
     c->call.looks = a->look;
     c->created = (int64_t)time(NULL);
-    snprintf(c->id, sizeof c->id, "%s-%016llx", a->chat ? "chatcmpl" : "cmpl",
+    snprintf(c->id, sizeof c->id, "%s-%016llx",
+             c->dialect ? c->dialect->prefix
+             : a->chat  ? "chatcmpl"
+                        : "cmpl",
              (unsigned long long)serve_random());
     if (a->save_state || a->return_state) serve_shelf_handle(c->model, c->save);
 }
@@ -473,6 +493,7 @@ static void on_texts(serve_call *call)
     serve_completion *c = (serve_completion *)call;
     serve_error      *e = &call->error;
     const size_t      bytes = json_string_length(c->ask->state_data);
+    serve_dialect_blame(c->dialect, e);
     if (e->status == 0) serve_call_stripped(call);
     if (e->status || !make_choices(c, e) || !serve_call_hold(call, 3 * bytes, e))
         serve_call_fail(call, e);
@@ -484,12 +505,40 @@ static void on_texts(serve_call *call)
         start_choices(c);
 }
 
-static void on_body(serve_call *call)
+static void ask_chat(serve_call *call)
 {
-    if (read_ask((serve_completion *)call, &call->error))
+    serve_completion *c = (serve_completion *)call;
+    const bool        well = call->body && call->error.status == 0;
+    const bool        all = well && read_ask(c, &call->error);
+    if (well && !all) serve_dialect_blame(c->dialect, &call->error);
+    if (all)
         serve_call_do(call, read_texts, on_texts);
     else
         serve_call_fail(call, &call->error);
+}
+
+/* The body becomes that of a chat. */
+static void translate_body(serve_call *call)
+{
+    const serve_completion *c = (const serve_completion *)call;
+    json_t                 *body = call->body;
+    call->body = serve_dialect_read(c->dialect, body, &call->error);
+    json_decref(body);
+}
+
+/* Both bodies, and a text between them, are in memory at a time. */
+static void on_body(serve_call *call)
+{
+    const serve_completion *c = (const serve_completion *)call;
+    const size_t            more = call->cost + call->bytes;
+    if (!c->dialect || !call->body) {
+        ask_chat(call);
+    } else if (serve_call_hold(call, more, &call->error)) {
+        call->cost += more;
+        serve_call_do(call, translate_body, ask_chat);
+    } else {
+        serve_call_fail(call, &call->error);
+    }
 }
 
 static void on_state_ready(serve_job *job, const dra_job_result *r)
@@ -516,7 +565,7 @@ static void load_state(serve_completion *c)
         serve_call_fail(&c->call, &e);
 }
 
-static void start_completion(const serve_request *r, bool chat)
+static void start_completion(const serve_request *r, bool chat, const serve_dialect *dialect)
 {
     serve_error       e = {0};
     serve_completion *c = calloc(1, sizeof *c);
@@ -527,9 +576,16 @@ static void start_completion(const serve_request *r, bool chat)
     }
     serve_call_begin(r->server, &c->call, r->conn, release_completion);
     c->chat = chat;
+    c->dialect = dialect;
+    if (dialect) c->call.failed = dialect->failed;
     c->owner = r->owner;
     serve_call_read(&c->call, r, on_body);
 }
 
-void serve_completions(const serve_request *r) { start_completion(r, false); }
-void serve_chat(const serve_request *r) { start_completion(r, true); }
+void serve_completions(const serve_request *r) { start_completion(r, false, NULL); }
+void serve_chat(const serve_request *r) { start_completion(r, true, NULL); }
+void serve_responses(const serve_request *r)
+{
+    start_completion(r, true, &serve_responses_dialect);
+}
+void serve_messages(const serve_request *r) { start_completion(r, true, &serve_messages_dialect); }

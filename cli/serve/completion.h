@@ -20,23 +20,29 @@ typedef struct serve_choice {
     serve_text     prompt;      /* log-probabilities of the prompt, the same */
     bool           began, over; /* over: no text follows */
     bool           called;      /* it calls tools */
+    bool           stopped;     /* by a stop string */
+    size_t         told;        /* bytes of the text that events have told, in a dialect */
     const char    *finish;      /* NULL: goes on */
     int64_t        prompt_tokens, cached_tokens, written_tokens, drafted_tokens, accepted_tokens;
 } serve_choice;
+
+typedef struct serve_dialect serve_dialect;
 
 typedef struct serve_usage { /* of all choices; a prompt is counted once, however many it has */
     int64_t prompt, cached, written, drafted, accepted;
 } serve_usage;
 
 typedef struct serve_completion {
-    serve_call     call;
-    serve_model   *model;
-    bool           chat, stream, usage, echo, return_state, return_ids;
-    bool           logprobs;
-    bool           tools; /* answers are read for calls */
-    char           id[40];
-    int64_t        created;
-    size_t         bytes;               /* of the choices so far */
+    serve_call           call;
+    serve_model         *model;
+    bool                 chat, stream, usage, echo, return_state, return_ids;
+    const serve_dialect *dialect; /* NULL: it is told as OpenAI's completions are */
+    int64_t              events;  /* told so far, in a dialect */
+    bool                 logprobs;
+    bool                 tools; /* answers are read for calls */
+    char                 id[40];
+    int64_t              created;
+    size_t               bytes;         /* of the choices so far */
     size_t         n, per_prompt, done; /* choices, those of one prompt, those that have ended */
     serve_choice  *choices;
     serve_ask     *ask; /* points into the body */

@@ -1,5 +1,6 @@
 /* Files of states: DIR/MODEL/NAME.state in the state directory, written whole or not at all, and a
  * folder of our own for those on their way. */
+#include "pieces.h"
 #include "serve.h"
 
 #include <dirent.h>
@@ -12,8 +13,7 @@
 
 static const char suffix[] = ".state";
 
-/* Each owner has a folder, whose name no state can have. */
-static bool folder_of(const serve_model *m, uint64_t owner, char *path, size_t size)
+bool serve_files_folder(const serve_model *m, uint64_t owner, char *path, size_t size)
 {
     const char *top = m->server->args->state_dir;
     const int   n = owner ? snprintf(path, size, "%s/%s/@%016llx", top, m->name,
@@ -26,7 +26,7 @@ bool serve_state_path(const serve_model *m, uint64_t owner, const char *name, ch
                       size_t size)
 {
     char folder[4096];
-    if (!folder_of(m, owner, folder, sizeof folder)) return false;
+    if (!serve_files_folder(m, owner, folder, sizeof folder)) return false;
     const int n = snprintf(path, size, "%s/%s%s", folder, name, suffix);
     return n > 0 && (size_t)n < size;
 }
@@ -34,13 +34,50 @@ bool serve_state_path(const serve_model *m, uint64_t owner, const char *name, ch
 void serve_files_make(const serve_model *m, uint64_t owner)
 {
     char folder[4096];
-    if (owner && folder_of(m, owner, folder, sizeof folder)) mkdir(folder, 0700);
+    if (owner && serve_files_folder(m, owner, folder, sizeof folder)) mkdir(folder, 0700);
 }
 
 static bool ends_with(const char *text, const char *end)
 {
     const size_t n = strlen(text), k = strlen(end);
     return n > k && strcmp(text + n - k, end) == 0;
+}
+
+/* ---- names of files -------------------------------------------------------------------------- */
+
+void serve_file_sync(const char *path)
+{
+    char         folder[4096];
+    const char  *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n == 0 || n >= sizeof folder) return;
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    cli_folder_sync(folder);
+}
+
+dra_status serve_file_link(const char *from, const char *to, dra_error *err)
+{
+    char      temp_name[4096 + 8];
+    const int n = snprintf(temp_name, sizeof temp_name, "%s.tmp", to);
+    if (n < 0 || (size_t)n >= sizeof temp_name)
+        return cli_error(err, DRA_ERR_FILE, "path too long");
+    unlink(temp_name);
+    if (link(from, temp_name) == 0 && rename(temp_name, to) == 0) {
+        unlink(temp_name); /* where both were one file, rename() leaves both */
+        serve_file_sync(to);
+        return DRA_OK;
+    }
+    return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
+}
+
+dra_status serve_file_remove(const char *from, const char *path, dra_error *err)
+{
+    (void)from;
+    const int failed = unlink(path);
+    const int why = errno;
+    serve_file_sync(path);
+    return failed ? cli_error(err, DRA_ERR_FILE, "%s", cli_reason(why)) : DRA_OK;
 }
 
 /* ---- the state directory --------------------------------------------------------------------- */
@@ -65,16 +102,18 @@ static bool find_file(const finding *f, uint64_t owner, const char *folder, cons
 static bool find_in_folder(const finding *f, uint64_t owner)
 {
     char folder[4096], *end;
-    DIR *d = folder_of(f->model, owner, folder, sizeof folder) ? opendir(folder) : NULL;
+    DIR *d = serve_files_folder(f->model, owner, folder, sizeof folder) ? opendir(folder) : NULL;
     bool well = true;
-    for (struct dirent *x; d && well && (x = readdir(d));) {
+    for (struct dirent *x; d && well && (errno = 0, x = readdir(d));) {
         const uint64_t other = x->d_name[0] == '@' ? strtoull(x->d_name + 1, &end, 16) : 0;
         if (!owner && other && !*end)
             well = find_in_folder(f, other);
         else
             well = find_file(f, owner, folder, x->d_name);
     }
+    const bool all = d && well && errno == 0;
     if (d) closedir(d);
+    if (all && f->model->pieces) serve_pieces_sweep(f->model->pieces, folder);
     return well;
 }
 
@@ -101,7 +140,12 @@ static bool make_folders(serve *s, dra_error *err)
 
 void serve_temp_path(serve *s, char *path, size_t size)
 {
-    snprintf(path, size, "%s/" SERVE_TEMP "%llu", s->temp, (unsigned long long)++s->temps);
+    serve_temp_again(s, ++s->temps, path, size);
+}
+
+void serve_temp_again(const serve *s, uint64_t n, char *path, size_t size)
+{
+    snprintf(path, size, "%s/" SERVE_TEMP "%llu", s->temp, (unsigned long long)n);
 }
 
 static void remove_folder(const char *folder)

@@ -28,6 +28,7 @@
 enum {
     LINGER = 2,      /* seconds for a client to read why it is refused */
     BEYOND = 256,    /* connections over the limit that are told so; more are just closed */
+    LISTENERS = 8,   /* addresses of a name */
     RETRY = 100,     /* milliseconds until the next try where the system has no descriptor left */
     SLOW = 1 << 20,  /* bytes a second, of the slowest line that may send files */
     SETTLE = 500,    /* milliseconds until free memory goes back to the system */
@@ -63,7 +64,8 @@ struct http_conn {
 struct http_server {
     http_config            config;
     struct event_base     *base;
-    struct evconnlistener *listener;
+    int                    n_listeners; /* one for each address of a name */
+    struct evconnlistener *listeners[LISTENERS];
     struct event          *retry, *settle; /* settle: memory is given back to the system */
     int                    settles;        /* that are to come */
     http_conn             *conns;
@@ -615,7 +617,7 @@ static void on_retry(evutil_socket_t fd, short what, void *user)
     http_server *s = user;
     (void)fd;
     (void)what;
-    if (s->listener) evconnlistener_enable(s->listener);
+    for (int i = 0; i < s->n_listeners; i++) evconnlistener_enable(s->listeners[i]);
 }
 
 http_server *http_create(struct event_base *base, const http_config *config)
@@ -640,22 +642,34 @@ static int port_of(evutil_socket_t fd)
                                          : ((struct sockaddr_in *)&a)->sin_port);
 }
 
+static void set_port(struct sockaddr *a, int port)
+{
+    const in_port_t number = htons((uint16_t)port);
+    if (a->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)a)->sin6_port = number;
+    else
+        ((struct sockaddr_in *)a)->sin_port = number;
+}
+
 static bool listen_on(http_server *s, const struct sockaddr *at, socklen_t size, const char *name,
                       char *why)
 {
     const unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC |
                            LEV_OPT_DISABLED;
-    s->listener = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, at, (int)size);
-    if (!s->listener) {
+    struct evconnlistener *l = evconnlistener_new_bind(s->base, on_accept, s, flags, 1024, at,
+                                                       (int)size);
+    if (!l) {
         snprintf(why, 160, "%.100s: cannot listen: %s", name,
                  evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
         return false;
     }
-    if (evconnlistener_enable(s->listener) != 0) { /* which libevent itself would not look at */
+    if (evconnlistener_enable(l) != 0) { /* which libevent itself would not look at */
+        evconnlistener_free(l);
         snprintf(why, 160, "out of memory");
         return false;
     }
-    evconnlistener_set_error_cb(s->listener, on_accept_error);
+    evconnlistener_set_error_cb(l, on_accept_error);
+    s->listeners[s->n_listeners++] = l;
     return true;
 }
 
@@ -670,12 +684,16 @@ bool http_listen(http_server *s, const char *host, int *port, char *why)
         snprintf(why, 160, "%.80s: %s", host, gai_strerror(failed));
         return false;
     }
-    char name[100];
+    char name[100], ignored[160];
     snprintf(name, sizeof name, "%.80s port %d", host, *port);
-    const bool well = listen_on(s, found->ai_addr, found->ai_addrlen, name, why);
+    for (struct addrinfo *a = found; a && s->n_listeners < LISTENERS; a = a->ai_next) {
+        if (s->n_listeners) set_port(a->ai_addr, *port); /* that of the first one */
+        if (!listen_on(s, a->ai_addr, a->ai_addrlen, name, s->n_listeners ? ignored : why))
+            continue;
+        if (s->n_listeners == 1) *port = port_of(evconnlistener_get_fd(s->listeners[0]));
+    }
     freeaddrinfo(found);
-    if (well) *port = port_of(evconnlistener_get_fd(s->listener));
-    return well;
+    return s->n_listeners > 0;
 }
 
 /* A socket that a server has left behind goes; one that is listened on stays. */
@@ -706,8 +724,7 @@ bool http_listen_unix(http_server *s, const char *path, char *why)
 
 void http_deaf(http_server *s)
 {
-    if (s->listener) evconnlistener_free(s->listener);
-    s->listener = NULL;
+    while (s->n_listeners > 0) evconnlistener_free(s->listeners[--s->n_listeners]);
 }
 
 void http_destroy(http_server *s)

@@ -1,12 +1,10 @@
 /* Jobs of an engine on behalf of calls. The engine's call-backs run in its thread: they copy
  * what they get and send it to the loop, which does the rest. */
 #include "ask.h"
+#include "pieces.h"
 
 #include <stdlib.h>
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LOOK_EVERY = 4 /* tokens */ };
 
@@ -130,40 +128,14 @@ static void on_end(void *user, const dra_job_result *result)
     serve_mail_send(job->model->server, &job->mail);
 }
 
-/* Names that were added or removed stay so after a crash. */
-static void sync_folder_of(const char *path)
-{
-    char         folder[4096];
-    const char  *slash = strrchr(path, '/');
-    const size_t n = slash ? (size_t)(slash - path) : 0;
-    if (n == 0 || n >= sizeof folder) return;
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    cli_folder_sync(folder);
-}
-
-/* Whole or not at all, as files that are written are. */
-static dra_status link_file(const char *from, const char *to, dra_error *err)
-{
-    char      temp[4096 + 8];
-    const int n = snprintf(temp, sizeof temp, "%s.tmp", to);
-    if (n < 0 || (size_t)n >= sizeof temp) return cli_error(err, DRA_ERR_FILE, "path too long");
-    unlink(temp);
-    if (link(from, temp) == 0 && rename(temp, to) == 0) {
-        unlink(temp); /* where both were one file, rename() leaves both */
-        sync_folder_of(to);
-        return DRA_OK;
-    }
-    return cli_error(err, DRA_ERR_FILE, "%.200s: %s", to, cli_reason(errno));
-}
-
 /* Work other than jobs: in the engine's thread, between two steps, or in the worker's. */
 static void do_work(serve_mail *mail)
 {
-    serve_job *job = (serve_job *)mail;
-    dra_error *err = &job->result.error;
-    serve_text t = {0};
-    dra_status st = DRA_OK;
+    serve_job    *job = (serve_job *)mail;
+    dra_error    *err = &job->result.error;
+    serve_text    t = {0};
+    dra_status    st = DRA_OK;
+    serve_pieces *p = job->model->pieces;
     switch (job->work) {
     case SERVE_WRITE: st = dra_file_write(job->name, job->data.data, job->data.n, err); break;
     case SERVE_READ:
@@ -175,11 +147,14 @@ static void do_work(serve_mail *mail)
         job->text = t.data;
         job->result.bytes = t.n;
         break;
-    case SERVE_LINK: st = link_file(job->data.data, job->name, err); break;
-    case SERVE_UNLINK:
-        if (unlink(job->name) != 0) st = cli_error(err, DRA_ERR_FILE, "%s", cli_reason(errno));
-        sync_folder_of(job->name);
+    case SERVE_LINK:
+        st = serve_pieces_change(p, job->data.data, job->name, serve_file_link, err);
         break;
+    case SERVE_UNLINK: st = serve_pieces_change(p, NULL, job->name, serve_file_remove, err); break;
+    case SERVE_PLACE:
+        st = serve_pieces_place(p, job->data.data, job->name, &job->filed, &job->pieces, err);
+        break;
+    case SERVE_RESTORE: st = serve_pieces_restore(job->data.data, job->name, err); break;
     }
     job->result.end = st == DRA_OK ? DRA_JOB_DONE : DRA_JOB_FAILED;
     job->result.text = job->text;
@@ -252,7 +227,7 @@ bool serve_job_alone(serve_model *m, dra_job_config *config, void *subject,
 static serve_job *begin_work(serve_call *call, serve_model *m, serve_work work, const char *name,
                              serve_text *data, void (*end)(serve_job *, const dra_job_result *))
 {
-    serve_job *job = calloc(1, sizeof *job);
+    serve_job *job = data && data->failed ? NULL : calloc(1, sizeof *job);
     if (job) job->name = strdup(name);
     if (!job || !job->name) {
         free(job);

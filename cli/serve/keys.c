@@ -143,10 +143,12 @@ static bool same_key(const serve_key *key, const char *given, size_t n)
 
 const serve_key *serve_key_of(const serve *s, const http_head *h)
 {
-    const char      *given = http_header(h, "authorization");
+    const char      *bearer = http_header(h, "authorization");
+    const char      *given = http_header(h, "x-api-key"); /* of Anthropic's clients */
     const serve_key *found = NULL;
-    if (!given || strncasecmp(given, "bearer ", 7) != 0) return NULL;
-    given += 7 + strspn(given + 7, " ");
+    if (bearer && strncasecmp(bearer, "bearer ", 7) == 0)
+        given = bearer + 7 + strspn(bearer + 7, " ");
+    if (!given) return NULL;
     const size_t n = strlen(given);
     for (size_t i = 0; i < s->keys.n; i++)
         if (same_key(&s->keys.all[i], given, n)) found = &s->keys.all[i];

@@ -320,6 +320,40 @@ static bool check_turns(const serve_turns *how, size_t n, const turn *list, serv
                        "continue_final_message: expected the last message of the assistant");
 }
 
+/* After a state that ends with an answer: what the template writes between that and the next
+ * answer. What was said before is not known and not needed. */
+static bool render_after_answer(const serve_model *m, const serve_turns *how, size_t n,
+                                const turn *list, bool answer, char **text, size_t *bytes,
+                                serve_error *e)
+{
+    static const char answered[] = "(what was answered)";
+    turn             *all = calloc(n + 2, sizeof *all);
+    *text = NULL;
+    if (!all) return serve_wrong(e, 503, NULL, "out of memory");
+    if (n) memcpy(all + 2, list, n * sizeof *all);
+    all[0].said.role = "user";
+    all[1].said.role = "assistant";
+    serve_puts(&all[0].text, "(what was asked)");
+    serve_puts(&all[1].text, answered);
+    bool well = render_turns(m, how, n + 2, all, answer, text, bytes, e);
+    serve_text_free(&all[0].text);
+    serve_text_free(&all[1].text);
+    free(all);
+    const char *end = well ? strstr(*text, answered) : NULL;
+    if (well && !end)
+        well = serve_wrong(e, 400, "dra_after_answer",
+                           "dra_after_answer: the chat template leaves out what was answered");
+    if (well) {
+        end += strlen(answered);
+        *bytes -= (size_t)(end - *text);
+        memmove(*text, end, *bytes + 1);
+        return true;
+    }
+    free(*text);
+    *text = NULL;
+    return false;
+}
+
 /* The text of a conversation, to be freed. To be continued, the last message's content comes
  * where an answer would begin. */
 static bool write_down(const serve_model *m, const serve_turns *how, size_t n, const turn *list,
@@ -328,7 +362,8 @@ static bool write_down(const serve_model *m, const serve_turns *how, size_t n, c
     const bool        go_on = how->go_on;
     const serve_text *last = &list[n - 1].text;
     if (!check_turns(how, n, list, e) ||
-        !render_turns(m, how, n - go_on, list, how->answer || go_on, text, bytes, e))
+        !(how->after ? render_after_answer : render_turns)(m, how, n - go_on, list,
+                                                           how->answer || go_on, text, bytes, e))
         return false;
     char *more = go_on ? realloc(*text, *bytes + last->n + 1) : *text;
     if (!more) {

@@ -1,10 +1,12 @@
 "use strict";
 /* The page of dra serve. Text of a model is only ever put into textContent. A conversation is a list
- * of turns, and one state on the server, which every finished answer replaces. What was said before
- * can be forked all the same: it is sent again, and the server knows what it has read. */
+ * of turns, and one state on the server, which every finished answer replaces and the next one goes
+ * on from: only what is new is sent. Where there is no such state, or it is gone, all is sent again. */
 
 const $ = (id) => document.getElementById(id);
-const talk = { turns: [], from: null, running: null, name: null, saved: false };
+/* from: a state whose text is not known here; name: of the conversation's own state, which `saved`
+ * tells about: { name, model, turns: how many of them it has read, system }. */
+const talk = { turns: [], from: null, running: null, name: null, saved: null };
 
 /* A name that a person can read: the first words that were said, and when. "Tell-me-a-story.14.32.07";
  * no other state has it. */
@@ -33,7 +35,7 @@ async function ask(method, path, body, signal) {
   if (r.ok) return r;
   let why = r.status + " " + r.statusText;
   try { why = (await r.json()).error.message; } catch (e) { /* no JSON: the status has to do */ }
-  throw new Error(why);
+  throw Object.assign(new Error(why), { status: r.status });
 }
 
 function make(tag, text, attributes) {
@@ -109,13 +111,39 @@ async function show_sampler() {
   }));
 }
 
-/* After a state whose text is not known here, only what was said since is sent. */
-function messages() {
-  const out = talk.turns.filter((t) => !t.pending)
-    .map((t) => ({ role: t.role, content: t.content }));
-  if (!talk.from && $("system").value.trim())
-    out.unshift({ role: "system", content: $("system").value.trim() });
-  return out;
+function instruction() { return $("system").value.trim(); }
+
+/* Whether the state of the last answer has read what was said before the last message. */
+function goes_on() {
+  const s = talk.saved;
+  return s && s.turns < talk.turns.length && s.model === $("model").value &&
+    s.system === instruction();
+}
+
+/* What is sent of a conversation, and the state that it follows, if any. */
+function said() {
+  const all = talk.turns.filter((t) => !t.pending).map((t) => ({ role: t.role,
+    content: t.content.replaceAll("\0", "\ufffd") })); /* which no message may have */
+  if (goes_on())
+    return { messages: all.slice(talk.saved.turns), dra_state: talk.saved.name,
+      dra_after_answer: true };
+  if (talk.from) return { messages: all, dra_state: talk.from };
+  if (instruction()) all.unshift({ role: "system", content: instruction() });
+  return { messages: all };
+}
+
+/* Where the state is gone, or cannot be had, the whole text is sent. */
+async function ask_for_answer(signal) {
+  const request = () => ask("POST", "/v1/chat/completions", Object.assign(settings(), said(), {
+    model: $("model").value, stream: true, stream_options: { include_usage: true },
+    dra_look: true, dra_save_state: talk.name }), signal);
+  try {
+    return await request();
+  } catch (e) {
+    if (!goes_on() || (e.status !== 404 && e.status !== 409)) throw e;
+    talk.saved = null;
+    return request();
+  }
 }
 
 async function send(text) {
@@ -132,12 +160,9 @@ async function send(text) {
   look_clear();
   try {
     if (!talk.name) talk.name = await state_name(talk.turns[0].content);
-    const body = Object.assign(settings(), { model: $("model").value, messages: messages(),
-      stream: true, stream_options: { include_usage: true }, dra_look: true,
-      dra_save_state: talk.name });
-    if (talk.from) body.dra_state = talk.from;
-    await read_stream(await ask("POST", "/v1/chat/completions", body, running.signal), turn);
-    talk.saved = true;
+    const system = instruction();
+    await read_stream(await ask_for_answer(running.signal), turn);
+    talk.saved = { name: talk.name, model: turn.model, turns: talk.turns.length, system };
   } catch (e) {
     if (e.name !== "AbortError") notice(e.message);
     if (!turn.content && talk.turns.at(-1) === turn) take_back(text);
@@ -193,21 +218,29 @@ function figures(usage, seconds) {
 
 function stop() { if (talk.running) talk.running.abort(); }
 
-function begin(from, turns) {
+function begin(from, turns, saved) {
   stop();
   talk.from = from;
   talk.turns = turns || [];
   talk.name = null;
-  talk.saved = false;
+  talk.saved = saved || null;
   show_all();
   $("say").focus();
 }
 
 /* ---- states ---- */
 
+/* The state of a conversation goes with it; one that was kept has another name. */
+async function begin_fresh() {
+  const s = talk.saved && talk.saved.name === talk.name ? talk.saved : null;
+  begin(null);
+  if (s) await remove(s);
+}
+
 /* Another conversation with the same beginning; its first answer makes its state. */
 function fork_from(i) {
-  begin(talk.from, talk.turns.slice(0, i + 1).map(plain));
+  const s = talk.saved && talk.saved.turns <= i + 1 ? talk.saved : null;
+  begin(talk.from, talk.turns.slice(0, i + 1).map(plain), s);
   notice("");
 }
 
@@ -240,14 +273,15 @@ function path_of(s, verb) {
 async function remove(s) {
   try {
     await ask("DELETE", path_of(s));
-    if (s.name === talk.name) talk.saved = false;
+    if (talk.saved && s.name === talk.saved.name && s.model === talk.saved.model)
+      talk.saved = null;
   } catch (e) { notice(e.message); }
   show_states();
 }
 
 async function keep(event) {
   event.preventDefault();
-  const from = talk.saved ? talk.name : talk.from;
+  const from = talk.saved ? talk.saved.name : talk.from;
   if (!from) return notice("There is nothing to keep yet.");
   try {
     await ask("POST", "/states/" + from + "/fork", { to: $("state-name").value,
@@ -365,7 +399,7 @@ $("say").addEventListener("keydown", (e) => {
 });
 document.addEventListener("keydown", (e) => { if (e.key === "Escape") stop(); });
 $("stop").addEventListener("click", stop);
-$("fresh").addEventListener("click", () => begin(null));
+$("fresh").addEventListener("click", begin_fresh);
 $("keep").addEventListener("submit", keep);
 $("model").addEventListener("change", show_facts);
 $("key").addEventListener("change", open_page);

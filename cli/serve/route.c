@@ -19,6 +19,8 @@ const serve_route serve_routes[] = {
     {"GET", "/v1/models/", "/v1/models/NAME", serve_models_one, false},
     {"POST", "/v1/completions", "/v1/completions", serve_completions, false},
     {"POST", "/v1/chat/completions", "/v1/chat/completions", serve_chat, false},
+    {"POST", "/v1/responses", "/v1/responses", serve_responses, false},
+    {"POST", "/v1/messages", "/v1/messages", serve_messages, false},
     {"POST", "/v1/embeddings", "/v1/embeddings", serve_embeddings, false},
     {"POST", "/tokenize", "/tokenize", serve_tokenize, false},
     {"POST", "/detokenize", "/detokenize", serve_detokenize, false},

@@ -34,6 +34,7 @@ typedef struct serve_grammar serve_grammar;
 typedef struct serve_form    serve_form;
 typedef struct serve_shelf   serve_shelf;
 typedef struct serve_request serve_request;
+typedef struct serve_pieces  serve_pieces;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -108,7 +109,8 @@ struct serve_model {
     serve_phase           phase; /* as the loop knows it */
     dra_error             error;
     serve_mail            loaded;
-    serve_shelf          *shelf; /* names of states */
+    serve_shelf          *shelf;  /* names of states */
+    serve_pieces         *pieces; /* of their files, in the worker; NULL: they are whole */
     pthread_t             thread;
     bool                  started;
     pthread_mutex_t       lock; /* of the rest */
@@ -146,11 +148,13 @@ typedef struct serve_token { /* a dra_job_token on its way */
 } serve_token;
 
 typedef enum serve_work {
-    SERVE_WRITE, /* `data`, which is taken over, to the file `name`       */
-    SERVE_READ,  /* the file `name`, which is then the text of the result */
-    SERVE_LOOK,  /* norms of the state `name`, the same                   */
-    SERVE_LINK,  /* the file `name` becomes another name of the file `data` */
-    SERVE_UNLINK /* the file `name` goes                                  */
+    SERVE_WRITE,  /* `data`, which is taken over, to the file `name`       */
+    SERVE_READ,   /* the file `name`, which is then the text of the result */
+    SERVE_LOOK,   /* norms of the state `name`, the same                   */
+    SERVE_LINK,   /* the file `name` becomes another name of the file `data` */
+    SERVE_UNLINK, /* the file `name` goes                                  */
+    SERVE_PLACE,  /* the file `data` becomes `name`, in pieces where it has several */
+    SERVE_RESTORE /* `name` becomes the whole file of `data`, which is in pieces */
 } serve_work;
 
 struct serve_job {
@@ -174,6 +178,8 @@ struct serve_job {
     serve_job     *after;   /* of those that wait for something of the shelf */
     void          *subject; /* of one that is alone */
     size_t         most;    /* bytes of a file that is read */
+    size_t         filed;   /* bytes of a file that was placed; */
+    bool           pieces;  /* it is in pieces */
     serve_grammar *grammar; /* that its text follows, held until the end; NULL: none */
 };
 
@@ -209,6 +215,7 @@ struct serve_call { /* the first member of what a route keeps */
     double      deadline, spoke;
     size_t      held;               /* bytes of the memory of requests */
     bool        streams, looks;     /* looks: tokens tell what the memory holds */
+    const char *failed;             /* what comes before an error in a stream; NULL: nothing */
     void (*free)(serve_call *call); /* what the route added; not the call itself */
     json_t     *body;               /* what was asked may point into it */
     serve_error error;              /* what the worker found; status 0: nothing */
@@ -351,12 +358,19 @@ extern const size_t      serve_n_routes;
 /* Files of states, and temporary ones. */
 bool serve_files_open(serve *s, dra_error *err);
 void serve_files_close(serve *s);
-/* Where a file on its way may be made. */
+/* Where a file on its way may be made, which has the number s->temps then; and its path again. */
 void serve_temp_path(serve *s, char *path, size_t size);
+void serve_temp_again(const serve *s, uint64_t n, char *path, size_t size);
+/* Names that were added or removed in the folder of `path` stay so after a crash. */
+void serve_file_sync(const char *path);
+/* Whole or not at all, as files that are written are. */
+dra_status serve_file_link(const char *from, const char *to, dra_error *err);
+dra_status serve_file_remove(const char *from, const char *path, dra_error *err); /* from: NULL */
 /* Of a state in the state directory. */
 bool serve_state_path(const serve_model *m, uint64_t owner, const char *name, char *path,
                       size_t size);
-/* The folder of an owner's states. */
+/* The folder of an owner's states, which no state has as its name. */
+bool serve_files_folder(const serve_model *m, uint64_t owner, char *path, size_t size);
 void serve_files_make(const serve_model *m, uint64_t owner);
 /* Calls `each` for all files of states; false: it said so. */
 bool serve_files_find(const serve_model *m,
@@ -398,6 +412,8 @@ void serve_detokenize(const serve_request *r);
 void serve_tokenizer_info(const serve_request *r);
 void serve_completions(const serve_request *r);
 void serve_chat(const serve_request *r);
+void serve_responses(const serve_request *r);
+void serve_messages(const serve_request *r);
 void serve_embeddings(const serve_request *r);
 void serve_states_list(const serve_request *r);
 void serve_states_get(const serve_request *r);

@@ -150,6 +150,19 @@ static void on_leave(void *user, http_conn *c)
     serve_call_end(http_call(c));
 }
 
+/* What may be used is said where the machine has not got it: limits that cannot hold. */
+static void warn_of_memory(const serve *s)
+{
+    const double gib = 1 << 30;
+    const double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const double may = (double)s->memory_limit * (double)s->n_models + (double)s->limits.memory;
+    if (may > has)
+        cli_line(stderr,
+                 "dra serve: warning: --memory-limit of %zu models and --request-memory are %.1f "
+                 "GiB, this machine has %.1f",
+                 s->n_models, may / gib, has / gib);
+}
+
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 static char *error_of(void *user, int status, serve_limit acts, const char *why)
@@ -272,6 +285,7 @@ static bool start_server(serve *s, dra_error *err)
     else
         cli_line(stderr, "dra serve: listens on http://%s%s%s:%d", v6 ? "[" : "", s->args->host,
                  v6 ? "]" : "", s->port);
+    warn_of_memory(s);
     if (!serve_worker_start(&s->worker, s->args->queue))
         return cli_error(err, DRA_ERR_MEMORY, "cannot make a thread") == DRA_OK;
     for (size_t i = 0; i < s->n_models; i++)

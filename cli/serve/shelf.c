@@ -1,10 +1,16 @@
+#include "pieces.h"
 #include "shelf.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 20 /* bytes */, PATH_TEXT = 4096 };
 
 static void update_file(serve_state *x);
 
@@ -140,6 +146,8 @@ static void remove_state(serve_state *x)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
+static size_t disk_of(const serve_kept *b) { return b->disk ? b->disk : b->bytes; }
+
 serve_shelf_figures serve_shelf_count(const serve_model *m)
 {
     const serve_shelf  *s = m->shelf;
@@ -149,8 +157,9 @@ serve_shelf_figures serve_shelf_count(const serve_model *m)
         f.names += b != NULL;
         /* A body with several names counts once: each name has a share. */
         if (b && b->held) f.held++, f.held_bytes += b->bytes / (size_t)b->names;
-        if (filed) f.files++, f.file_bytes += filed->bytes / (size_t)filed->files;
+        if (filed) f.files++, f.file_bytes += disk_of(filed) / (size_t)filed->files;
     }
+    if (m->pieces) f.file_bytes += serve_pieces_bytes(m->pieces, NULL);
     return f;
 }
 
@@ -160,13 +169,17 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
     const serve_shelf *shelf = m->shelf;
     size_t             bytes = 0, disk = 0;
     int64_t            names = 0;
+    char               folder[PATH_TEXT];
     for (size_t k = place_of(shelf, owner, ""); k < shelf->n && shelf->all[k]->owner == owner;
          k++) {
         const serve_state *x = shelf->all[k];
         if (!x->body || strcmp(x->name, name) == 0) continue;
-        bytes += x->body->bytes / (size_t)x->body->names; /* forks count once, a share for each */
+        /* Forks count once, a share for each. */
+        bytes += (x->body->pieces ? x->body->disk : x->body->bytes) / (size_t)x->body->names;
         names++;
     }
+    if (m->pieces && serve_files_folder(m, owner, folder, sizeof folder))
+        bytes += serve_pieces_bytes(m->pieces, folder);
     if (names >= s->args->states)
         return serve_limited(e, SERVE_MAX_STATES, NULL,
                              "there are %lld states, the limit; delete some", (long long)names);
@@ -265,6 +278,16 @@ bool serve_shelf_path(const serve_state *x, char *path, size_t size)
     return serve_state_path(x->model, x->owner, x->name, path, size);
 }
 
+/* Where a state of a model that has pieces is written first. */
+static bool whole_path(const serve_state *x, char *path, size_t size)
+{
+    char      name[PATH_TEXT];
+    const int n = serve_shelf_path(x, name, sizeof name)
+                      ? snprintf(path, size, "%s.whole.tmp", name)
+                      : -1;
+    return n > 0 && (size_t)n < size;
+}
+
 static void on_written(serve_job *job, const dra_job_result *r)
 {
     serve_state *x = job->subject;
@@ -272,6 +295,8 @@ static void on_written(serve_job *job, const dra_job_result *r)
     x->busy = false;
     x->coming = NULL;
     if (r->end == DRA_JOB_DONE) {
+        b->pieces = job->pieces;
+        if (job->pieces) b->disk = job->filed;
         set_filed(x, b);
     } else {
         x->failed = b; /* while it is the body; no other has its place in memory */
@@ -281,6 +306,25 @@ static void on_written(serve_job *job, const dra_job_result *r)
     if (x->body != b) x->failed = NULL;
     drop_body(x->model, b);
     update_file(x);
+}
+
+/* The state is in a file of its own, which becomes that of the name, and is cut into pieces if it
+ * is large. */
+static void on_exported(serve_job *job, const dra_job_result *r)
+{
+    serve_state *x = job->subject;
+    char         path[PATH_TEXT], whole[PATH_TEXT];
+    serve_text   data = {0};
+    if (r->end == DRA_JOB_DONE && serve_shelf_path(x, path, sizeof path) &&
+        whole_path(x, whole, sizeof whole)) {
+        serve_puts(&data, whole);
+        if (serve_work_alone(x->model, SERVE_PLACE, path, &data, x, on_written)) return;
+        job->result.end = DRA_JOB_FAILED;
+        cli_error(&job->result.error, DRA_ERR_MEMORY, "out of memory");
+    }
+    if (whole_path(x, whole, sizeof whole)) unlink(whole); /* it may be there after an error, too */
+    serve_text_free(&data);
+    on_written(job, r);
 }
 
 static void on_unlinked(serve_job *job, const dra_job_result *r)
@@ -304,20 +348,22 @@ static const serve_state *find_filed(const serve_state *x)
 static void write_file(serve_state *x)
 {
     const serve_state *same = find_filed(x);
-    char               path[4096], from[4096];
+    serve_model       *m = x->model;
+    char               path[PATH_TEXT], from[PATH_TEXT];
     serve_error        e = {0};
-    bool               well = serve_shelf_path(x, path, sizeof path);
+    bool               well = m->pieces && !same ? whole_path(x, path, sizeof path)
+                                                 : serve_shelf_path(x, path, sizeof path);
     x->busy = true;
     hold_body(&x->coming, x->body);
-    serve_files_make(x->model, x->owner);
+    serve_files_make(m, x->owner);
     if (well && same) {
         serve_text data = {0};
         serve_puts(&data, serve_shelf_path(same, from, sizeof from) ? from : "");
-        well = serve_work_alone(x->model, SERVE_LINK, path, &data, x, on_written);
+        well = serve_work_alone(m, SERVE_LINK, path, &data, x, on_written);
         serve_text_free(&data);
     } else if (well) {
         dra_job_config config = {.kind = DRA_JOB_EXPORT, .state = x->body->handle, .path = path};
-        well = serve_job_alone(x->model, &config, x, on_written, &e);
+        well = serve_job_alone(m, &config, x, m->pieces ? on_exported : on_written, &e);
     }
     if (well) return;
     x->busy = false;
@@ -430,10 +476,20 @@ bool serve_shelf_delete(serve_call *call, serve_state                           
     return true;
 }
 
+static void drop_whole(const serve_model *m, serve_kept *b)
+{
+    char path[PATH_TEXT];
+    if (!b->temp) return;
+    serve_temp_again(m->server, b->temp, path, sizeof path);
+    unlink(path);
+    b->temp = 0;
+}
+
 static void on_loaded(serve_job *job, const dra_job_result *r)
 {
     serve_kept  *b = job->subject;
     serve_model *m = job->model;
+    drop_whole(m, b);
     b->loading = false;
     b->held = r->end == DRA_JOB_DONE;
     if (b->held) dra_engine_states(m->engine, take_info, &(found){b->handle, b});
@@ -441,6 +497,37 @@ static void on_loaded(serve_job *job, const dra_job_result *r)
     if (!b->held && error.code == DRA_OK) cli_error(&error, DRA_ERR_BUSY, "it was cancelled");
     tell_all(&b->waiting, b->held ? NULL : &error);
     drop_body(m, b);
+}
+
+static bool import_file(serve_model *m, serve_kept *b, const char *path, serve_error *e)
+{
+    dra_job_config config = {.kind = DRA_JOB_IMPORT, .save = b->handle, .path = path};
+    return serve_job_alone(m, &config, b, on_loaded, e);
+}
+
+/* Its pieces are one file again. */
+static void on_restored(serve_job *job, const dra_job_result *r)
+{
+    serve_kept *b = job->subject;
+    serve_error e = {0};
+    if (r->end == DRA_JOB_DONE && import_file(job->model, b, job->name, &e)) return;
+    if (r->end == DRA_JOB_DONE) {
+        job->result.end = DRA_JOB_FAILED;
+        cli_error(&job->result.error, DRA_ERR_BUSY, "%s", e.text);
+    }
+    on_loaded(job, r);
+}
+
+static bool restore_file(serve_model *m, serve_kept *b, const char *path)
+{
+    char       whole[PATH_TEXT];
+    serve_text from = {0};
+    serve_puts(&from, path);
+    serve_temp_path(m->server, whole, sizeof whole);
+    b->temp = m->server->temps;
+    const bool well = serve_work_alone(m, SERVE_RESTORE, whole, &from, b, on_restored);
+    serve_text_free(&from);
+    return well;
 }
 
 bool serve_shelf_load(serve_call *call, serve_state                                 *x,
@@ -458,12 +545,12 @@ bool serve_shelf_load(serve_call *call, serve_state                             
     if (b->loading) return true;
     make_room(m, b->bytes, b);
     serve_shelf_handle(m, b->handle);
-    dra_job_config     config = {.kind = DRA_JOB_IMPORT, .save = b->handle, .path = path};
     const serve_state *has = x->filed == b ? x : find_filed(x);
     b->refs++;
     b->loading = has && serve_shelf_path(has, path, sizeof path) &&
-                 serve_job_alone(m, &config, b, on_loaded, e);
+                 (b->pieces ? restore_file(m, b, path) : import_file(m, b, path, e));
     if (b->loading) return true;
+    b->temp = 0;
     dra_error error = {0};
     cli_error(&error, DRA_ERR_BUSY, "%s", e->text[0] ? e->text : "its file is being written");
     tell_all(&b->waiting, &error);
@@ -490,6 +577,7 @@ static bool add_file(void *user, uint64_t owner, const char *name, const char *p
     serve_model *m = user;
     struct stat  how;
     if (stat(path, &how) != 0 || !S_ISREG(how.st_mode)) return true;
+    size_t       whole = 0;
     serve_kept  *b = calloc(1, sizeof *b);
     serve_state *x = b ? add_state(m, owner, name) : NULL;
     if (!x) {
@@ -497,8 +585,11 @@ static bool add_file(void *user, uint64_t owner, const char *name, const char *p
         return false;
     }
     const double made = (double)how.st_mtim.tv_sec, read = (double)how.st_atim.tv_sec;
+    if (m->pieces) serve_pieces_found(m->pieces, path, &whole);
     *b = (serve_kept){.tokens = tokens_of(path),
-                      .bytes = (size_t)how.st_size,
+                      .bytes = whole ? whole : (size_t)how.st_size,
+                      .disk = (size_t)how.st_size,
+                      .pieces = whole > 0,
                       .used = read > made ? read : made,
                       .device = how.st_dev,
                       .number = how.st_ino};
@@ -534,9 +625,28 @@ static void join_links(serve_shelf *s)
     if (s->n) qsort(s->all, s->n, sizeof *s->all, compare_names);
 }
 
+/* Pieces are counted by one process. */
+static dra_status lock_folder(serve_model *m, dra_error *err)
+{
+    char      folder[PATH_TEXT];
+    const int fd = serve_files_folder(m, 0, folder, sizeof folder)
+                       ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                       : -1;
+    m->shelf->lock = fd < 0 ? 0 : fd;
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return DRA_OK;
+    return cli_error(err, DRA_ERR_FILE, "--state-dir: %.200s is in use by another server", folder);
+}
+
 dra_status serve_shelf_open(serve_model *m, dra_error *err)
 {
+    const dra_specs *specs = dra_model_state(m->m.model);
     m->shelf = calloc(1, sizeof *m->shelf);
+    if (m->shelf && has_folder(m) && serve_pieces_grow(specs)) {
+        const dra_status st = lock_folder(m, err);
+        if (st != DRA_OK) return st;
+        m->pieces = serve_pieces_open(specs, PIECE);
+        if (!m->pieces) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    }
     if (!m->shelf || !serve_files_find(m, add_file, m))
         return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     join_links(m->shelf);
@@ -580,6 +690,9 @@ void serve_shelf_close(serve_model *m)
         free(x);
     }
     free(s->all);
+    if (s->lock) close(s->lock);
     free(s);
     m->shelf = NULL;
+    serve_pieces_close(m->pieces);
+    m->pieces = NULL;
 }

@@ -18,6 +18,9 @@ typedef struct serve_kept { /* what names stand for */
     bool       held, loading;          /* held: it is in memory */
     int64_t    tokens;                 /* -1: not known */
     size_t     bytes;
+    size_t     disk;   /* bytes of its file besides pieces; 0: not known */
+    bool       pieces; /* its file is in pieces */
+    uint64_t   temp;   /* number of the whole file that is being loaded; 0: none */
     double     used;   /* seconds since 1970 */
     dev_t      device; /* of its file, at the start */
     ino_t      number;
@@ -42,6 +45,7 @@ struct serve_shelf {
     serve_state **all; /* by owner, then by name */
     size_t        n, room;
     uint64_t      handles; /* made so far */
+    int           lock;    /* of the folder of the model; 0: none */
     struct event *clock;   /* looks for old ones; NULL: none are too old */
 };
 

@@ -443,6 +443,18 @@ static void on_ready(serve_job *job, const dra_job_result *r)
     if (!well) serve_call_fail(&c->call, &e);
 }
 
+/* The file, which is in pieces, is sent as one. */
+static void send_restored(change *c, const char *path)
+{
+    serve_error e = {0};
+    serve_text  from = {0};
+    serve_puts(&from, path);
+    serve_temp_path(c->call.server, c->path, sizeof c->path);
+    if (!serve_work_start(&c->call, c->model, SERVE_RESTORE, c->path, &from, on_exported, &e))
+        serve_call_fail(&c->call, &e);
+    serve_text_free(&from);
+}
+
 void serve_states_get(const serve_request *r)
 {
     serve_error e = {0};
@@ -450,8 +462,9 @@ void serve_states_get(const serve_request *r)
     char        path[4096];
     bool        well = find_state(r, &p, "look", &e);
     /* A state that is in its file needs no memory. */
-    if (well && !p.verb[0] && p.state->filed == p.state->body &&
-        serve_shelf_path(p.state, path, sizeof path) &&
+    const bool filed = well && !p.verb[0] && p.state->filed == p.state->body &&
+                       serve_shelf_path(p.state, path, sizeof path);
+    if (filed && !p.state->body->pieces &&
         http_reply_file(r->conn, "application/octet-stream", path))
         return;
     change *c = well ? begin_change(r, &p, &e) : NULL;
@@ -460,6 +473,10 @@ void serve_states_get(const serve_request *r)
         return;
     }
     c->looks = p.verb[0] != '\0';
+    if (filed && p.state->body->pieces) {
+        send_restored(c, path);
+        return;
+    }
     if (!serve_shelf_load(&c->call, p.state, on_ready, &e)) serve_call_fail(&c->call, &e);
 }
 

@@ -1,4 +1,5 @@
-/* A long run of mixed requests against a server of its own: campaign [REQUESTS [CLIENTS [PRESET]]].
+/* A long run of mixed requests, with keys, states on a disk and limits, against a server of its
+ * own: campaign [REQUESTS [CLIENTS [PRESET]]].
  * First, counted apart, the server gets to know all it will: prompts fill the states up to
  * --memory-limit, and mixed requests go on until 1500 of them lead to no new program and
  * no more memory. Then come the requests, in tenths, a line of a table for each. Fails where an
@@ -62,9 +63,9 @@ static double figure(const answer *a, const char *name)
     return space ? strtod(space, NULL) : 0;
 }
 
-static facts look(const server *s)
+static facts look(const server *s, const mixed *m)
 {
-    answer      a = client_ask(s->port, "GET", "/metrics", NULL);
+    answer      a = mixed_ask(m, "GET", "/metrics", NULL);
     const facts f = {resident_kib(s->pid), figure(&a, "dra_state_bytes{"),
                      figure(&a, "dra_programs{")};
     answer_free(&a);
@@ -74,7 +75,7 @@ static facts look(const server *s)
 /* ---- warming up ------------------------------------------------------------------------------ */
 
 /* Prompts that none before begins with, until kept states are dropped for new ones. */
-static void fill(const server *s)
+static void fill(const server *s, const mixed *m)
 {
     char   body[1024];
     double most = 0;
@@ -82,20 +83,23 @@ static void fill(const server *s)
         const int n = snprintf(body, sizeof body, "{\"prompt\": \"%d", i);
         memset(body + n, 'a' + i % 26, 700);
         snprintf(body + n + 700, sizeof body - (size_t)n - 700, "\", \"max_tokens\": 2}");
-        answer a = client_ask(s->port, "POST", "/v1/completions", body);
+        answer a = mixed_ask(m, "POST", "/v1/completions", body);
         answer_free(&a);
-        const double states = look(s).states;
+        const double states = look(s, m).states;
         stays = states > most ? 0 : stays + 1;
         if (states > most) most = states;
     }
 }
 
-static long count(const mixed_report *r) { return r->good + r->cancelled + r->bad + r->states; }
+static long count(const mixed_report *r)
+{
+    return r->good + r->cancelled + r->bad + r->states + r->limits;
+}
 
 static void print(const char *when, const mixed_report *r, const facts *f)
 {
-    printf("%-6s %8ld %6ld %5ld %5ld %5ld %4ld %5ld %8.0f %7.1f %7.1f %8ld %7.0f %5.0f\n", when,
-           count(r), r->good, r->cancelled, r->bad, r->states, r->busy, r->wrong,
+    printf("%-6s %8ld %6ld %5ld %5ld %5ld %6ld %4ld %5ld %8.0f %7.1f %7.1f %8ld %7.0f %5.0f\n",
+           when, count(r), r->good, r->cancelled, r->bad, r->states, r->limits, r->busy, r->wrong,
            (double)r->tokens / r->seconds, 1e3 * r->p50, 1e3 * r->p99, f->kib, f->states / 1024,
            f->programs);
     if (r->wrong) printf("       %s\n", r->first);
@@ -110,6 +114,7 @@ static void add(mixed_report *sum, const mixed_report *r)
     all.cancelled += sum->cancelled;
     all.bad += sum->bad;
     all.states += sum->states;
+    all.limits += sum->limits;
     all.busy += sum->busy;
     all.tokens += sum->tokens;
     all.seconds += sum->seconds;
@@ -123,11 +128,11 @@ static facts warm(const server *s, mixed *m, long n, int clients, mixed_report *
 {
     facts      before = {0}, f = {0};
     const long round = n / 20 < ROUND ? n / 20 : ROUND;
-    if (round == ROUND) fill(s);
+    if (round == ROUND) fill(s, m);
     for (int i = 0, quiet = 0; i < ROUNDS && quiet < QUIET && !all->wrong; i++) {
         const mixed_report r = mixed_run(m, round, clients, 1 + 1000 * (uint64_t)i);
         add(all, &r);
-        f = look(s);
+        f = look(s, m);
         quiet = f.programs > before.programs || f.kib > before.kib + 64 ? 0 : quiet + 1;
         before = f;
     }
@@ -139,16 +144,18 @@ static facts warm(const server *s, mixed *m, long n, int clients, mixed_report *
 
 static bool run(const server *s, long n, int clients)
 {
-    mixed       *m = mixed_open(s->port);
+    mixed       *m = mixed_open(s->port, &mixed_some_keys);
     mixed_report first = {0}, all = {0};
-    printf("       requests   good  left   bad state busy wrong tokens/s  p50 ms  p99 ms      KiB  "
-           "states progs\n");
+    printf(
+        "       requests   good  left   bad state limits busy wrong tokens/s  p50 ms  p99 ms     "
+        " KiB  "
+        "states progs\n");
     const facts before = warm(s, m, n, clients, &first);
     long        most = before.kib;
     for (int i = 0; i < TENTHS && !first.wrong && !all.wrong; i++) {
         const long         part = n * (i + 1) / TENTHS - n * i / TENTHS;
         const mixed_report r = mixed_run(m, part, clients, 1000000 + 1000 * (uint64_t)i);
-        const facts        f = look(s);
+        const facts        f = look(s, m);
         char               when[16];
         snprintf(when, sizeof when, "%d/%d", i + 1, TENTHS);
         print(when, &r, &f);
@@ -172,10 +179,21 @@ int main(int argc, char **argv)
     const long  n = argc > 1 ? strtol(argv[1], NULL, 10) : 100000;
     const int   clients = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 16;
     const char *preset = argc > 3 ? argv[3] : "dra-ema-tiny";
-    char        word[160];
-    snprintf(word, sizeof word, "tiny=%s", server_model(preset));
-    server s = server_start((const char *const[]){"--model", word, "--port", "0", "--slots", "16",
-                                                  "--memory-limit", "64M", NULL});
+    char        word[160], keys[160], states[160], names[16], prompt[24], body[24];
+    const char *tiny = server_model(preset);
+
+    const mixed_keys *k = &mixed_some_keys;
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(keys, sizeof keys, "%s/keys", tiny);
+    snprintf(states, sizeof states, "%s/states", tiny);
+    snprintf(names, sizeof names, "%d", k->names);
+    snprintf(prompt, sizeof prompt, "%zu", k->prompt);
+    snprintf(body, sizeof body, "%zu", k->body);
+    if (dra_file_write(keys, k->text, strlen(k->text), NULL) != DRA_OK) return 1;
+    server s = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--slots", "16", "--memory-limit",
+                              "64M", "--api-key-file", keys, "--state-dir", states, "--max-states",
+                              names, "--max-prompt", prompt, "--max-body", body, NULL});
     if (!s.port) return 1;
     const bool well = run(&s, n, clients);
     const int  status = server_stop(&s);

@@ -100,6 +100,52 @@ check("an answer of a schema", json.loads(shaped.choices[0].message.content)["mo
       in ("good", "bad"))
 
 
+ask = {"model": model, "instructions": "Be brief.", "input": "Hello", "max_output_tokens": 12,
+       "temperature": 0}
+response = client.responses.create(**ask)
+same = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=12,
+                                      temperature=0)
+check("a response is that of a chat", response.object == "response" and
+      response.output_text == same.choices[0].message.content and
+      response.usage.input_tokens == same.usage.prompt_tokens)
+check("and says why it ended", response.status == "incomplete" and
+      response.incomplete_details.reason == "max_output_tokens" or response.status == "completed")
+told, kinds, numbers = "", [], []
+for event in client.responses.create(**ask, stream=True):
+    kinds.append(event.type)
+    numbers.append(event.sequence_number)
+    told += event.delta if event.type == "response.output_text.delta" else ""
+check("a stream of it has the same text", told == response.output_text == event.response.output_text)
+check("its events are in order", kinds[:2] == ["response.created", "response.in_progress"] and
+      kinds[-2:] == ["response.output_item.done", "response." + response.status] and
+      numbers == list(range(len(kinds))))
+first = {"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
+again = client.responses.create(**{**ask, "input": [first]})
+check("parts are a text", again.output_text == response.output_text)
+item = response.output[0].model_dump()
+item["content"][0]["text"] = item["content"][0]["text"].replace("\0", "")
+talk = client.responses.create(**{**ask, "input": [first, item, {"role": "user",
+                                                                  "content": "More"}]})
+check("an answer goes back as it came", talk.usage.input_tokens > response.usage.input_tokens)
+mood = client.responses.create(**{**ask, "max_output_tokens": 60, "text": {"format": {
+    "type": "json_schema", "name": "m", "schema": schema}}})
+check("a response of a schema", json.loads(mood.output_text)["mood"] in ("good", "bad"))
+with client.responses.stream(**{**ask, "max_output_tokens": 60, "text": {"format": {
+        "type": "json_schema", "name": "m", "schema": schema}}}) as stream:
+    for event in stream:
+        pass
+    check("the package puts a stream together",
+          stream.get_final_response().output_text == mood.output_text)
+for name, more in (("previous_response_id", "resp-1"), ("store", True), ("n", 2),
+                   ("tools", [{"type": "web_search"}]), ("input", [{"type": "item_reference",
+                                                                    "id": "x"}])):
+    try:
+        client.responses.create(**{**ask, "extra_body": {name: more}})
+        check(name + " is refused", False)
+    except openai.BadRequestError as e:
+        check(name + " is refused by its name", e.param == name)
+
+
 async def ask_at_once():
     many = openai.AsyncOpenAI(base_url=sys.argv[1] + "/v1", api_key="none")
     answers = await asyncio.gather(*[

@@ -164,6 +164,31 @@ try:
     p.key("Enter", "\r")
     p.wait(f"{IDLE} && document.querySelectorAll('#messages li').length === 6")
     check("that later answers replace", p.wait(f"{names}.length === {len(said) + 1}"), p.run(names))
+    sent = "window.sent.filter((x) => x.messages)"
+    p.run("""(() => { window.sent = []; const old = window.fetch; window.fetch = (path, how) => {
+        if (how && how.body) window.sent.push(JSON.parse(how.body)); return old(path, how); }; })()""")
+    p.type("a third")
+    p.key("Enter", "\r")
+    p.wait(f"{IDLE} && document.querySelectorAll('#messages li').length === 8")
+    check("only what is new is sent, after the state of the last answer", p.run(
+        f"{sent}.length === 1 && {sent}[0].messages.length === 1 && {sent}[0].dra_after_answer && "
+        f"{sent}[0].dra_state === {sent}[0].dra_save_state"), p.run(f"JSON.stringify({sent})"))
+    p.run("document.getElementById('system').value = 'Be brief.'")
+    p.type("a fourth")
+    p.key("Enter", "\r")
+    p.wait(f"{IDLE} && document.querySelectorAll('#messages li').length === 10")
+    check("another instruction is one of the whole", p.run(
+        f"{sent}.length === 2 && {sent}[1].messages.length === 10 && !{sent}[1].dra_state"),
+        p.run(f"JSON.stringify({sent}[1])"))
+    p.run("fetch('/states/' + talk.name + '?model=tiny', { method: 'DELETE' }).then((r) => r.status)")
+    p.type("a fifth")
+    p.key("Enter", "\r")
+    p.wait(f"{IDLE} && document.querySelectorAll('#messages li').length === 12")
+    check("and where the state is gone all is sent again", p.run(
+        f"{sent}.length === 4 && {sent}[2].messages.length === 1 && "
+        f"{sent}[3].messages.length === 12 && {ANSWER}.length > 0"), p.run(f"JSON.stringify({sent})"))
+    p.said = [x for x in p.said if "404" not in x]  # the browser tells of the one that was gone
+    p.run("document.getElementById('system').value = ''")
     p.run("document.getElementById('state-name').value = 'mine'")
     p.click("#keep button")
     check("a conversation is kept by a name", p.wait(
@@ -186,6 +211,13 @@ try:
         .querySelectorAll('button')[1].click()""")
     check("a state is deleted", p.wait("""[...document.querySelectorAll('#states .name')]
         .every((x) => x.innerText !== 'mine')"""))
+
+    own = p.run("talk.name")
+    p.click("#fresh")
+    check("the state of a conversation goes with it", own and p.wait(
+        f"!{names}.includes({json.dumps(own)}) && document.querySelectorAll('#messages li').length === 0"),
+        p.run(names))
+    check("but not that of another", p.run(f"{names}.length > 0"), p.run(names))
 
     p.size(390, 780, True)
     check("a phone needs no sideways scrolling", p.run(

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Clients that people use, against a running server: curl, the Python packages openai,
-# langchain-openai and lm-eval, and the page in Chromium. What is not installed is skipped, visibly.
+# Clients that people use, against a running server: curl, the Python packages openai, anthropic,
+# langchain-openai and lm-eval, the page in Chromium, and TLS by nginx. What is not installed is
+# skipped, visibly.
 #   run.sh PATH_OF_DRA [PYTHON]
-# PYTHON is that of an environment with openai, langchain-openai, lm-eval[api] and
+# PYTHON is that of an environment with openai, anthropic, langchain-openai, lm-eval[api] and
 # websocket-client.
 set -u
 dra=$(realpath "$1")
@@ -43,7 +44,9 @@ until curl -sf "$url/health" >/dev/null; do sleep 0.1; done
 status=0
 echo "# curl"
 "$here/curl.sh" "$url" || status=1
-for client in openai_client langchain_client "lm_eval_client tiny" \
+echo "# TLS"
+"$here/tls.sh" "${url##*:}" || status=1
+for client in openai_client anthropic_client langchain_client "lm_eval_client tiny" \
     "lm_eval_client tiny-q4_0" page; do
     echo "# $client"
     case $client in

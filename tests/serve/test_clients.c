@@ -3,6 +3,7 @@
  * with the letters of the prompt. */
 #include "started.h"
 
+#include <netdb.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,71 @@ static void tokens_around_texts(void **state)
     assert_int_equal(server_stop(&own), 0);
 }
 
+/* "localhost" may have two addresses: whoever asks for the name finds the server. */
+static void listens_on_all_addresses(void **state)
+{
+    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+    server           own = server_start(
+                  (const char *const[]){"--model", word, "--port", "0", "--host", "localhost", NULL});
+    char port[16];
+    assert_true(own.port > 0);
+    snprintf(port, sizeof port, "%d", own.port);
+    assert_int_equal(getaddrinfo("localhost", NULL, &hints, &found), 0);
+    for (struct addrinfo *a = found; a; a = a->ai_next) {
+        const int  free_one = socket(a->ai_family, SOCK_STREAM, 0);
+        const bool has = free_one >= 0 && bind(free_one, a->ai_addr, a->ai_addrlen) == 0;
+        close(free_one);
+        if (!has) continue; /* the machine has no such address */
+        struct addrinfo *at = NULL;
+        char             host[100];
+        assert_int_equal(
+            getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST), 0);
+        assert_int_equal(getaddrinfo(host, port, &hints, &at), 0);
+        const int fd = socket(at->ai_family, SOCK_STREAM, 0);
+        if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) fail_msg("nobody listens on %s", host);
+        client_send(fd, "GET /health HTTP/1.0\r\n\r\n", 25);
+        answer answered = client_read(fd);
+        assert_int_equal(answered.status, 200);
+        answer_free(&answered);
+        freeaddrinfo(at);
+    }
+    freeaddrinfo(found);
+    assert_int_equal(server_stop(&own), 0);
+}
+
+static void seeds_have_64_bits(void **state)
+{
+    static const struct {
+        const char *seed;
+        int         status;
+    } all[] = {{"9223372036854775807", 200},
+               {"-9223372036854775808", 200},
+               {"9223372036854775808", 400},
+               {"1.5", 400},
+               {"\"1\"", 400}};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        char body[100];
+        snprintf(body, sizeof body, "{\"prompt\": \"a\", \"max_tokens\": 1, \"seed\": %s}",
+                 all[i].seed);
+        answer a = post("/v1/completions", body);
+        if (a.status != all[i].status) fail_msg("%s: %s", body, a.text);
+        answer_free(&a);
+    }
+}
+
+/* Limits that the machine cannot hold are said to be. */
+static void says_what_memory_there_is(void **state)
+{
+    char   line[256] = "";
+    size_t n = 0;
+    server own = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--memory-limit", "99T", NULL});
+    assert_true(own.port > 0);
+    while (n + 1 < sizeof line && read(own.log, line + n, 1) == 1 && line[n] != '\n') n++;
+    assert_non_null(strstr(line, "warning: --memory-limit"));
+    assert_int_equal(server_stop(&own), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,7 +337,10 @@ int main(void)
         cmocka_unit_test(ids_of_tokens),
         cmocka_unit_test(figures_of_requests),
         cmocka_unit_test(says_whether_it_is_ready),
+        cmocka_unit_test(seeds_have_64_bits),
         cmocka_unit_test(ends_well),
+        cmocka_unit_test(listens_on_all_addresses),
+        cmocka_unit_test(says_what_memory_there_is),
         cmocka_unit_test(listens_on_a_socket),
         cmocka_unit_test(cleans_up_after_the_killed),
         cmocka_unit_test(tokens_around_texts),

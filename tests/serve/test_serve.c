@@ -55,7 +55,7 @@ static double first_number(json_t *object)
 
 static void answers_in_company_are_the_same(void **state)
 {
-    mixed             *m = mixed_open(it.port);
+    mixed             *m = mixed_open(it.port, NULL);
     const mixed_report r = mixed_run(m, 400, 8, 5);
     mixed_close(m);
     if (r.wrong) fail_msg("%ld answers differ; %s", r.wrong, r.first);
@@ -287,6 +287,66 @@ static void states_travel_in_bodies(void **state)
     answer_free(&c);
 }
 
+/* A chat by its states, of which each turn sends what is new, has the text of the whole one. */
+static void chats_go_on_from_states(void **state)
+{
+    answer a = post(
+        "/v1/chat/completions",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}], "
+        "\"max_tokens\": 6, \"temperature\": 0, \"grammar\": \"root ::= \\\" hhhhh\\\"\", "
+        "\"dra_save_state\": \"chat\"}");
+    const char *said = answer_text(&a, "choices.0.message.content");
+    assert_string_equal(said, " hhhhh");
+    answer            b = post("/v1/chat/completions",
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"abc\"}, "
+                                          "{\"role\": \"assistant\", \"content\": \" hhhhh\"}, "
+                                          "{\"role\": \"user\", \"content\": \"xyz\"}], "
+                                          "\"max_tokens\": 9, \"temperature\": 0}");
+    static const char more[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"xyz\"}], "
+                               "\"max_tokens\": 9, \"temperature\": 0, "
+                               "\"dra_state\": \"chat\", \"dra_after_answer\": true}";
+    answer            c = post("/v1/chat/completions", more);
+    assert_int_equal(c.status, 200);
+    assert_int_equal(answer_number(&a, "usage.total_tokens") +
+                         answer_number(&c, "usage.prompt_tokens"),
+                     answer_number(&b, "usage.prompt_tokens"));
+    assert_string_equal(answer_text(&b, "choices.0.message.content"),
+                        answer_text(&c, "choices.0.message.content"));
+    answer_free(&a);
+    answer_free(&b);
+    answer_free(&c);
+    a = post("/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], "
+                                     "\"dra_after_answer\": true}");
+    assert_int_equal(a.status, 400);
+    assert_string_equal(answer_text(&a, "error.param"), "dra_after_answer");
+    answer_free(&a);
+}
+
+/* What another key has read before is read again: `cached_tokens` tells nothing about it. */
+static void keys_share_no_prefixes(void **state)
+{
+    static const char        text[] = "one Ann\ntwo Bob\n";
+    static const char *const keys[] = {"one", "two", "two", "one"};
+    char                     word[160], path[160], headers[60], *say = long_text(600);
+    snprintf(word, sizeof word, "tiny=%s", tiny);
+    snprintf(path, sizeof path, "%s/keys", tiny);
+    assert_int_equal(dra_file_write(path, text, sizeof text - 1, NULL), DRA_OK);
+    server own = server_start(
+        (const char *const[]){"--model", word, "--port", "0", "--api-key-file", path, NULL});
+    char *body = body_of("{\"prompt\": \"%s\", \"max_tokens\": 1}", say);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        snprintf(headers, sizeof headers, "Authorization: Bearer %s\r\n", keys[i]);
+        answer       a = client_ask_with(own.port, "POST", "/v1/completions", headers, body,
+                                         strlen(body));
+        const double cached = answer_number(&a, "usage.prompt_tokens_details.cached_tokens");
+        if (a.status != 200 || (i < 2) != (cached == 0)) fail_msg("%zu: %s", i, a.text);
+        answer_free(&a);
+    }
+    assert_int_equal(server_stop(&own), 0);
+    free(body);
+    free(say);
+}
+
 /* A file of another model, a damaged one: refused, and what had the name stays. */
 static void refuses_other_files(void **state)
 {
@@ -383,6 +443,8 @@ int main(void)
         cmocka_unit_test(counts_seeds_from_the_first_choice),
         cmocka_unit_test(states_continue_exactly),
         cmocka_unit_test(states_travel_in_bodies),
+        cmocka_unit_test(chats_go_on_from_states),
+        cmocka_unit_test(keys_share_no_prefixes),
         cmocka_unit_test(refuses_other_files),
         cmocka_unit_test(drafts_change_nothing),
         cmocka_unit_test(ends_well),
