@@ -201,22 +201,29 @@ typedef struct dra_model_config {
     int64_t            context; /* rows of learned positions; what training reads at a time */
     dra_positions_kind positions;
     dra_norm_kind      norm;
-    bool               bias;       /* of all projections                          */
-    dra_switch         tied;       /* the head is the embedding; default on       */
-    bool               embed_norm; /* normalises what is embedded (RWKV)          */
-    double             norm_eps;   /* of all norms; 0: 1e-5                       */
-    double             final_eps;  /* of the norm before the head; 0: norm_eps    */
+    bool               bias;        /* of all projections                          */
+    dra_switch         tied;        /* the head is the embedding; default on       */
+    bool               embed_norm;  /* normalises what is embedded (RWKV)          */
+    bool               layer_scale; /* scores of layer l are divided by l + 1 */
+    double             norm_eps;    /* of all norms; 0: 1e-5                       */
+    double             final_eps;   /* of the norm before the head; 0: norm_eps    */
     /* When reading, not learning, the stream is halved every rescale_every layers, and with it what
      * later layers add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so
      * that is all that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), the
      * exponent rounded down. */
     int64_t rescale_every;
-    bool    layer_scale; /* scores of layer l are divided by l + 1 */
     /* When training: of what mixers and ff add, of attention's weights over items of the past, of
      * what is embedded. */
-    double           dropout, attention_dropout, embed_dropout;
-    uint32_t         aux;  /* bits 1 << dra_aux_kind, of layers that have it; not in files */
-    bool             maps; /* of layers that have any, for dra_view.maps; not in files       */
+    double   dropout, attention_dropout, embed_dropout;
+    uint32_t aux;  /* bits 1 << dra_aux_kind, of layers that have it; not in files */
+    bool     maps; /* of layers that have any, for dra_view.maps; not in files       */
+    /* Nor this: nothing learns but what states start from, see dra_tune_state(). */
+    bool tune_state;
+    /* Nor this: a model to be run, not trained, whose cache of keys and values (the items of its
+     * state, which grow with the text) is kept in bf16. All calls read what was rounded, so that a
+     * text gives the same numbers whole, in parts and from a file; they are not those of a cache in
+     * full precision, nor are states and fingerprint. Refused where there is no such cache. */
+    bool             bf16_cache;
     dra_block_config block;
     dra_ff_config    ff;
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
@@ -286,15 +293,7 @@ typedef struct dra_model_config {
      * folder or file; dra_weights_load() reads the factors; from lora_base itself it draws them. */
     const dra_lora_config *lora;
     const char            *lora_base;
-    /* Not in files either: nothing learns but what states start from, see dra_tune_state(). */
-    bool tune_state;
-    /* Nor is this: a model to be run, not trained, whose cache of keys and values (the items of its
-     * state, which grow with the text) is kept in bf16. All calls read what was rounded, so that a
-     * text gives the same numbers whole, in parts and from a file; they are not those of a cache in
-     * full precision, nor are states and fingerprint. Refused where there is no such cache. */
-    bool bf16_cache;
-
-    struct dra_arena *own; /* private: memory of a config that was copied or read; else NULL */
+    struct dra_arena      *own; /* private: memory of a config that was copied or read; else NULL */
 } dra_model_config;
 
 /* A config of its own, with a copy of all that the other one points to; tables of memories and

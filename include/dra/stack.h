@@ -65,18 +65,18 @@ typedef enum dra_ff_bias {
 typedef struct dra_experts_config {
     int64_t count;       /* 0: one feed-forward for all tokens */
     int64_t top;         /* experts that a token has           */
-    bool    normalise;   /* their p are divided by their sum   */
     int64_t shared;      /* inner width of an expert that all tokens have; 0: none */
+    bool    normalise;   /* their p are divided by their sum   */
     bool    shared_gate; /* what that adds is multiplied by sigmoid(w x)           */
 } dra_experts_config;
 
 typedef struct dra_ff_config {
     dra_ff_kind kind;
-    int64_t     dim;   /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64    */
-    bool        gated; /* W_down (W_up x * act(W_gate x)) of gelu, erf, relu, relu2, silu */
     dra_ff_bias bias;
-    bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
+    int64_t     dim;      /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64    */
     double      dropout;  /* of what W_down reads, when learning                            */
+    bool        gated;    /* W_down (W_up x * act(W_gate x)) of gelu, erf, relu, relu2, silu */
+    bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
     bool        lerp;     /* mix: x_k is x + mu (before - x), not mu x + (1 - mu) before (RWKV-6) */
     bool        gate_scale; /* gated: the product is multiplied by a learned factor per channel  */
     dra_switch  receptance; /* mix: default on; off: W_down relu2(W_up x_k) alone (RWKV-7)       */

@@ -1,4 +1,5 @@
-/* Outputs that are written where they are wanted, the last pass over a block: if all that reads an
+/* Outputs that are written where they are wanted, the last pass over a block, when dtypes are what
+ * they will be: if all that reads an
  * output is a copy into another order of its axes, a kernel that can write with any strides writes
  * there, and the copy goes; so does a concat of the outputs of one instruction. Kernels say which
  * outputs (device/kernel.h). Numbers stay the same. */
@@ -124,6 +125,7 @@ typedef struct joined { /* a concat, and whose outputs its parts are */
     int64_t    rows, row, start; /* start: of the next part in a row */
 } joined;
 
+/* The output of the instruction that x is; -1: none. */
 static int find_output(const directing *w, const dra_instr *in, const dra_place *x)
 {
     int o = 0;
@@ -133,7 +135,15 @@ static int find_output(const directing *w, const dra_instr *in, const dra_place 
     return o < in->n_out ? o : -1;
 }
 
-/* A place in the part that rows of `part` elements make as one in the concat. */
+static bool is_taken(const joined *j, int parts, int out)
+{
+    int k = 0;
+    while (k < parts && j->out[k] != out) k++;
+    return k < parts;
+}
+
+/* A place in the part that rows of `part` elements make as one in the concat. An axis lies within a
+ * row, or goes from row to row. */
 static bool move_place(const joined *j, int64_t part, const dra_place *x, dra_place *to)
 {
     *to = *x;
@@ -142,7 +152,8 @@ static bool move_place(const joined *j, int64_t part, const dra_place *x, dra_pl
     for (int32_t i = 0; i < x->tensor.shape.rank; i++) {
         const int64_t stride = x->tensor.stride[i];
         if (x->tensor.shape.dim[i] == 1) continue;
-        if (stride >= part && stride % part != 0) return false;
+        if (stride >= part ? stride % part != 0 : x->tensor.shape.dim[i] * stride > part)
+            return false;
         if (stride >= part) to->tensor.stride[i] = stride / part * j->row;
     }
     return rows_fit(to);
@@ -156,10 +167,11 @@ static bool take_part(const directing *w, joined *j, int32_t at, int k)
     if (maker < 0 || maker > at || !*instr_at(w, maker)) return false;
     if (j->maker && *instr_at(w, maker) != j->maker) return false;
     j->maker = *instr_at(w, maker);
-    j->out[k] = find_output(w, j->maker, x);
-    if (j->out[k] < 0 || !writes_strides(w, j->maker, j->out[k]) ||
-        j->maker->out[j->out[k]].offset != 0 ||
-        !move_place(j, part, &j->maker->out[j->out[k]], &j->to[k]))
+    const int o = j->out[k] = find_output(w, j->maker, x);
+    if (o < 0 || is_taken(j, k, o) || !writes_strides(w, j->maker, o) ||
+        j->maker->out[o].offset != 0 ||
+        j->maker->out[o].tensor.dtype != j->concat->out[0].tensor.dtype ||
+        !move_place(j, part, &j->maker->out[o], &j->to[k]))
         return false;
     j->start += part;
     return true;

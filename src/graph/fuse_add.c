@@ -46,7 +46,8 @@ static int32_t find_maker(const adding *w, const dra_instr *add, int32_t at, int
         return -1;
     const int32_t    maker = w->uses.at[w->uses.first[root]];
     const dra_instr *in = maker < at ? w->p->block[w->block].instr[maker] : NULL;
-    if (!in || !in->kernel || !in->kernel->adds || dra_root(w->p, in->out[0].storage) != root ||
+    if (!in || !in->kernel || !in->kernel->adds || in->n_in > in->op->n_in || /* it adds already */
+        dra_root(w->p, in->out[0].storage) != root ||
         !dra_shape_equal(&in->out[0].tensor.shape, &add->out[0].tensor.shape) ||
         !dra_shape_equal(&in->out[0].tensor.shape, &other->tensor.shape))
         return -1;

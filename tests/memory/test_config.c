@@ -599,7 +599,7 @@ static void refuses_wrong_blocks(void **state)
          "block: streams and norm dual exclude each other"},
         {{.block.shift = 12, .mixer = {SIZES}}, "block: shift is 12, but there are 12 channels"},
         {{.block.drop = 1, .mixer = {SIZES}}, "block: drop is 1, expected 0 <= p < 1"},
-        {{.kind = DRA_SUBLAYER_FF, .ff = {DRA_FF_MIX, 8, .gated = true}, .mixer = {SIZES}},
+        {{.kind = DRA_SUBLAYER_FF, .ff = {.kind = DRA_FF_MIX, .dim = 8, .gated = true}, .mixer = {SIZES}},
          "ff: kind mix has no gate"},
         {{.norm.kind = (dra_norm_kind)5, .mixer = {SIZES}}, "norm: kind is 5, expected 0 to 4"},
         {{.block.residual = (dra_join_kind)-1, .mixer = {SIZES}},
