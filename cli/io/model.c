@@ -330,12 +330,22 @@ void cli_weights_look(const char *path, const dra_weights *w)
                  path, (long long)n, first);
 }
 
+/* Of several models one may have no cache: it is named. */
+static dra_status create_model(const cli_source *s, const dra_model_config *config, cli_model *m,
+                               dra_error *err)
+{
+    const dra_status st = dra_model_create(config, &m->model, err);
+    const dra_error  why = *err;
+    return st == DRA_OK || !s->cache ? st
+                                     : cli_error(err, st, "%.200s: %.300s", name_of(s), why.text);
+}
+
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config *config = NULL;
     dra_status        st = cli_source_config(s, &config, err);
     if (st == DRA_OK) config->maps = s->maps;
-    if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
+    if (st == DRA_OK) st = create_model(s, config, m, err);
     dra_model_config_destroy(config);
     if (st == DRA_OK && !s->model) st = cli_draw_check(s, m->model, err);
     if (st != DRA_OK) return st;

@@ -6,7 +6,7 @@ set -u
 dra=$1
 . "$(dirname "$0")/process.sh"
 cd "$scratch" || exit 1
-none="dra: model: a cache in bf16, but the model has no cache that grows with the text"
+none="model: a cache in bf16, but the model has no cache that grows with the text"
 
 init() { run 0 init --preset gpt2-tiny --set dim=24 --set heads=2 --set depth=2 --out m; }
 
@@ -63,8 +63,8 @@ other_kind() {
 
 no_cache() {
     run 1 generate --preset rwkv4-tiny --cache bf16 --prompt a --tokens 2 &&
-        [ "$(cat "$err")" = "$none" ] && run 1 info --preset dra-delta-tiny --cache bf16 &&
-        [ "$(cat "$err")" = "$none" ]
+        [ "$(cat "$err")" = "dra: rwkv4-tiny: $none" ] &&
+        run 1 info --preset dra-delta-tiny --cache bf16 && [ "$(cat "$err")" = "dra: $none" ]
 }
 
 check "a model" init

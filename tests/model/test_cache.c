@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "dra/model.h"
+#include "dra/train.h"
 #include "sequence/states.h"
 
 enum { V = 31, T = 150, B = 2 };
@@ -249,6 +250,30 @@ static void numbers_are_rounded(void **state)
     close_subject(&s);
 }
 
+/* Not for learning: neither a model nor attention itself. */
+static void gradients_are_refused(void **state)
+{
+    subject        s;
+    dra_error      err = {0};
+    dra_gradients *l = NULL;
+    open_subject(&s, rows[0].json, true);
+    assert_int_equal(dra_gradients_create(
+                         &(dra_gradients_config){.model = s.model, .device = s.device}, &l, &err),
+                     DRA_ERR_VALUE);
+    assert_string_equal(err.text, "gradients: the model's cache is in bf16, which is for reading "
+                                  "alone");
+    assert_null(l);
+    close_subject(&s);
+    dra_graph      *g = check_graph();
+    const dra_shape shape = DRA_SHAPE(1, 2, 3, 4);
+    const dra_value q = dra_parameter(g, "q", DRA_REAL, shape);
+    const dra_value k = dra_input(g, "k", DRA_BF16, shape);
+    const dra_value y = dra_sum_all(g, dra_attend(g, q, k, k, NULL));
+    dra_value       dq;
+    dra_gradient(g, 1, &y, NULL, 1, &q, &dq);
+    check_refused(g, DRA_ERR_GRAD, "attend: keys and values in bf16 have no gradient");
+}
+
 static void models_without_a_cache(void **state)
 {
     static const char *const none[] = {
@@ -271,15 +296,17 @@ static void models_without_a_cache(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * COUNT(rows) + 3] = {
+    enum { OTHERS = 4 };
+    struct CMUnitTest tests[2 * COUNT(rows) + OTHERS] = {
         cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(gradients_are_refused),
         cmocka_unit_test(numbers_are_rounded),
         cmocka_unit_test(models_without_a_cache),
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         void *const r = (void *)(uintptr_t)&rows[i];
-        tests[3 + 2 * i] = (struct CMUnitTest){rows[i].name, cut_anywhere, NULL, NULL, r};
-        tests[4 + 2 * i] = (struct CMUnitTest){rows[i].name, half_as_large, NULL, NULL, r};
+        tests[OTHERS + 2 * i] = (struct CMUnitTest){rows[i].name, cut_anywhere, NULL, NULL, r};
+        tests[OTHERS + 1 + 2 * i] = (struct CMUnitTest){rows[i].name, half_as_large, NULL, NULL, r};
     }
     return _cmocka_run_group_tests("cache", tests, COUNT(tests), NULL, NULL);
 }
