@@ -18,12 +18,12 @@ static const dra_field hybrid_fields[] = {
     BOOL(dra_gate_options, heads, "gate_values plain: one gate for each head"),
     BOOL(dra_gate_options, linear, "maps of low rank have no silu in their middle"),
     BOOL(dra_gate_options, output, "gates are made of what was read, too"),
-    BOOL(dra_gate_options, output_heads, "gate.output: one for each head"),
-    INT(dra_gate_options, output_rank, "none", "gate.output: the rank of its map"),
+    BOOL(dra_gate_options, output_heads, "output: one for each head"),
+    INT(dra_gate_options, output_rank, "none", "output: the rank of its map"),
     {0}};
 const dra_field dra_gate_late_fields[] = {
     INT(dra_mixer_config, gate_rank, "none", "gate_values low-rank, plain: its rank"),
-    {.name = "gate",
+    {.name = "hybrid_gate",
      .kind = DRA_FIELD_OBJECT,
      .offset = offsetof(dra_mixer_config, gate),
      .fields = hybrid_fields,
@@ -36,17 +36,18 @@ static dra_status check_hybrid(const dra_mixer_config *c, dra_error *err)
     const bool              plain = c->gate_values == DRA_GATE_PLAIN;
     const bool              ranks = (plain && c->gate_rank) || o->output_rank;
     if (o->heads && !plain)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: gate.heads without gate_values plain");
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hybrid_gate.heads without gate_values plain");
     if (o->output && c->gate_values && !plain)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: gate.output needs gate_values plain or none");
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: hybrid_gate.output needs gate_values plain or none");
     if (!o->output && (o->output_heads || o->output_rank))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: gate.%s without gate.output",
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hybrid_gate.%s without hybrid_gate.output",
                         o->output_heads ? "output_heads" : "output_rank");
     if ((o->heads && c->gate_rank) || (o->output_heads && o->output_rank))
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: gate.%s and a rank exclude each other",
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hybrid_gate.%s and a rank exclude each other",
                         o->heads && c->gate_rank ? "heads" : "output_heads");
     if (o->linear && !ranks)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: gate.linear without a rank");
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hybrid_gate.linear without a rank");
     return DRA_OK;
 }
 

@@ -360,7 +360,7 @@ static const bad choices[] = {
     {{SIZES, .gate_values = DRA_GATE_RANK}, 0, "mixer: gate_rank is 0, expected 1 to 1048576"},
     {{SIZES, .gate_values = DRA_GATE_SILU, .gate_rank = 2},
      0,
-     "mixer: gate_rank is 2, but only gate_values low-rank has one"},
+     "mixer: gate_rank is 2, but only gate_values low-rank and plain have one"},
     {{SIZES, .value_rank = 2},
      0,
      "mixer: value_rank is 2, but only value_residual channel has one"},
