@@ -14,8 +14,8 @@ struct join_largest {
     static __device__ uint64_t join(uint64_t a, uint64_t b) { return a > b ? a : b; }
 };
 
-/* Larger for what comes earlier: the number, NaN above all and -0 as 0, then the place. Never 0, and
- * never all bits. */
+/* Larger for what comes earlier: the number, NaN above all and -0 as 0, then the place. Neither 0
+ * nor all bits. */
 __device__ static uint64_t rank_of(float x, int64_t i)
 {
     const uint32_t bits = __float_as_uint(x + 0.0f);
