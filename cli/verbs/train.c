@@ -156,7 +156,7 @@ static const cli_option options[] = {
      .flags = CLI_ZERO},
     {"aux-loss", CLI_LIST, AT(aux_loss), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
-     "entropy, z_loss (of attention) or spectral",
+     "entropy, z_loss (of attention), spectral, or balance (of experts)",
      "NAME=X"},
     {"clamp-states", CLI_FLAG, TRAIN(clamp_states), 0, 0,
      "clamp carried states to bounds in all steps"},

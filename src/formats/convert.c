@@ -128,8 +128,8 @@ static bool is_head(const dra_conversion *c, const dra_spec *p)
 /* Kinds of blocks that only whole models are written in, with others among them. */
 static bool is_mixed(dra_dtype t) { return t == DRA_Q4_K || t == DRA_Q5_K || t == DRA_Q6_K; }
 
-/* What products read, in whole blocks along their inputs, gets this dtype; vectors, positions, small
- * factors and what chooses experts stay as they are: they are few, and sensitive. */
+/* What products read, in whole blocks along their inputs, gets this dtype; vectors, positions,
+ * small factors and what chooses experts stay as they are: they are few, and sensitive. */
 static dra_dtype quantised_dtype(const dra_conversion *c, const dra_file_tensor *t,
                                  const dra_spec *p, dra_dtype full)
 {

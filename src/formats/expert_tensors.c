@@ -1,5 +1,5 @@
-/* Experts of checkpoints: a tensor for each matrix, as Hugging Face's folders have them, or all of a
- * layer in one, gate and up by turns. The model has one for each kind: see expert_tensors.h. */
+/* Experts of checkpoints: a tensor for each matrix, as Hugging Face's folders have them, or all of
+ * a layer in one, gate and up by turns. The model has one for each kind: see expert_tensors.h. */
 #include "formats/expert_tensors.h"
 
 #include <stdlib.h>

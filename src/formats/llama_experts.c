@@ -1,7 +1,7 @@
-/* Mixtures of experts among the Llama family: keys and tensors. Qwen's have a tensor for each matrix
- * (or two for all, which expert_tensors.c takes apart), Granite's two for all, and a feed-forward
- * that all tokens have. [transformers, models/qwen3_moe, models/qwen3_next, models/qwen3_5_moe,
- * models/granitemoehybrid] */
+/* Mixtures of experts among the Llama family: keys and tensors. Qwen's have a tensor for each
+ * matrix (or two for all, which expert_tensors.c takes apart), Granite's two for all, and a
+ * feed-forward that all tokens have. [transformers, models/qwen3_moe, models/qwen3_next,
+ * models/qwen3_5_moe, models/granitemoehybrid] */
 #include "formats/llama_experts.h"
 
 #include "base/error.h"

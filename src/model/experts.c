@@ -1,5 +1,5 @@
 /* A mixture of experts: a router chooses `top` of n feed-forwards for each token.
- *   p = softmax(W_router x), over all experts; of the largest, ties by number, (divided by their sum)
+ *   p = softmax(W_router x) over all experts, of the largest, ties by number (over their sum)
  *   y = sum_e p_e W_down,e (W_up,e x * act(W_gate,e x)), in the order of numbers
  *     + sigmoid(w x) shared(x), a feed-forward for all tokens
  *   balance = n sum_e f_e p_e; f_e: tokens that have e, p_e: the sum of its p, each over all tokens

@@ -23,7 +23,7 @@ static dra_tensor_source *open_source(const char *path)
     return s;
 }
 
-/* ---- one by one, and all in one --------------------------------------------------------------- */
+/* ---- one by one, and all in one -------------------------------------------------------------- */
 
 /* The tensors of a file as they are, not put together. */
 static dra_tensors *open_file(const char *folder_path)
@@ -134,7 +134,7 @@ static void a_missing_expert_is_named(void **state)
     dra_tensors_close(t);
 }
 
-/* ---- other forms ------------------------------------------------------------------------------ */
+/* ---- other forms ----------------------------------------------------------------------------- */
 
 static void gguf_there_and_back(void **state)
 {

@@ -248,9 +248,9 @@ static void refuses(void **state)
     assert_int_equal(convert(data_of(names[0]), in_folder("hf"), DRA_FORMAT_GPT2, DRA_Q8_0, &err),
                      DRA_ERR_DTYPE);
     assert_non_null(strstr(err.text, "folders of gpt2 cannot hold q8_0"));
-    assert_int_equal(convert(data_of(names[0]), in_folder("k"), DRA_FORMAT_DRA, DRA_Q6_K, &err),
+    assert_int_equal(convert(data_of(names[0]), in_folder("k"), DRA_FORMAT_DRA, DRA_Q3_K, &err),
                      DRA_ERR_DTYPE);
-    assert_non_null(strstr(err.text, "cannot be written as q6_k"));
+    assert_non_null(strstr(err.text, "cannot be written as q3_k"));
     refuses_preset("rwkv4-tiny", "architecture rwkv4 has no GGUF form, only gpt2, rwkv6 and rwkv7");
     refuses_preset("rwkv5-tiny", "architecture rwkv5 has no GGUF form");
     refuses_preset("dra-ema-tiny", "a model whose memory is ema has no GGUF form");

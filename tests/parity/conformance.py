@@ -44,6 +44,8 @@ DELTA = dict(layer_types=LINEAR, linear_num_key_heads=2, linear_num_value_heads=
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 FAMILIES = {
     "llama": COMMON | dict(rope_parameters=ROPE),
+    "qwen3_moe": COMMON | dict(head_dim=16, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+                               norm_topk_prob=True, rope_parameters=ROPE),
     "qwen3_5_text": COMMON | DELTA | dict(head_dim=32, rope_parameters=ROPE | {
         "partial_rotary_factor": 0.5, "mrope_section": [3, 3, 2]}),
     "qwen3_next": COMMON | DELTA | dict(head_dim=32, mlp_only_layers=[0, 1, 2, 3],
@@ -65,7 +67,7 @@ FAMILIES = {
                       use_gate=False, allow_neg_eigval=False, tie_word_embeddings=False),
 }
 FLA = ("gated_deltanet", "delta_net")
-GGUF = ("llama", "qwen3_5_text", "qwen3_next", "mamba2", "granitemoehybrid", "lfm2")
+GGUF = ("llama", "qwen3_moe", "qwen3_5_text", "qwen3_next", "mamba2", "granitemoehybrid", "lfm2")
 
 
 class Refused(Exception):
@@ -91,6 +93,7 @@ def make(family, seed, folder):
             p.add_(0.05 * torch.randn(p.shape, generator=g))
     model.eval().save_pretrained(folder)
     double = copy.deepcopy(model).double()
+    double.config._experts_implementation = "eager"  # its grouped products take no doubles
     with torch.no_grad():
         return ids, double(ids[:, :LENGTH], use_cache=False).logits[0], model
 

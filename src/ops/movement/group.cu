@@ -1,5 +1,6 @@
 /* Rows by group, see group.c. group_rows: a warp has a group and goes through all ids in their
- * order; first it counts those of its group, then it puts them behind those of the groups before. */
+ * order; first it counts those of its group, then it puts them behind those of the groups before.
+ */
 #include "device/cuda/rows.cuh"
 
 enum { ORDER, SOURCE, PLACE, ENDS };

@@ -1,5 +1,5 @@
-/* Products of rows by group, see grouped.c. A block of threads computes tiles of the result, each of
- * one group: SIDE x SIDE threads with EACH x EACH sums a thread, over DEPTH of the sum at a time
+/* Products of rows by group, see grouped.c. A block of threads computes tiles of the result, each
+ * of one group: SIDE x SIDE threads with EACH x EACH sums a thread, over DEPTH of the sum at a time
  * from shared memory. Few rows, as in decoding: a warp has an element of the result, so that
  * matrices are read once. The order of a sum is that of k; over a warp it is fixed by the lanes. */
 #include "ops/products/quant.cuh"
@@ -84,7 +84,8 @@ __device__ static void multiply_tile(const grouped_call &g, const factor_view &a
 
 /* ---- grouped_linear -------------------------------------------------------------------------- */
 
-/* Rows of block number i of TILE rows, none of which holds two groups; first = end: there is none. */
+/* Rows of block number i of TILE rows, none of which holds two groups; first = end: there is none.
+ */
 __device__ static group_range find_rows(const grouped_call &g, int64_t i)
 {
     int64_t begin = 0;

@@ -5,22 +5,13 @@
  * order of their places. */
 #include <math.h>
 
-#include "ops/common.h"
+#include "ops/reduce/topk.h"
 
 enum { WORK = 16384 }; /* elements a tile is worth */
 
 static dra_status infer_top_ids(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_topk_attr *a = n->attr;
-    *out = (dra_type){DRA_I32, dra_type_of(g, n->in[0])->shape};
-    if (out->shape.rank == 0)
-        return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no axis", dra_type_text(g, n->in[0]));
-    int64_t *last = &out->shape.dim[out->shape.rank - 1];
-    if (a->k < 1 || a->k > *last)
-        return dra_op_fail(g, n, DRA_ERR_VALUE, "k = %lld of x %s, expected 1 to %lld",
-                           (long long)a->k, dra_type_text(g, n->in[0]), (long long)*last);
-    *last = a->k;
-    return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+    return dra_infer_top(g, n, DRA_I32, ((const dra_topk_attr *)n->attr)->k, out);
 }
 
 static int64_t rows_of_tile(const dra_call *c)

@@ -14,11 +14,12 @@ struct join_largest {
     static __device__ uint64_t join(uint64_t a, uint64_t b) { return a > b ? a : b; }
 };
 
-/* Larger for what comes earlier: the number, NaN above all and -0 as 0, then the place. Never 0. */
+/* Larger for what comes earlier: the number, NaN above all and -0 as 0, then the place. Neither 0
+ * nor all bits. */
 __device__ static uint64_t rank_of(float x, int64_t i)
 {
     const uint32_t bits = __float_as_uint(x + 0.0f);
-    const uint32_t order = x != x ? ~0u : bits >> 31 ? ~bits : bits | 1u << 31;
+    const uint32_t order = x != x ? ~1u : bits >> 31 ? ~bits : bits | 1u << 31;
     return (uint64_t)order << 32 | (uint32_t)(~0u - (uint32_t)i);
 }
 

@@ -5,22 +5,28 @@
  * row cost one comparison with it. */
 #include <tgmath.h>
 
-#include "ops/common.h"
+#include "ops/reduce/topk.h"
 
 enum { TILES = 64 }; /* at most: each has a heap of its own */
 
-static dra_status infer_topk(dra_graph *g, const dra_node *n, dra_type *out)
+dra_status dra_infer_top(dra_graph *g, const dra_node *n, dra_dtype dtype, int64_t last,
+                         dra_type *out)
 {
     const dra_topk_attr *a = n->attr;
-    *out = *dra_type_of(g, n->in[0]);
+    *out = (dra_type){dtype, dra_type_of(g, n->in[0])->shape};
     if (out->shape.rank == 0)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no axis", dra_type_text(g, n->in[0]));
-    int64_t *last = &out->shape.dim[out->shape.rank - 1];
-    if (a->k < 1 || a->k > *last)
+    int64_t *axis = &out->shape.dim[out->shape.rank - 1];
+    if (a->k < 1 || a->k > *axis)
         return dra_op_fail(g, n, DRA_ERR_VALUE, "k = %lld of x %s, expected 1 to %lld",
-                           (long long)a->k, dra_type_text(g, n->in[0]), (long long)*last);
-    *last = 1;
+                           (long long)a->k, dra_type_text(g, n->in[0]), (long long)*axis);
+    *axis = last;
     return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+}
+
+static dra_status infer_topk(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    return dra_infer_top(g, n, dra_type_of(g, n->in[0])->dtype, 1, out);
 }
 
 static int64_t count_topk_tiles(const dra_call *c) { return dra_imin(TILES, dra_rows(&c->in[0])); }

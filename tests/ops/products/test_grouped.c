@@ -20,7 +20,7 @@ static const int64_t four = 4, many = 61;
         {2, {M, k}}, CHECK_I32, .lo = 0, .hi = most                                                \
     }
 
-/* ---- grouped_linear: x (M, I), w (n O, I), ids (M, k) -> (M k, O) by place -------------------- */
+/* ---- grouped_linear: x (M, I), w (n O, I), ids (M, k) -> (M k, O) by place ------------------- */
 
 static void build_linear(dra_graph *g, const void *n, const dra_value *in, dra_value *out)
 {
@@ -56,7 +56,7 @@ static const check_case linear_cases[] = {
     {"many groups", 3, {{{2, {50, 20}}}, {{2, {61 * 7, 20}}}, IDS(50, 8, 60)}, &many},
 };
 
-/* ---- grouped_outer: dy (M, O), x (M, I), ids (M, 1) -> (n O, I) ------------------------------- */
+/* ---- grouped_outer: dy (M, O), x (M, I), ids (M, 1) -> (n O, I) ------------------------------ */
 
 static void build_outer(dra_graph *g, const void *n, const dra_value *in, dra_value *out)
 {
