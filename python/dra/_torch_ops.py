@@ -70,6 +70,14 @@ def _token(kept: Optional[Kept]) -> Tensor:
     return torch.from_numpy(np.frombuffer(memory, np.uint8))
 
 
+def zeros(shape: Sequence[int], device: Any) -> Tensor:
+    """Of reals. NumPy's need no writing; PyTorch's threads would go on spinning for a while, in the
+    way of those of the library."""
+    if torch.device(device).type == "cpu":
+        return torch.from_numpy(np.zeros(tuple(shape), REAL))
+    return torch.zeros(tuple(shape), dtype=REAL_TORCH, device=device)
+
+
 def fake_token(wanted: Any) -> Tensor:
     return torch.empty(1 if wanted else 0, dtype=torch.uint8)
 
@@ -93,19 +101,19 @@ def compute(making: Making, given: Mapping[str, Tensor], out: Mapping[str, Tenso
 
 
 def compute_gradients(making: Making, run: Tensor, given: Mapping[str, Tensor],
-                      dy: Dict[str, Tensor], zeros: Callable[[str], Tensor],
-                      smooth: Sequence[str], grads: Mapping[str, Tensor]) -> None:
-    """Gradients of inputs from those of outputs; `zeros` makes one that there is not."""
-    out = _places({"grad." + n: x for n, x in grads.items()})
+                      dy: Dict[str, Tensor], out: Mapping[str, Tensor], smooth: Sequence[str],
+                      grads: Mapping[str, Tensor]) -> None:
+    """Gradients of inputs from those of outputs, which are like `out`."""
+    places = _places({"grad." + n: x for n, x in grads.items()})
     kept = _runs.get(run.data_ptr()) if run.numel() else None
     if kept is not None:
-        all_dy = {n: dy[n] if n in dy else zeros(n) for n in smooth}
-        if kept.finish(_places({"d." + n: x for n, x in all_dy.items()}), out):
+        all_dy = {n: dy[n] if n in dy else zeros(out[n].shape, "cpu") for n in smooth}
+        if kept.finish(_places({"d." + n: x for n, x in all_dy.items()}), places):
             return
     device = next(iter(given.values())).device
     ups = [n for n in smooth if n in dy]
     program(making(ups, tuple(grads), False), _handle(device)).run(
-        {**_places(given), **_places({"d." + n: dy[n] for n in ups})}, out, _stream(device))
+        {**_places(given), **_places({"d." + n: dy[n] for n in ups})}, places, _stream(device))
 
 
 # ---- functions -----------------------------------------------------------------------------------
@@ -163,8 +171,8 @@ def _backward(form: Form, *args: Any) -> Any:
     given, out, grads = c.checked(), c.results(), c.gradients()
     dy = {name: check("dra::" + form.name, "gradient of " + name, x, "")
           for name, x in zip(form.smooth(), args) if x is not None}
-    compute_gradients(c.making, args[-1], given, dy, lambda name: torch.zeros_like(out[name]),
-                      c.smooth(), {name: grads[name] for name in c.wanted})
+    compute_gradients(c.making, args[-1], given, dy, out, c.smooth(),
+                      {name: grads[name] for name in c.wanted})
     return tuple(grads.values())
 
 
@@ -283,7 +291,7 @@ def _module_backward(dy: Sequence[Tensor], run: Tensor, *args: Any) -> List[Tens
     c = _ModuleCall(*args)
     names, grads = c.module.results(), c.gradients()
     upstream = {n: check(c.module.what, "gradient of " + n, x, "") for n, x in zip(names, dy)}
-    compute_gradients(c.making, run, c.checked(), upstream, lambda n: upstream[n], names, grads)
+    compute_gradients(c.making, run, c.checked(), upstream, upstream, names, grads)
     return list(grads.values())
 
 
@@ -309,13 +317,12 @@ def _register_modules() -> None:
     def setup_context(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
         given, *rest, wanted = inputs
         ctx.given, ctx.rest, ctx.wanted = len(given), rest, wanted
-        ctx.results = [(y.shape, y.dtype, y.device) for y in output[:-1]]
+        ctx.results = [(y.shape, y.device) for y in output[:-1]]
         ctx.save_for_backward(*given, output[-1])
 
     def gradient(ctx: Any, dy: Sequence[Optional[Tensor]]) -> Any:
         *given, run = ctx.saved_tensors
-        ups = [torch.zeros(s, dtype=t, device=d) if x is None else x
-               for x, (s, t, d) in zip(dy, ctx.results)]
+        ups = [zeros(s, d) if x is None else x for x, (s, d) in zip(dy, ctx.results)]
         found = torch.ops.dra.module_backward(ups, run, given, *ctx.rest, ctx.wanted)
         grads: List[Optional[Tensor]] = [None] * ctx.given
         for i, g in zip(ctx.wanted, found):
