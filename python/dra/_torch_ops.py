@@ -70,6 +70,57 @@ def _token(kept: Optional[Kept]) -> Tensor:
     return torch.from_numpy(np.frombuffer(memory, np.uint8))
 
 
+class _Lease:
+    """Memory of an output, which the next one may have when nobody holds this one any more: PyTorch
+    gives memory of the CPU back to the system, and new pages cost as much as a copy."""
+
+    LEAST, MOST = 1 << 20, 1 << 28  # bytes of a piece, and of all that wait
+    spare: Dict[int, List[np.ndarray]] = {}
+    waiting = 0
+
+    def __init__(self, size: int) -> None:
+        waits = _Lease.spare.get(size)
+        if waits:
+            self.block = waits.pop()
+            _Lease.waiting -= size
+        else:
+            self.block = np.empty(size, np.uint8)
+
+    def __del__(self) -> None:
+        size = len(self.block)
+        if _Lease.waiting + size <= _Lease.MOST:
+            _Lease.waiting += size
+            _Lease.spare.setdefault(size, []).append(self.block)
+
+
+Fresh = Callable[[Sequence[int]], Tensor]  #: makes a tensor of reals
+
+
+def fresh_like(x: Tensor) -> Fresh:
+    """Tensors on the device of x; large ones on the CPU are leased."""
+    def make(shape: Sequence[int]) -> Tensor:
+        size = int(np.prod(shape, dtype=np.int64)) * REAL.itemsize
+        if x.device.type != "cpu" or size < _Lease.LEAST:
+            return x.new_empty(tuple(shape), dtype=REAL_TORCH)
+        lease = _Lease(size)
+        memory: Any = (ctypes.c_char * size).from_address(lease.block.ctypes.data)
+        memory._lease = lease
+        return torch.from_numpy(np.frombuffer(memory, REAL).reshape(tuple(shape)))
+    return make
+
+
+def fake_like(x: Tensor) -> Fresh:
+    return lambda shape: x.new_empty(tuple(shape), dtype=REAL_TORCH)
+
+
+def zeros(shape: Sequence[int], device: Any) -> Tensor:
+    """Of reals. NumPy's need no writing; PyTorch's threads would go on spinning for a while, in the
+    way of those of the library."""
+    if torch.device(device).type == "cpu":
+        return torch.from_numpy(np.zeros(tuple(shape), REAL))
+    return torch.zeros(tuple(shape), dtype=REAL_TORCH, device=device)
+
+
 def fake_token(wanted: Any) -> Tensor:
     return torch.empty(1 if wanted else 0, dtype=torch.uint8)
 
@@ -93,19 +144,19 @@ def compute(making: Making, given: Mapping[str, Tensor], out: Mapping[str, Tenso
 
 
 def compute_gradients(making: Making, run: Tensor, given: Mapping[str, Tensor],
-                      dy: Dict[str, Tensor], zeros: Callable[[str], Tensor],
+                      dy: Dict[str, Tensor], shapes: Mapping[str, Sequence[int]],
                       smooth: Sequence[str], grads: Mapping[str, Tensor]) -> None:
-    """Gradients of inputs from those of outputs; `zeros` makes one that there is not."""
-    out = _places({"grad." + n: x for n, x in grads.items()})
+    """Gradients of inputs from those of outputs of these shapes."""
+    places = _places({"grad." + n: x for n, x in grads.items()})
     kept = _runs.get(run.data_ptr()) if run.numel() else None
     if kept is not None:
-        all_dy = {n: dy[n] if n in dy else zeros(n) for n in smooth}
-        if kept.finish(_places({"d." + n: x for n, x in all_dy.items()}), out):
+        all_dy = {n: dy[n] if n in dy else zeros(shapes[n], "cpu") for n in smooth}
+        if kept.finish(_places({"d." + n: x for n, x in all_dy.items()}), places):
             return
     device = next(iter(given.values())).device
     ups = [n for n in smooth if n in dy]
     program(making(ups, tuple(grads), False), _handle(device)).run(
-        {**_places(given), **_places({"d." + n: dy[n] for n in ups})}, out, _stream(device))
+        {**_places(given), **_places({"d." + n: dy[n] for n in ups})}, places, _stream(device))
 
 
 # ---- functions -----------------------------------------------------------------------------------
@@ -130,41 +181,45 @@ class _Call:
     def making(self, *how: Any) -> Recipe:
         return self.form.recipe(self.shapes, self.options, *how)
 
-    def results(self) -> Dict[str, Tensor]:
+    def output_shapes(self) -> Dict[str, Sequence[int]]:
+        """Of the outputs that there are."""
+        return dict(zip(self.form.results(), self.form.shapes(self.shapes, self.options)))
+
+    @property
+    def first(self) -> Tensor:
+        return next(iter(self.given.values()))
+
+    def results(self, make: Fresh) -> Dict[str, Tensor]:
         """Tensors for the outputs; one that there is not is empty."""
-        shapes = list(self.form.shapes(self.shapes, self.options))
-        self.there = self.form.results()[:len(shapes)]
+        shapes = list(self.output_shapes().values())
         shapes += [(0,)] * (len(self.form.outputs) - len(shapes))
-        first = next(iter(self.given.values()))
-        return {n: first.new_empty(s, dtype=REAL_TORCH)
-                for n, s in zip(self.form.results(), shapes)}
+        return {n: make(s) for n, s in zip(self.form.results(), shapes)}
 
     def smooth(self) -> List[str]:
-        return [n for n in self.form.smooth() if n in self.there]
+        there = self.output_shapes()
+        return [n for n in self.form.smooth() if n in there]
 
-    def gradients(self) -> Dict[str, Tensor]:
+    def gradients(self, make: Fresh) -> Dict[str, Tensor]:
         """Tensors for the gradients of all inputs of reals; one that is not wanted is empty."""
-        first = next(iter(self.given.values()))
-        return {n: torch.empty_like(self.given[n], memory_format=torch.contiguous_format)
-                if n in self.wanted else first.new_empty((0,), dtype=REAL_TORCH)
+        return {n: make(self.shapes[n] if n in self.wanted else (0,))
                 for n in self.form.names() if self.form.kind(n) == ""}
 
 
 def _forward(form: Form, *args: Any) -> Any:
     c = _Call(form, args)
-    given, out = c.checked(), c.results()
-    run = compute(c.making, given, {n: out[n] for n in c.there}, c.smooth(), c.wanted)
+    given, out = c.checked(), c.results(fresh_like(c.first))
+    run = compute(c.making, given, {n: out[n] for n in c.output_shapes()}, c.smooth(), c.wanted)
     return (*out.values(), run)
 
 
 def _backward(form: Form, *args: Any) -> Any:
     n = len(form.smooth())
     c = _Call(form, args[n:-1])
-    given, out, grads = c.checked(), c.results(), c.gradients()
+    given, grads = c.checked(), c.gradients(fresh_like(c.first))
     dy = {name: check("dra::" + form.name, "gradient of " + name, x, "")
           for name, x in zip(form.smooth(), args) if x is not None}
-    compute_gradients(c.making, args[-1], given, dy, lambda name: torch.zeros_like(out[name]),
-                      c.smooth(), {name: grads[name] for name in c.wanted})
+    compute_gradients(c.making, args[-1], given, dy, c.output_shapes(), c.smooth(),
+                      {name: grads[name] for name in c.wanted})
     return tuple(grads.values())
 
 
@@ -189,10 +244,11 @@ def _register(form: Form) -> Callable[..., Any]:
 
     def fake(*args: Any) -> Any:
         c = _Call(form, args)
-        return (*c.results().values(), fake_token(c.wanted))
+        return (*c.results(fake_like(c.first)).values(), fake_token(c.wanted))
 
     def fake_backward(*args: Any) -> Any:
-        return tuple(_Call(form, args[len(upstream):-1]).gradients().values())
+        c = _Call(form, args[len(upstream):-1])
+        return tuple(c.gradients(fake_like(c.first)).values())
 
     torch.library.register_fake(name)(fake)
     torch.library.register_fake(back)(fake_backward)
@@ -263,27 +319,25 @@ class _ModuleCall:
     def making(self, *how: Any) -> Recipe:
         return self.module.recipe(self.shape, self.rows, self.fresh, *how)
 
-    def results(self) -> Dict[str, Tensor]:
-        first = next(iter(self.given.values()))
-        return {n: first.new_empty(s, dtype=REAL_TORCH) for n, s in
+    def results(self, make: Fresh) -> Dict[str, Tensor]:
+        return {n: make(s) for n, s in
                 zip(self.module.results(), self.module.shapes(self.shape, self.rows))}
 
-    def gradients(self) -> Dict[str, Tensor]:
-        return {n: torch.empty_like(self.given[n], memory_format=torch.contiguous_format)
-                for n in self.wanted}
+    def gradients(self, make: Fresh) -> Dict[str, Tensor]:
+        return {n: make(self.given[n].shape) for n in self.wanted}
 
 
 def _module_forward(*args: Any) -> List[Tensor]:
     c = _ModuleCall(*args)
-    out = c.results()
+    out = c.results(fresh_like(args[0][0]))
     return [*out.values(), compute(c.making, c.checked(), out, list(out), c.wanted)]
 
 
 def _module_backward(dy: Sequence[Tensor], run: Tensor, *args: Any) -> List[Tensor]:
     c = _ModuleCall(*args)
-    names, grads = c.module.results(), c.gradients()
+    names, grads = c.module.results(), c.gradients(fresh_like(args[0][0]))
     upstream = {n: check(c.module.what, "gradient of " + n, x, "") for n, x in zip(names, dy)}
-    compute_gradients(c.making, run, c.checked(), upstream, lambda n: upstream[n], names, grads)
+    compute_gradients(c.making, run, c.checked(), upstream, {}, names, grads)
     return list(grads.values())
 
 
@@ -300,22 +354,22 @@ def _register_modules() -> None:
 
     def fake(*args: Any) -> List[Tensor]:
         c = _ModuleCall(*args)
-        return [*c.results().values(), fake_token(c.wanted)]
+        return [*c.results(fake_like(args[0][0])).values(), fake_token(c.wanted)]
 
     torch.library.register_fake("dra::module")(fake)
     torch.library.register_fake("dra::module_backward")(
-        lambda dy, run, *args: list(_ModuleCall(*args).gradients().values()))
+        lambda dy, run, *args: list(
+            _ModuleCall(*args).gradients(fake_like(args[0][0])).values()))
 
     def setup_context(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
         given, *rest, wanted = inputs
         ctx.given, ctx.rest, ctx.wanted = len(given), rest, wanted
-        ctx.results = [(y.shape, y.dtype, y.device) for y in output[:-1]]
+        ctx.results = [(y.shape, y.device) for y in output[:-1]]
         ctx.save_for_backward(*given, output[-1])
 
     def gradient(ctx: Any, dy: Sequence[Optional[Tensor]]) -> Any:
         *given, run = ctx.saved_tensors
-        ups = [torch.zeros(s, dtype=t, device=d) if x is None else x
-               for x, (s, t, d) in zip(dy, ctx.results)]
+        ups = [zeros(s, d) if x is None else x for x, (s, d) in zip(dy, ctx.results)]
         found = torch.ops.dra.module_backward(ups, run, given, *ctx.rest, ctx.wanted)
         grads: List[Optional[Tensor]] = [None] * ctx.given
         for i, g in zip(ctx.wanted, found):

@@ -80,15 +80,22 @@ class Program:
         self.outputs = list(named)
         if recipe.wanted and not lib.dra_graph_error(g).contents.code:
             named.update(_differentiate(g, made, recipe))
+        self._direct = {n: "to." + n for n in named if n not in self.outputs}
         for name, value in named.items():
-            lib.dra_output(g, name.encode(), value)
+            if name in self._direct:  # gradients are written where they are wanted
+                to = lib.dra_state(g, self._direct[name].encode(), KINDS[""][0],
+                                   lib.dra_shape_of(g, value))
+                lib.dra_donate(g, name.encode(), value, to)
+            else:
+                lib.dra_output(g, name.encode(), value)
         error = lib.dra_graph_error(g).contents
         if error.code:
             raise fail(error, error.code)
         self._program = Handle(make(lib.dra_compile, g, device.at), lib.dra_program_destroy, device)
         self.results = list(named)
         self._slots = {n: lib.dra_slot_find(self._program.at, n.encode())
-                       for n in [*made.inputs, *("d." + n for n in recipe.upstream)]}
+                       for n in [*made.inputs, *("d." + n for n in recipe.upstream),
+                                 *self._direct.values()]}
         self._spare: List["Buffers"] = []
         self._lock = threading.Lock()
         #: Whether a run can stop between outputs and gradients; None: nobody has tried yet.
@@ -112,7 +119,7 @@ class Program:
         buffers = self.take()
         try:
             self._order(stream, False)
-            buffers.bind(inputs)
+            buffers.bind({**inputs, **self.direct(outputs)})
             call(lib.dra_run, buffers.at)
             buffers.copy_out(outputs)
             self._order(stream, True)
@@ -135,6 +142,10 @@ class Program:
             return None
         self.halts = True
         return Kept(self, buffers)
+
+    def direct(self, outputs: Places) -> Dict[str, Place]:
+        """Those of these places that the run itself writes to."""
+        return {self._direct[n]: at for n, at in outputs.items() if n in self._direct}
 
     def _order(self, stream: Optional[int], back: bool) -> None:
         if stream is not None:
@@ -169,7 +180,7 @@ class Buffers:
 
     def copy_out(self, outputs: Places) -> None:
         for name, place in outputs.items():
-            if not place[1]:
+            if not place[1] or name in self._program._direct:
                 continue
             to = self._wrap(place)
             call(lib.dra_array_copy, lib.dra_array_whole(to.at),
@@ -192,7 +203,7 @@ class Kept:
         """The second part. False: it has been done before, and what it reads is gone."""
         if not self._return.alive:
             return False
-        self._buffers.bind(upstream)
+        self._buffers.bind({**upstream, **self._program.direct(outputs)})
         call(lib.dra_run_rest, self._buffers.at)
         self._buffers.copy_out(outputs)
         self._return()

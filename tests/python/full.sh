@@ -1,14 +1,14 @@
 #!/bin/sh
 # The whole suite of the Python package, called by `make test-python`: the wheel in an environment
-# of its own with torch, transformers, lm-eval and x-transformers, under -X dev (network, about 1 GB
-# the first time; pip has its own settings).
+# of its own with torch, transformers, lm-eval, x-transformers and tensorboard, under -X dev
+# (network, about 1 GB the first time; pip has its own settings).
 #   tests/python/full.sh BUILD
 # DRA_PYTHON names an environment that has torch and NumPy instead; the package is then BUILD's.
 set -eu
 cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd)
 torch=torch==2.13.0
-others="numpy transformers==5.22.2 lm-eval==0.4.13 x-transformers==2.1.37"
+others="numpy transformers==5.22.2 lm-eval==0.4.13 x-transformers==2.1.37 tensorboard tqdm"
 venv=$build/python-venv
 export PYTHONDONTWRITEBYTECODE=1
 

@@ -94,6 +94,19 @@ again.close()
         self.assertIn("interrupted training was stopped after step", lines[0], out.stdout)
         self.assertEqual(lines[0].split()[-1], lines[1].split()[-1], out.stdout)
 
+    def test_events_are_those_of_tensorboard(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            self.skipTest("no tensorboard")
+        losses = [e.loss for e in self.start("board", tensorboard=True) if e.kind == "step"]
+        found = EventAccumulator(self.room + "/board")
+        found.Reload()
+        self.assertIn("train/loss", found.Tags()["scalars"])
+        rows = found.Scalars("train/loss")
+        self.assertLessEqual(len(rows), len(losses))
+        self.assertAlmostEqual(rows[-1].value, losses[rows[-1].step - 1], 5)
+
     def test_ids_as_data(self):
         ids = dra.Tokenizer().encode(TEXT * 10)
         self.start("ids", data=ids).run()
