@@ -188,7 +188,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
                              "states have %zu bytes, the limit is %zu; delete some", bytes,
                              s->state_quota);
     for (size_t i = 0; i < s->n_models; i++)
-        if (s->models[i].shelf) disk += serve_shelf_count(&s->models[i]).file_bytes;
+        if (s->models[i].phase == SERVE_READY) disk += serve_shelf_count(&s->models[i]).file_bytes;
     return disk < s->state_disk || serve_limited(e, SERVE_STATE_DISK, NULL,
                                                  "files of states have %zu bytes, the limit", disk);
 }
