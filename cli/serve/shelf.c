@@ -156,7 +156,7 @@ serve_shelf_figures serve_shelf_count(const serve_model *m)
         const serve_kept *b = s->all[i]->body, *filed = s->all[i]->filed;
         f.names += b != NULL;
         /* A body with several names counts once: each name has a share. */
-        if (b && b->held) f.held++, f.held_bytes += b->bytes / (size_t)b->names;
+        if (b && b->held) f.held++, f.held_bytes += b->memory / (size_t)b->names;
         if (filed) f.files++, f.file_bytes += disk_of(filed) / (size_t)filed->files;
     }
     if (m->pieces) f.file_bytes += serve_pieces_bytes(m->pieces, NULL);
@@ -188,7 +188,7 @@ bool serve_shelf_has_room(const serve_model *m, uint64_t owner, const char *name
                              "states have %zu bytes, the limit is %zu; delete some", bytes,
                              s->state_quota);
     for (size_t i = 0; i < s->n_models; i++)
-        if (s->models[i].shelf) disk += serve_shelf_count(&s->models[i]).file_bytes;
+        if (s->models[i].phase == SERVE_READY) disk += serve_shelf_count(&s->models[i]).file_bytes;
     return disk < s->state_disk || serve_limited(e, SERVE_STATE_DISK, NULL,
                                                  "files of states have %zu bytes, the limit", disk);
 }
@@ -416,6 +416,7 @@ static void take_info(void *user, const dra_state_info *x)
     if (strcmp(x->name, f->handle) != 0) return;
     f->body->tokens = x->tokens;
     f->body->bytes = x->bytes;
+    f->body->memory = x->held;
 }
 
 /* A body that is in the engine; NULL: no memory. */
@@ -543,7 +544,7 @@ bool serve_shelf_load(serve_call *call, serve_state                             
         return true;
     }
     if (b->loading) return true;
-    make_room(m, b->bytes, b);
+    make_room(m, b->bytes > b->memory ? b->bytes : b->memory, b);
     serve_shelf_handle(m, b->handle);
     const serve_state *has = x->filed == b ? x : find_filed(x);
     b->refs++;

@@ -18,6 +18,7 @@ typedef struct serve_kept { /* what names stand for */
     bool       held, loading;          /* held: it is in memory */
     int64_t    tokens;                 /* -1: not known */
     size_t     bytes;
+    size_t     memory; /* that it takes, while it is held */
     size_t     disk;   /* bytes of its file besides pieces; 0: not known */
     bool       pieces; /* its file is in pieces */
     uint64_t   temp;   /* number of the whole file that is being loaded; 0: none */

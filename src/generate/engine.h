@@ -40,7 +40,7 @@ typedef struct dra_saved {  /* what a name stands for; never changed */
     dra_real         *logits; /* (lanes, V): what follows */
     bool             *seen;   /* (V) */
     dra_ids           text;   /* the tokens that it has read, where they are known */
-    size_t            bytes;
+    size_t            bytes, held; /* held: with all of its pages */
 } dra_saved;
 
 typedef struct dra_saved_name {

@@ -43,6 +43,7 @@ static void measure_saved(const dra_engine *e, dra_saved *s)
 {
     s->tokens = dra_states_tokens(e->lane[0].pool, s->row);
     s->bytes = (size_t)e->V * ((size_t)e->lanes * sizeof *s->logits + sizeof *s->seen);
+    s->held = s->bytes + dra_rows_need(e, s->tokens);
     for (int i = 0; i < e->pools; i++) s->bytes += dra_states_row_bytes(e->lane[i].pool, s->row);
 }
 
@@ -373,5 +374,6 @@ void dra_engine_states(dra_engine *e, void (*each)(void *user, const dra_state_i
     dra_saved_name name = {.name = ""};
     dra_saved      s;
     while (next_name(e, &name, &s))
-        each(user, &(dra_state_info){name.name, s.tokens, s.bytes, name.created, name.used});
+        each(user,
+             &(dra_state_info){name.name, s.tokens, s.bytes, name.created, name.used, s.held});
 }

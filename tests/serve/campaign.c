@@ -72,6 +72,21 @@ static facts look(const server *s, const mixed *m)
     return f;
 }
 
+/* Which limits have acted, and how often. */
+static void print_limits(const mixed *m)
+{
+    static const char name[] = "\ndra_limits_total{limit=\"";
+    answer            a = mixed_ask(m, "GET", "/metrics", NULL);
+    printf("limits");
+    for (const char *at = a.body; (at = strstr(at, name));) {
+        at += sizeof name - 1;
+        const long n = strtol(at + strcspn(at, "}") + 1, NULL, 10);
+        if (n) printf(" %.*s %ld", (int)strcspn(at, "\""), at, n);
+    }
+    printf("\n");
+    answer_free(&a);
+}
+
 /* ---- warming up ------------------------------------------------------------------------------ */
 
 /* Prompts that none before begins with, until kept states are dropped for new ones. */
@@ -162,6 +177,7 @@ static bool run(const server *s, long n, int clients)
         add(&all, &r);
         if (f.kib > most) most = f.kib;
     }
+    print_limits(m);
     mixed_close(m);
     const bool flat = most <= before.kib + GROWTH;
     printf("all    %ld requests, %ld good, %ld wrong; %.0f s, %.0f tokens/s; at most %ld KiB more "

@@ -165,6 +165,7 @@ void dra_engine_states(dra_engine *e, void (*each)(void *user, const dra_state_i
         const dra_state_info x = {.name = e->states[i].name,
                                   .tokens = e->states[i].tokens,
                                   .bytes = 100,
+                                  .held = 100,
                                   .created = 1,
                                   .used = 2};
         each(user, &x);

@@ -219,6 +219,20 @@ try:
         p.run(names))
     check("but not that of another", p.run(f"{names}.length > 0"), p.run(names))
 
+    p.run("""Promise.all(['tiny', 'tiny-q4_0'].map((model) => fetch('/states/both', { method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ prompt: 'x', model }) }))).then(show_states)""")
+    both = "[...document.querySelectorAll('#states li')].filter((x) => x.innerText.includes('both'))"
+    check("states of two models say whose they are", p.wait(f"{both}.length === 2") and p.run(
+        f"{both}.every((x) => x.innerText.includes('tiny'))"), p.run(names))
+    p.run(f"{both}.find((x) => x.innerText.includes('q4_0')).querySelector('button').click()")
+    check("loading one chooses its model", p.wait(
+        "document.getElementById('model').value === 'tiny-q4_0'") and p.wait(
+        "document.querySelectorAll('#memory rect').length > 0"))
+    p.run(f"{both}.find((x) => x.innerText.includes('q4_0')).querySelectorAll('button')[1].click()")
+    check("and only that one is deleted", p.wait(f"{both}.length === 1") and p.run(
+        f"!{both}[0].innerText.includes('q4_0')"))
+
     p.size(390, 780, True)
     check("a phone needs no sideways scrolling", p.run(
         "document.documentElement.scrollWidth <= 390"),

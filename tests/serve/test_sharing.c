@@ -223,6 +223,28 @@ static void kills_lose_nothing(void **state)
     free(text);
 }
 
+/* A state of one token takes a page of many: named ones leave memory before others have no room. */
+static void small_states_leave_room(void **state)
+{
+    for (int files = 0; files < 2; files++) {
+        char word[160];
+        snprintf(word, sizeof word, "tiny=%s", tiny);
+        it = server_start((const char *const[]){"--model", word, "--port", "0", "--memory-limit",
+                                                "8M", files ? "--state-dir" : NULL, folder, NULL});
+        assert_true(it.port > 0);
+        for (int i = 0; i < 60; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "small%d", i);
+            make(name, "{\"prompt\": \"s\"}");
+        }
+        answer a = post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 100}");
+        if (a.status != 200) fail_msg("%s", a.text);
+        answer_free(&a);
+        if (files) free(text_after("small0"));
+        ends_well(state);
+    }
+}
+
 /* Two that count the same pieces would remove each other's. */
 static void a_folder_has_one_server(void **state)
 {
@@ -242,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup(a_fork_costs_its_difference, begin),
         cmocka_unit_test(quotas_count_it_once),
         cmocka_unit_test(kills_lose_nothing),
+        cmocka_unit_test(small_states_leave_room),
         cmocka_unit_test(a_folder_has_one_server),
     };
     return check_main("sharing", NULL, 0, tests, COUNT(tests));
