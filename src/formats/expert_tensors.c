@@ -12,6 +12,8 @@
 static const char EXPERTS[] = ".experts.", GATE_UP[] = ".experts.gate_up_proj",
                   DOWN[] = ".experts.down_proj";
 
+enum { MOST_EXPERTS = 4096 }; /* as a config may have */
+
 struct dra_joined_tensor {
     dra_tensor_info       info;
     int64_t               n; /* pieces, of so many bytes each */
@@ -177,7 +179,6 @@ static dra_status take_part(dra_tensor_source *s, size_t entry, size_t head, con
     const dra_tensor_info *t = s->entry[entry].info;
     const int64_t          n = t->shape.dim[0], rows = t->shape.dim[1] / parts;
     char                   name[DRA_TENSOR_NAME];
-    if (head + 32 >= sizeof name) return DRA_OK;
     memcpy(name, t->name, head);
     strcpy(name + head, kind);
     dra_joined_tensor *j = add_joined(s, name, t, n, rows, t->shape.dim[2]);
@@ -190,18 +191,30 @@ static dra_status take_part(dra_tensor_source *s, size_t entry, size_t head, con
     return DRA_OK;
 }
 
+/* Whether a tensor holds matrices of all experts, `head` bytes of its name coming before; *both: gates
+ * and what they gate. */
+static bool is_packed(const dra_tensor_info *t, size_t *head, bool *both)
+{
+    *both = ends_with(t->name, GATE_UP);
+    if (!*both && !ends_with(t->name, DOWN)) return false;
+    *head = strlen(t->name) - strlen(*both ? GATE_UP : DOWN);
+    return t->shape.rank == 3 && t->dtype < DRA_DTYPE_COUNT && t->shape.dim[0] >= 1 &&
+           t->shape.dim[0] <= MOST_EXPERTS && t->bytes > 0 && !(*both && t->shape.dim[1] % 2) &&
+           *head + 32 < DRA_TENSOR_NAME;
+}
+
+/* A packed tensor keeps its own entry until all are done. */
 static dra_status split_packed(dra_tensor_source *s, dra_error *err)
 {
     const size_t             count = s->count;
-    dra_tensor_source_entry *room = realloc(s->entry, (2 * count + 1) * sizeof *room);
+    dra_tensor_source_entry *room = realloc(s->entry, (3 * count + 1) * sizeof *room);
     dra_status               st = room ? DRA_OK : no_memory(s, err);
     if (room) s->entry = room;
     for (size_t i = 0; i < count && st == DRA_OK; i++) {
         const dra_tensor_info *t = s->entry[i].info;
-        const bool both = t && ends_with(t->name, GATE_UP), down = t && ends_with(t->name, DOWN);
-        if (!(both || down) || t->shape.rank != 3 || t->dtype >= DRA_DTYPE_COUNT) continue;
-        if (both && t->shape.dim[1] % 2) continue;
-        const size_t head = strlen(t->name) - strlen(both ? GATE_UP : DOWN);
+        size_t                 head;
+        bool                   both;
+        if (!t || !is_packed(t, &head, &both)) continue;
         st = take_part(s, i, head,
                        both ? ".experts.#.gate_proj.weight" : ".experts.#.down_proj.weight", 0,
                        both ? 2 : 1, err);

@@ -90,6 +90,7 @@ void dra_buffers_move(dra_buffers *b, dra_array *workspace)
     b->workspace = workspace;
     b->serial = workspace->serial;
     b->launch.fault = (dra_fault *)workspace->data;
+    b->halted = false; /* what a first part has left is elsewhere */
     place_storages(b);
 }
 

@@ -44,6 +44,20 @@ const dra_field dra_turn_fields[] = {
 };
 
 /* Only LongRoPE has lists; the one in use has a factor above 0 for each pair. */
+static dra_status check_factors(const char *name, const double *factor, int n, int64_t pairs,
+                                dra_error *err)
+{
+    if (n != pairs)
+        return dra_fail(err, DRA_ERR_VALUE, "turn: %d %s, expected %lld, one for each pair", n,
+                        name, (long long)pairs);
+    for (int i = 0; i < n; i++)
+        if (!(factor[i] > 0))
+            return dra_fail(err, DRA_ERR_VALUE, "turn: %s has %g, expected more than 0", name,
+                            factor[i]);
+    return DRA_OK;
+}
+
+/* The list that is in use has to be there, the other one may. */
 static dra_status check_longrope(const dra_rotary_config *t, int64_t key_dim, dra_error *err)
 {
     const int64_t pairs = ((t->width ? t->width : key_dim) + 1) / 2;
@@ -53,22 +67,18 @@ static dra_status check_longrope(const dra_rotary_config *t, int64_t key_dim, dr
                          : t->exact    ? "exact"
                          : t->limit    ? "limit"
                                        : NULL;
-    int           n;
-    const double *factor = dra_rotary_factors(t, &n);
-    const char   *name = factor == t->long_factors ? "long_factors" : "short_factors";
+    const bool    is_long = t->scaling != DRA_SCALING_LONGROPE_SHORT;
+    dra_status    st = DRA_OK;
     if (said)
         return dra_fail(err, DRA_ERR_VALUE, "turn: %s and scaling longrope exclude each other",
                         said);
     if (t->original < 1)
         return dra_fail(err, DRA_ERR_VALUE, "turn: scaling needs an original length of 1 or more");
-    if (n != pairs)
-        return dra_fail(err, DRA_ERR_VALUE, "turn: %d %s, expected %lld, one for each pair", n,
-                        name, (long long)pairs);
-    for (int i = 0; i < n; i++)
-        if (!(factor[i] > 0))
-            return dra_fail(err, DRA_ERR_VALUE, "turn: %s has %g, expected more than 0", name,
-                            factor[i]);
-    return DRA_OK;
+    if (is_long || t->n_long)
+        st = check_factors("long_factors", t->long_factors, t->n_long, pairs, err);
+    if (st == DRA_OK && (!is_long || t->n_short))
+        st = check_factors("short_factors", t->short_factors, t->n_short, pairs, err);
+    return st;
 }
 
 dra_status dra_turn_check(const dra_rotary_config *t, int64_t key_dim, dra_error *err)

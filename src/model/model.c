@@ -70,6 +70,8 @@ static dra_status check_additions(const dra_model_config *c, dra_error *err)
                                                          : NULL;
     if (c->recycle > 1 && once)
         return dra_fail(err, DRA_ERR_VALUE, "model: recycle and %s exclude each other", once);
+    if (c->recycle > 1 && c->depth < 1)
+        return dra_fail(err, DRA_ERR_VALUE, "model: recycle needs a depth of 1 or more");
     if (c->unet && c->depth < 2)
         return dra_fail(err, DRA_ERR_VALUE, "model: unet needs a depth of 2 or more");
     return DRA_OK;

@@ -125,6 +125,8 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
                         : b->norm == DRA_PLACE_DUAL ? "norm dual"
                         : b->shift                  ? "shift"
                         : m->xl_memory              ? "xl_memory"
+                        : m->shift                  ? "mixer.shift"
+                        : m->latent.kv              ? "mixer.latent_kv"
                                                     : NULL;
     if (b->integrate && other)
         return dra_fail(err, DRA_ERR_VALUE, "block: integrate and %s exclude each other", other);

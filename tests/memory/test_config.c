@@ -475,7 +475,7 @@ static const bad kit[] = {
     {{SIZES, .a = {"slots", .slots.count = 2, .cell.recurrent = DRA_RECURRENT_WEIGHT}},
      0,
      "slots: recurrent is 2, but only candidate gru has recurrent matrices"},
-    {{SIZES, .a = {"gru"}, .aux = 128}, 0, "mixer: aux is 0x80, expected bits below 0x80"},
+    {{SIZES, .a = {"gru"}, .aux = 256}, 0, "mixer: aux is 0x100, expected bits below 0x100"},
     {{SIZES, AUX(DRIFT)}, 0, "mixer: aux asks for drift, which append does not have"},
     {{SIZES, AUX(SIZE)}, 0, "mixer: aux asks for size, which append does not have"},
     {{SIZES, AUX(BUDGET), .a = {"moment", .lambda.decay = DRA_DECAY_DATA}},

@@ -20,6 +20,9 @@ static dra_status infer_group_rows(dra_graph *g, const dra_node *n, dra_type *ou
     if (ids->rank != 2 || ids->dim[1] < 1)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "ids %s, expected (M, k), k at least 1",
                            dra_type_text(g, n->in[0]));
+    if (ids->dim[0] > INT32_MAX / ids->dim[1])
+        return dra_op_fail(g, n, DRA_ERR_SHAPE, "ids %s, expected fewer than 2^31",
+                           dra_type_text(g, n->in[0]));
     if (a->groups < 1)
         return dra_op_fail(g, n, DRA_ERR_VALUE, "n = %lld, expected 1 or more",
                            (long long)a->groups);

@@ -14,7 +14,8 @@ enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = T * WIDE 
 
 typedef struct variant {
     const char *name;
-    bool        bias, attends, joint, residual, loss; /* joint: one product makes q, k and v */
+    bool        bias, attends, residual, loss;
+    bool        joint, grouped; /* one product makes q, k and v; both heads share keys */
     dra_value (*act)(dra_graph *g, dra_value x);
 } variant;
 
@@ -49,18 +50,21 @@ static dra_value norm(builder *b, dra_value x, const char *name)
                           parameter(b, add, DRA_SHAPE(C)), 1e-5);
 }
 
-static dra_value heads(dra_graph *g, dra_value x) /* (T, C) -> (1, H, T, D) */
+static dra_value heads(dra_graph *g, dra_value x, int64_t n) /* (T, n D) -> (1, n, T, D) */
 {
-    return dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(1, T, HEADS, D)), 1, 2);
+    return dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(1, T, n, D)), 1, 2);
 }
 
 static void project_qkv(builder *b, dra_value x, const variant *a, dra_value *qkv)
 {
     const char     *name[] = {"q", "k", "v"};
-    const dra_value all = a->joint ? linear(b, x, "qkv", C, 3 * C, a->bias) : x;
-    for (int i = 0; i < 3; i++)
-        qkv[i] = heads(b->g, a->joint ? dra_slice(b->g, all, 1, i * C, C)
-                                      : linear(b, x, name[i], C, C, a->bias));
+    const int64_t   few = a->grouped ? 1 : HEADS, n[] = {HEADS, few, few};
+    const dra_value all = a->joint ? linear(b, x, "qkv", C, (HEADS + 2 * few) * D, a->bias) : x;
+    for (int64_t i = 0, at = 0; i < 3; at += n[i++] * D)
+        qkv[i] = heads(b->g,
+                       a->joint ? dra_slice(b->g, all, 1, at, n[i] * D)
+                                : linear(b, x, name[i], C, n[i] * D, a->bias),
+                       n[i]);
 }
 
 static dra_value attention(builder *b, dra_value x, const variant *a)
@@ -246,21 +250,53 @@ static int count_instr(const dra_program *p, const char *op)
 }
 
 /* Gradients of q, k and v are written where the product reads them (graph/direct.c): what is left
- * is the copy of the attention's own results. */
+ * is the copy of the attention's own results. Small ones are not narrow, and have to stay apart. */
 static void gradients_of_heads(void **state)
 {
-    const variant one = {"one product", .bias = true, .attends = true, .joint = true,
-                         .act = dra_gelu_tanh};
-    const variant three = {"three products", .attends = true, .act = dra_gelu_tanh};
-    compare(&one);
-    for (int i = 0; i < 2 && check_cuda(); i++) {
-        dra_graph    *g = build(i ? &three : &one);
+    const struct {
+        variant how;
+        int     concats, copies;
+    } rows[] = {
+        {{"one product", .bias = true, .attends = true, .joint = true, .act = dra_gelu_tanh}, 0, 1},
+        {{"three products", .attends = true, .act = dra_gelu_tanh}, 0, 1},
+        {{"shared keys", .attends = true, .joint = true, .grouped = true, .act = dra_gelu}, 1, 1}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        compare(&rows[i].how);
+        if (!check_cuda()) continue;
+        dra_graph    *g = build(&rows[i].how);
         check_program fused = compile(g, false);
-        assert_int_equal(count_instr(fused.program, "concat"), 0);
-        assert_int_equal(count_instr(fused.program, "copy"), 1);
+        assert_int_equal(count_instr(fused.program, "concat"), rows[i].concats);
+        assert_int_equal(count_instr(fused.program, "copy"), rows[i].copies);
         check_free(&fused);
         dra_graph_destroy(g);
     }
+}
+
+/* Gradients of norms join that of the stream (graph/fuse_add.c), each once. */
+static void gradients_of_norms(void **state)
+{
+    static dra_real memory[40][MOST];
+    builder         b = {.g = check_graph()};
+    dra_graph      *g = b.g;
+    const dra_value x = parameter(&b, "x", DRA_SHAPE(T, C));
+    const dra_value u = linear(&b, norm(&b, x, "n1"), "w1", C, C, false);
+    const dra_value v = linear(&b, norm(&b, x, "n2"), "w2", C, C, false);
+    const dra_value y = dra_add(g, dra_add(g, x, u), v);
+    const dra_value loss = loss_of(&b, y, &(variant){0});
+    dra_value       dx;
+    dra_gradient(g, 1, &loss, NULL, 1, &x, &dx);
+    dra_output(g, "dx", dx);
+    check_program plain = compile(g, true), fused = compile(g, false);
+    bind_all(&plain, memory);
+    bind_all(&fused, memory);
+    check_run(&plain);
+    check_run(&fused);
+    same_results(&plain, &fused, is_gpu(), "norms");
+    if (check_cuda())
+        assert_int_equal(count_instr(fused.program, "add"), count_instr(plain.program, "add") - 2);
+    check_free(&plain);
+    check_free(&fused);
+    dra_graph_destroy(g);
 }
 
 /* Factors that others read as well, views of them, parts put together, and lines that cannot be
@@ -295,9 +331,8 @@ static void odd_readers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(feed_forwards),
-        cmocka_unit_test(attentions),
-        cmocka_unit_test(gradients_of_heads),
+        cmocka_unit_test(feed_forwards),      cmocka_unit_test(attentions),
+        cmocka_unit_test(gradients_of_heads), cmocka_unit_test(gradients_of_norms),
         cmocka_unit_test(odd_readers),
     };
     return check_main("narrow", NULL, 0, tests, COUNT(tests));
