@@ -292,8 +292,8 @@ static void gradients_of_norms(void **state)
     check_run(&plain);
     check_run(&fused);
     same_results(&plain, &fused, is_gpu(), "norms");
-    if (check_cuda())
-        assert_int_equal(count_instr(fused.program, "add"), count_instr(plain.program, "add") - 2);
+    assert_true(count_instr(plain.program, "add") > 0);
+    if (check_cuda()) assert_int_equal(count_instr(fused.program, "add"), 0);
     check_free(&plain);
     check_free(&fused);
     dra_graph_destroy(g);
