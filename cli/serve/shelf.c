@@ -295,8 +295,8 @@ static void on_written(serve_job *job, const dra_job_result *r)
     x->busy = false;
     x->coming = NULL;
     if (r->end == DRA_JOB_DONE) {
-        b->pieces = job->pieces;
-        if (job->pieces) b->disk = job->filed;
+        if (job->filed) b->pieces = job->pieces; /* it was placed, and is no other name of one */
+        if (job->filed && job->pieces) b->disk = job->filed;
         set_filed(x, b);
     } else {
         x->failed = b; /* while it is the body; no other has its place in memory */

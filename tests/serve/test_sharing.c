@@ -144,8 +144,14 @@ static void a_fork_costs_its_difference(void **state)
         fail_msg("%zu bytes, a fork that differs by 2 tokens: %zu", one, bytes_in(folder) - one);
     assert_int_equal(metric("dra_named_state_bytes{model=\"tiny\",place=\"disk\"}"),
                      bytes_in(folder));
-    char *text = text_after("fork"), *text_base = text_after("base");
-    drop("base"); /* what the fork needs stays */
+    char  *text = text_after("fork"), *text_base = text_after("base");
+    answer same = post("/states/fork/fork", "{\"to\": \"same\"}");
+    assert_int_equal(same.status, 201);
+    answer_free(&same);
+    expect_file("same", &fork);
+    expect_file("fork", &fork);
+    drop("base"); /* what the forks need stays */
+    drop("same");
     expect_file("fork", &fork);
     ends_well(state);
 
