@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LOOK_EVERY = 4 /* tokens */ };
 
@@ -109,6 +110,8 @@ static void deliver_end(serve_mail *mail)
         fail_crowded(job);
     else if (job->call || job->alone)
         job->end(job, &job->result);
+    else if (job->work == SERVE_RESTORE && job->name)
+        unlink(job->name); /* whoever wanted the file has left */
     job_free(job);
 }
 

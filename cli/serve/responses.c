@@ -88,6 +88,21 @@ static bool add_items(json_t *input, serve_text *list, serve_error *e)
     return true;
 }
 
+/* `text` is how the answer is written: its format alone. */
+static bool check_text(json_t *text, serve_error *e)
+{
+    const char *key;
+    json_t     *x;
+    if (text && !json_is_null(text) && !json_is_object(text))
+        return serve_wrong(e, 400, "text", "text: expected an object with a format");
+    json_object_foreach(text, key, x)
+    {
+        if (strcmp(key, "format") != 0 && !json_is_null(x))
+            return serve_wrong(e, 400, "text", "text: %.60s is not honoured here", key);
+    }
+    return true;
+}
+
 static bool read_input(json_t *from, serve_text *chat, serve_error *e)
 {
     json_t    *format = json_object_get(json_object_get(from, "text"), "format");
@@ -98,7 +113,8 @@ static bool read_input(json_t *from, serve_text *chat, serve_error *e)
         well = json_is_string(first)
                    ? serve_dialect_say(&list, "system", first, NULL, "instructions", e)
                    : serve_wrong(e, 400, "instructions", "instructions: expected a text");
-    well = well && add_items(json_object_get(from, "input"), &list, e);
+    well = well && check_text(json_object_get(from, "text"), e) &&
+           add_items(json_object_get(from, "input"), &list, e);
     serve_dialect_end(chat, &list);
     if (format && !json_is_null(format)) put_format(format, chat);
     return well;

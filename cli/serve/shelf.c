@@ -546,7 +546,7 @@ bool serve_shelf_load(serve_call *call, serve_state                             
     if (b->loading) return true;
     make_room(m, b->bytes > b->memory ? b->bytes : b->memory, b);
     serve_shelf_handle(m, b->handle);
-    const serve_state *has = x->filed == b ? x : find_filed(x);
+    const serve_state *has = x->filed == b && !x->busy ? x : find_filed(x);
     b->refs++;
     b->loading = has && serve_shelf_path(has, path, sizeof path) &&
                  (b->pieces ? restore_file(m, b, path) : import_file(m, b, path, e));

@@ -99,6 +99,8 @@ static void what_is_not_done_is_refused(void **state)
     } all[] = {
         {RESPONSES, "{\"input\": \"a\", \"store\": true}", "store"},
         {RESPONSES, "{\"input\": \"a\", \"background\": true}", "background"},
+        {RESPONSES, "{\"input\": \"a\", \"text\": 3}", "text"},
+        {RESPONSES, "{\"input\": \"a\", \"text\": {\"verbosity\": \"low\"}}", "text"},
         {RESPONSES, "{\"input\": \"a\", \"tools\": [{\"type\": \"function\"}]}", "tools"},
         {RESPONSES, "{\"input\": \"a\", \"previous_response_id\": \"x\"}", "previous_response_id"},
         {RESPONSES, "{\"input\": \"a\", \"n\": 2}", "n"},
