@@ -26,7 +26,7 @@ static void expect_scores(const char *what, size_t n, const double *found, const
     for (size_t i = 0; i < n; i++) {
         const double x = found[i], y = expected[i];
         const bool   same = (isnan(x) && isnan(y)) || x == y;
-        if (!same && (bits || !(fabs(x - y) < 1e-5)))
+        if (!same && (bits || !(fabs(x - y) < near_of(what))))
             fail_msg("%s: token %zu: %.9g, expected %.9g", what, i, x, y);
     }
 }

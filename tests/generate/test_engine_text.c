@@ -157,7 +157,8 @@ static void echoes(const char *preset)
         expect_ok(dra_generator_logits(g, 0, &x, &err), &err);
         dra_sampler_rank(sampler, x, NULL, NULL, 1, &best);
         const double expected = log_softmax(s.V, x, ids[i]);
-        if (!(fabs(logprob[i] - expected) < 1e-5) || !(fabs(most[i] - best.log_prob) < 1e-5))
+        if (!(fabs(logprob[i] - expected) < near_of(preset)) ||
+            !(fabs(most[i] - best.log_prob) < near_of(preset)))
             fail_msg("%s: token %zu: %g, expected %g", preset, i, logprob[i], expected);
         assert_true(logprob[i] <= most[i]);
         if (best.id == ids[i]) assert_true(logprob[i] == most[i]);

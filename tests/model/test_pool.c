@@ -1,6 +1,7 @@
 /* Pools: rows that come, go, fork and are read in any company have the numbers they have alone, in
  * outputs and states; programs depend on how many rows are read, not on which; pages are shared,
  * copied when written, and all free in the end. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ typedef struct subject {
     dra_states  *pool, *twin[MOST]; /* twin: the same sequence, read by itself */
     int64_t      rows;
     uint32_t     random;
+    double       near; /* what numbers may differ by on a GPU */
 } subject;
 
 static uint32_t draw(subject *s, uint32_t below)
@@ -92,6 +94,17 @@ static void choose(subject *s, int64_t n, int64_t *rows)
 }
 
 /* n rows read T tokens each, together and alone, perhaps pads at the end of some. */
+static void expect_near(const subject *s, int64_t n, const dra_real *x, const dra_real *y)
+{
+    if (!check_cuda() || s->near < 1e-3) {
+        check_reals(x, y, (size_t)n * sizeof *x);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)x[i] - (double)y[i]) <= s->near))
+            fail_msg("number %lld: %.9g, %.9g", (long long)i, (double)x[i], (double)y[i]);
+}
+
 static void read_step(subject *s, int64_t n, int64_t T, bool ragged)
 {
     int64_t   rows[4];
@@ -117,8 +130,7 @@ static void read_step(subject *s, int64_t n, int64_t T, bool ragged)
         expect_ok(dra_reader_read(s->alone, s->twin[rows[b]], T, ragged ? mark + b * T : NULL, 1,
                                   &own, &err),
                   &err);
-        check_reals(together + b * T * V, dra_reader_result(s->alone, "logits"),
-                    (size_t)(T * V) * sizeof *together);
+        expect_near(s, T * V, together + b * T * V, dra_reader_result(s->alone, "logits"));
     }
 }
 
@@ -148,7 +160,7 @@ static void expect_same_rows(subject *s)
         assert_int_equal(dra_states_row_bytes(s->pool, b), dra_states_bytes(s->twin[b]));
         expect_ok(dra_states_copy(one, 0, s->pool, b, &err), &err);
         expect_ok(dra_states_compare(one, s->twin[b], &d, &err), &err);
-        if (!(check_cuda() ? d.worst <= 5e-5 : d.same))
+        if (!(check_cuda() ? d.worst <= s->near : d.same))
             fail_msg("row %d: %s differs by %g", (int)b, d.name, d.worst);
         expect_ok(dra_states_copy(s->pool, b, one, 0, &err), &err); /* and back */
     }
@@ -161,6 +173,7 @@ static void read_in_company(const dra_model_config *config)
     subject              s;
     dra_error            err = {0};
     open_subject(&s, config);
+    s.near = config->bf16_cache ? 1e-2 : 5e-5; /* rounded to the neighbour, at worst */
     for (int step = 0; step < STEPS; step++) {
         const int64_t T = lengths[draw(&s, COUNT(lengths))];
         read_step(&s, 1 + draw(&s, 4), T, T > 1 && draw(&s, 2));
