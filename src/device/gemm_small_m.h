@@ -301,7 +301,7 @@ static void multiply_chain(const product *t, const operand *b, int64_t rows, flo
         }
 }
 
-/* Few rows, and a B whose rows are contiguous, large or of halves, which would have to be packed. */
+/* Few rows, and a B whose rows are contiguous: large, or of halves, which else are packed. */
 static bool can_stream(const dra_gemm *g, const operand *b)
 {
     return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS &&

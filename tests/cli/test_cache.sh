@@ -25,7 +25,8 @@ list=5,6,7,8,9,10,11,12,13,14,15
 forward() { # forward CACHE OUT OPTIONS...
     cache=$1 to=$2
     shift 2
-    run 0 forward --model m --cache-dtype "$cache" --tokens $list --out "$to" --state-out "$to.s" "$@"
+    run 0 forward --model m --cache-dtype "$cache" --tokens $list --out "$to" \
+        --state-out "$to.s" "$@"
 }
 
 parts() {
@@ -73,6 +74,6 @@ check "whole and in parts, not as in full precision" parts
 check "a text goes on from a file" goes_on
 check "states of the other kind" other_kind
 check "a model without a cache" no_cache
-check "a state file has its own" misused "dra info: --cache is of a model, and bf16.state is a state" \
-    info bf16.state --cache bf16
+check "a state file has its own" misused \
+    "dra info: --cache is of a model, and bf16.state is a state" info bf16.state --cache bf16
 tap_end

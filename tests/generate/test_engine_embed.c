@@ -48,7 +48,7 @@ static void embeds(const char *preset)
     make_prompt(ids, TEXT, 1);
     embed(&s, TEXT, ids, mean, last, first);
     dra_job_config c = {.kind = DRA_JOB_EMBED, .n = TEXT, .ids = ids};
-    const bool     fixed = !strstr(preset, "gpt2") && !strstr(preset, "xt-"); /* is its state */
+    const bool     fixed = !strstr(preset, "gpt2") && !strstr(preset, "xt-");
     for (int k = 0; k < 2 + fixed; k++) {
         c.pooling = (dra_pooling)k;
         run_one(e, c, &a[k]);
