@@ -46,8 +46,8 @@ static const mixer_row rows[] = {
      MODEL(", \"block\": {\"integrate\": \"relu\", \"norm\": \"post\"}, \"mixer\": "
            "{\"value_residual\": \"half\"}")},
     /* No gradient goes through what the layers put out the time before. */
-    {"a mixture of all streams by relu, layers run twice",
-     MODEL(", \"recycle\": 2, \"block\": {\"integrate\": \"relu\"}"), .straight = true},
+    {"a mixture of all streams, layers run twice",
+     MODEL(", \"recycle\": 2, \"block\": {\"integrate\": \"softmax\"}"), .straight = true},
     {"norms before and after", MODEL(", \"block\": {\"post_norm\": true}")},
     {"layers run three times", MODEL(", \"recycle\": 3"), .straight = true},
     {"layers run twice, in an order of their own, scores and values handed on, reinjected",
