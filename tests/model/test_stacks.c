@@ -42,14 +42,18 @@ static const mixer_row rows[] = {
            "{\"branch_norm\": true}")},
     {"skips of a U-Net", MODEL(", \"unet\": true")},
     {"a mixture of all streams", MODEL(", \"block\": {\"integrate\": \"softmax\"}")},
-    {"a mixture of all streams by relu, layers run twice, values handed on, post",
-     MODEL(", \"recycle\": 2, \"block\": {\"integrate\": \"relu\", \"norm\": \"post\"}, "
-           "\"mixer\": {\"value_residual\": \"half\"}")},
+    {"a mixture of all streams by relu, values handed on, post",
+     MODEL(", \"block\": {\"integrate\": \"relu\", \"norm\": \"post\"}, \"mixer\": "
+           "{\"value_residual\": \"half\"}")},
+    /* No gradient goes through what the layers put out the time before. */
+    {"a mixture of all streams, layers run twice",
+     MODEL(", \"recycle\": 2, \"block\": {\"integrate\": \"softmax\"}"), .straight = true},
     {"norms before and after", MODEL(", \"block\": {\"post_norm\": true}")},
-    {"layers run three times", MODEL(", \"recycle\": 3")},
+    {"layers run three times", MODEL(", \"recycle\": 3"), .straight = true},
     {"layers run twice, in an order of their own, scores and values handed on, reinjected",
      MODEL(", \"recycle\": 2, \"order\": [0, 1, 1, 2, 3], \"reinject\": true, \"mixer\": "
-           "{\"residual_scores\": true, \"value_residual\": \"half\"}")},
+           "{\"residual_scores\": true, \"value_residual\": \"half\"}"),
+     .straight = true},
     {"selective attention, more rows than there are tokens",
      MODEL(", \"mixer\": {\"selective\": 200, \"rotary\": true}")},
     {"what was embedded in every sublayer, gated, post",
