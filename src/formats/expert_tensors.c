@@ -193,7 +193,7 @@ static dra_status take_part(dra_tensor_source *s, size_t entry, size_t head, con
 static dra_status split_packed(dra_tensor_source *s, dra_error *err)
 {
     const size_t             count = s->count;
-    dra_tensor_source_entry *room = realloc(s->entry, (2 * count + 1) * sizeof *room);
+    dra_tensor_source_entry *room = realloc(s->entry, (3 * count + 1) * sizeof *room);
     dra_status               st = room ? DRA_OK : no_memory(s, err);
     if (room) s->entry = room;
     for (size_t i = 0; i < count && st == DRA_OK; i++) {
