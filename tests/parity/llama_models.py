@@ -392,8 +392,8 @@ def can_not_be_gguf(config):
 
 
 def can_read_gguf(config):
-    """What transformers reads of GGUF: no scaled rope, and no biases but Qwen 2's."""
-    return (config.model_type not in HYBRIDS and
+    """What transformers reads of GGUF: no scaled rope, no biases but Qwen 2's, and experts of one width."""
+    return (config.model_type not in HYBRIDS and config.model_type != "qwen3_moe" and
             config.rope_parameters["rope_type"] == "default" and config.model_type != "smollm3" and
             not getattr(config, "attention_bias", False) and not getattr(config, "mlp_bias", False))
 
