@@ -100,10 +100,10 @@ typedef enum dra_dtype {
     DRA_Q5_0,
     DRA_Q5_1,
     DRA_Q8_0,
-    DRA_Q4_K, /* this and the next are read, not written */
+    DRA_Q4_K, /* this and the next two are written in mixtures */
     DRA_Q5_K,
     DRA_Q6_K,
-    DRA_Q3_K,
+    DRA_Q3_K, /* read, not written */
     DRA_DTYPE_COUNT
 } dra_dtype;
 

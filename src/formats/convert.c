@@ -11,6 +11,7 @@
 #include "dra/text.h"
 #include "file/fail.h"
 #include "model/folder_files.h"
+#include "formats/expert_tensors.h"
 #include "formats/gguf/gguf.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -59,7 +60,9 @@ static dra_status read_old(const dra_conversion *c, const dra_spec *old, dra_rea
 {
     const dra_name_rule           *rule;
     const dra_tensor_source_entry *e = dra_format_find(&c->old, c->from, old, &rule);
-    return dra_name_rule_read(e, rule, old, to, err);
+    const dra_status               st = dra_name_rule_read(e, rule, old, to, err);
+    dra_expert_tensors_drop(e);
+    return st;
 }
 
 /* Tables of tokens may differ in rows. */

@@ -90,6 +90,14 @@ dra_status dra_expert_tensors_fill(const dra_tensor_source_entry *e, dra_error *
     return DRA_OK;
 }
 
+void dra_expert_tensors_drop(const dra_tensor_source_entry *e)
+{
+    if (!e->joined || !e->joined->own) return;
+    free(e->joined->own);
+    e->joined->own = NULL;
+    e->joined->info.data = NULL;
+}
+
 void dra_expert_tensors_free(dra_tensor_source *s)
 {
     for (size_t i = 0; i < s->n_joined; i++) free_joined(s->joined[i]);

@@ -13,5 +13,7 @@ void       dra_expert_tensors_free(dra_tensor_source *s);
 /* Its numbers are there: entry->info->data is no longer NULL. Of an entry that is joined of several
  * tensors this copies them, once, as they are stored. Not for several threads at a time. */
 dra_status dra_expert_tensors_fill(const dra_tensor_source_entry *e, dra_error *err);
+/* Gives back the memory that this took; nobody reads the numbers any more. */
+void dra_expert_tensors_drop(const dra_tensor_source_entry *e);
 
 #endif

@@ -3,7 +3,7 @@
  * eighth of the layers and every third between. [ggml-org/llama.cpp, src/llama-quant.cpp] */
 #include "formats/convert.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_named(const char *name, const char *end)
@@ -48,8 +48,9 @@ static int64_t number_of_values(const dra_conversion *c, const dra_file_tensor *
 
 static int64_t layer_of(const char *name)
 {
-    long long l = 0;
-    return sscanf(name, "layers.%lld.", &l) == 1 ? l : 0;
+    static const char start[] = "layers.";
+    const size_t      n = sizeof start - 1;
+    return strncmp(name, start, n) == 0 ? strtoll(name + n, NULL, 10) : 0;
 }
 
 /* As if every row were whole blocks. */

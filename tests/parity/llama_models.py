@@ -409,10 +409,10 @@ def can_not_be_gguf(config):
 
 
 def can_read_gguf(config):
-    """What transformers reads of GGUF: no scaled rope, and no biases but Qwen 2's."""
+    """What transformers reads of GGUF: no scaled rope, no biases but Qwen 2's, no experts."""
     r = config.rope_parameters
     return (config.model_type not in HYBRIDS and config.model_type not in (
-                "smollm3", "phi3", "olmo2", "olmo3", "granite") and
+                "smollm3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite") and
             r.get("full_attention", r)["rope_type"] == "default" and
             not getattr(config, "use_sliding_window", False) and not (
                 config.model_type == "mistral" and config.sliding_window) and

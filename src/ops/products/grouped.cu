@@ -108,8 +108,8 @@ template <bool QUANT> __global__ static void linear_kernel(const grouped_call g,
         if (rows.first >= rows.end) continue;
         a.first += rows.first * a.outer;
         b.first += rows.group * g.b_next;
-        multiply_tile<QUANT>(g, a, b, dra_imin(TILE, rows.end - rows.first),
-                             g.K, 0, i % columns * TILE, g.y + rows.first * g.N);
+        multiply_tile<QUANT>(g, a, b, dra_imin(TILE, rows.end - rows.first), g.K, 0,
+                             i % columns * TILE, g.y + rows.first * g.N);
     }
 }
 
