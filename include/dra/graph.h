@@ -187,7 +187,8 @@ DRA_API dra_status dra_run_finish(dra_buffers *b, dra_error *err);
 /* A run in two parts, for gradients whose upstream is not known yet: the first computes `n` outputs
  * by name, which can be read then, and returns; the rest computes the others from what it has left
  * in the buffers. Inputs that the first part does not read may be bound in between. Each part waits
- * for its end. Refused by devices that run a program as a whole. */
+ * for its end. Refused by devices that run a program as a whole; and where an instruction that the
+ * first part needs was fused with one that reads a later input, that input is missing. */
 DRA_API dra_status dra_run_until(dra_buffers *b, size_t n, const char *const *outputs,
                                  dra_error *err);
 DRA_API dra_status dra_run_rest(dra_buffers *b, dra_error *err);

@@ -23,13 +23,13 @@ static void free_parts(const parts *p)
     dra_program_destroy(p->program);
 }
 
-/* y = tanh(W x) and the gradient of x, the upstream of y being an input. */
+/* y = W tanh(x) and the gradient of x, the upstream of y being an input. */
 static parts make_parts(void)
 {
     dra_graph      *g = check_graph();
     const dra_value x = check_real(g, "x", DRA_SHAPE(3, 4));
     const dra_value w = dra_parameter(g, "w", DRA_REAL, DRA_SHAPE(5, 4));
-    const dra_value y = dra_tanh(g, dra_linear(g, x, w, (dra_value){0}));
+    const dra_value y = dra_linear(g, dra_tanh(g, x), w, (dra_value){0});
     const dra_value dy = check_real(g, "dy", DRA_SHAPE(3, 5));
     dra_value       dx;
     dra_output(g, "y", y);
