@@ -191,7 +191,7 @@ typedef struct dra_state_info {
     int64_t     tokens;
     size_t      bytes;
     double      created, used; /* seconds since 1970 */
-    size_t      held; /* memory that it takes: whole pages, and what it shares, too */
+    size_t      held;          /* memory that it takes: whole pages, and what it shares, too */
 } dra_state_info;
 
 /* Calls `each` for every named state, in the order of names. */

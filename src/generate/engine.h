@@ -37,9 +37,9 @@ typedef struct dra_saved {  /* what a name stands for; never changed */
     struct dra_saved *next; /* of those that nobody holds any more */
     int               refs; /* names and jobs that hold it; guarded by the lock */
     int64_t           row, tokens;
-    dra_real         *logits; /* (lanes, V): what follows */
-    bool             *seen;   /* (V) */
-    dra_ids           text;   /* the tokens that it has read, where they are known */
+    dra_real         *logits;      /* (lanes, V): what follows */
+    bool             *seen;        /* (V) */
+    dra_ids           text;        /* the tokens that it has read, where they are known */
     size_t            bytes, held; /* held: with all of its pages */
 } dra_saved;
 

@@ -268,10 +268,10 @@ static void tokens_around_texts(void **state)
 /* "localhost" may have two addresses: whoever asks for the name finds the server. */
 static void listens_on_all_addresses(void **state)
 {
-    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
-    server           own = server_start(
-                  (const char *const[]){"--model", word, "--port", "0", "--host", "localhost", NULL});
-    char port[16];
+    struct addrinfo  *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+    const char *const words[] = {"--model", word, "--port", "0", "--host", "localhost", NULL};
+    server            own = server_start(words);
+    char              port[16];
     assert_true(own.port > 0);
     snprintf(port, sizeof port, "%d", own.port);
     assert_int_equal(getaddrinfo("localhost", NULL, &hints, &found), 0);
@@ -320,10 +320,10 @@ static void seeds_have_64_bits(void **state)
 /* Limits that the machine cannot hold are said to be. */
 static void says_what_memory_there_is(void **state)
 {
-    char   line[256] = "";
-    size_t n = 0;
-    server own = server_start(
-        (const char *const[]){"--model", word, "--port", "0", "--memory-limit", "99T", NULL});
+    char              line[256] = "";
+    size_t            n = 0;
+    const char *const words[] = {"--model", word, "--port", "0", "--memory-limit", "99T", NULL};
+    server            own = server_start(words);
     assert_true(own.port > 0);
     while (n + 1 < sizeof line && read(own.log, line + n, 1) == 1 && line[n] != '\n') n++;
     assert_non_null(strstr(line, "warning: --memory-limit"));

@@ -12,9 +12,9 @@ fi
 scratch=$(mktemp -d)
 proxy=
 trap 'kill $proxy 2>/dev/null; wait 2>/dev/null; rm -rf "$scratch"' EXIT
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost \
-    -addext subjectAltName=DNS:localhost -keyout "$scratch/key.pem" -out "$scratch/cert.pem" \
-    2>/dev/null || exit 1
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 \
+    -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+    -keyout "$scratch/key.pem" -out "$scratch/cert.pem" 2>/dev/null || exit 1
 secure=$((20000 + $$ % 20000))
 # The lines of the page, with this server's port and the files above.
 awk '/^    server \{/ { on = 1 } on { print } /^    \}/ { on = 0 }' "$here/../../docs/serve.md" |
