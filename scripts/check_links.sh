@@ -13,7 +13,7 @@ shift
 # pointwise instructions and looks through concats, and bf16 is stored by casts.
 exceptions="graph>dra_add graph>dra_broadcast graph>dra_number graph>dra_concat graph>dra_reshape\
  graph>dra_slice graph>dra_pad graph>dra_op_copy graph>dra_op_pointwise graph>dra_op_concat\
- graph>dra_op_pad graph>dra_op_cast"
+ graph>dra_op_pad graph>dra_op_cast graph>dra_op_add"
 
 if ! ls "$folder"/dra_*.dir/src >/dev/null 2>&1; then
     echo "check  links skipped: no objects in $folder"

@@ -37,7 +37,6 @@ void dra_narrow(dra_program *p, int32_t block);
 void dra_direct(dra_program *p, int32_t block);
 
 /* Ops that the passes look for and make. */
-extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast, dra_op_copy,
-    dra_op_add;
+extern const dra_op dra_op_concat, dra_op_pad, dra_op_pointwise, dra_op_cast, dra_op_add;
 
 #endif

@@ -1,6 +1,6 @@
-/* An add that alone reads the first output of an instruction, such as the gradient of a norm joining
- * that of the residual stream, becomes a part of it, if its kernel `adds` (device/kernel.h): the
- * other operand is then its last input. The instruction moves to where the add stands. */
+/* An add that alone reads the first output of an instruction, such as the gradient of a norm that
+ * joins that of the residual stream, becomes a part of it, if its kernel `adds` (device/kernel.h):
+ * the other operand is then its last input. The instruction moves to where the add stands. */
 #include "graph/fuse.h"
 
 typedef struct adding {
@@ -21,7 +21,8 @@ static bool touched_between(const adding *w, int32_t root, int32_t from, int32_t
     return false;
 }
 
-/* Whether `maker` may wait until `at`: nobody needs its results before, or takes over its inputs. */
+/* Whether `maker` may wait until `at`: nobody needs its results before, or overwrites what it
+ * reads. */
 static bool can_move(const adding *w, const dra_instr *in, int32_t maker, int32_t at)
 {
     for (int i = 0; i < in->n_out; i++)

@@ -88,7 +88,7 @@ typedef struct dra_matmul_attr {
 } dra_matmul_attr;
 
 typedef struct dra_grouped_attr { /* grouped_linear, grouped_outer */
-    int32_t       transposed; /* W^T x */
+    int32_t       transposed;     /* W^T x */
     dra_precision precision;
 } dra_grouped_attr;
 

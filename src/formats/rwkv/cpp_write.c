@@ -91,7 +91,8 @@ dra_status dra_rwkv_cpp_check(const dra_conversion *c, dra_error *err)
     if (dra_model_config_rwkv(m) != dra_format_of(m)->rwkv)
         return dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "files of rwkv.cpp hold RWKV only");
     if (c->how->dtype == DRA_BF16 || dra_dtype_get(c->how->dtype)->block_elements > 32)
-        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "expected f32, f16, q8_0, q5_1, q5_0, q4_1 or q4_0");
+        return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to,
+                           "expected f32, f16, q8_0, q5_1, q5_0, q4_1 or q4_0");
     dra_mixer_config       mixer;
     const dra_model_config can = as_read(m, &mixer);
     return dra_config_compare(c->how->to, "a file of rwkv.cpp", m, &can, err);

@@ -67,7 +67,7 @@ const dra_cuda_kernel dra_cuda_norm_gain = {{"norm_gain", DRA_REALS, DRA_LAYOUT_
                                             gain_launch,
                                             false};
 
-/* ---- (x, w, r, mean, dy[, plus]) -> dx [+ plus], dw, db [, the first in bf16] ----------------- */
+/* ---- (x, w, r, mean, dy[, plus]) -> dx [+ plus], dw, db [, dx once more in bf16] ------------- */
 
 enum { X, IN_W, R, MEANS, DY, PLUS };
 enum { DX, DW, DB, DX_ROUNDED };

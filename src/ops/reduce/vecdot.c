@@ -1,5 +1,5 @@
-/* vecdot: the dot products of rows, y_r = sum_i a_ri b_ri over the last axis, which stays as size 1.
- * Added up as by `sum`, but the products are not stored.
+/* vecdot: the dot products of rows, y_r = sum_i a_ri b_ri over the last axis, which stays as size
+ * 1. Added up as by `sum`, but the products are not stored.
  * Gradients: da = dy b, db = dy a. */
 #include "ops/rows.h"
 

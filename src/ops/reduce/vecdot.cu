@@ -1,7 +1,7 @@
-/* vecdot: y_r = sum_i a_ri b_ri, see vecdot.c. A row is the work of a power of two of lanes, each of
- * which has fours of it, up to four before there are more lanes: then what it takes to find a row is
- * little beside it.
- * Fours are added in float, all else in double. Rows may be stored in bf16. */
+/* vecdot: y_r = sum_i a_ri b_ri, see vecdot.c. A row is the work of a power of two of lanes, each
+ * of which takes up to four fours of it before there are more lanes, so that finding a row costs
+ * little beside reading it. Fours are added in float, all else in double. Rows may be stored in
+ * bf16. */
 #include "device/cuda/rows.cuh"
 #include "device/cuda/stored.cuh"
 
