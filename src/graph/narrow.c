@@ -1,11 +1,12 @@
 /* bf16 propagation, one of the last passes over a block: values that all readers round to bf16,
- * such as factors of products in bf16, are stored in bf16, which halves their memory and rounds them
- * only once. If other readers need full precision, there are both, with one cast for all readers that
- * round. The numbers of all results stay the same. The pass goes from the last instruction to the
- * first, since a copy rounds if its readers do. Kernels say what they round and what they can store
- * in bf16 (device/kernel.h); on a device whose kernels say nothing, such as the CPU, nothing
- * changes. Two kinds of readers take rounded numbers without rounding them: the sum over rows that
- * is the gradient of a bias, where others round; pointwise functions, where a product rounds. */
+ * such as factors of products in bf16, are stored in bf16, which halves their memory and rounds
+ * them only once. If other readers need full precision, there are both, with one cast for all
+ * readers that round. The numbers of all results stay the same. The pass goes from the last
+ * instruction to the first, since a copy rounds if its readers do. Kernels say what they round and
+ * what they can store in bf16 (device/kernel.h); on a device whose kernels say nothing, such as
+ * the CPU, nothing changes. Two kinds of readers take rounded numbers without rounding them: the
+ * sum over rows that is the gradient of a bias, where others round; pointwise functions, where a
+ * product rounds. */
 #include "graph/fuse.h"
 
 #include <stdlib.h>
