@@ -140,7 +140,7 @@ async function ask_for_answer(signal) {
   try {
     return await request();
   } catch (e) {
-    if (!goes_on() || (e.status !== 404 && e.status !== 409)) throw e;
+    if (!goes_on() || ![400, 404, 409, 507].includes(e.status)) throw e;
     talk.saved = null;
     return request();
   }
