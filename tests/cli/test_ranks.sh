@@ -6,6 +6,8 @@ dra=$1
 . "$(dirname "$0")/process.sh"
 cd "$scratch" || exit 1
 unset DRA_DEVICE DRA_PLUGIN_PATH
+# Ranks that wait would keep the cores of a busy machine from those that compute.
+export OMPI_MCA_mpi_yield_when_idle=1
 
 seq 400 | sed 's/.*/line & of a book about nothing in particular, with the number &/' >book.txt
 model="--preset dra-gru-tiny --set dim=32 --set heads=2 --set depth=1 --context 32"

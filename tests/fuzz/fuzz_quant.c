@@ -128,19 +128,20 @@ static double most_of(dra_dtype dtype)
     }
 }
 
-static void check_near(dra_dtype dtype, const float *from, const float *to)
+static void check_near(dra_dtype dtype, int64_t n, const float *from, const float *to)
 {
     double most = 0;
-    for (int i = 0; i < BLOCK; i++) most = fmax(most, fabs((double)from[i]));
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs((double)from[i]));
     if (most < 0.05 || most > 1e4) return;
-    for (int i = 0; i < BLOCK; i++)
+    for (int64_t i = 0; i < n; i++)
         if (!(fabs((double)from[i] - (double)to[i]) <= most_of(dtype) * most))
             broken("a quantised number is far from what it was");
 }
 
 static void check_quantise(dra_dtype dtype, const uint8_t *data, size_t bytes)
 {
-    const int64_t n = dra_imin(N, (int64_t)(bytes / sizeof(float))) / BLOCK * BLOCK;
+    const int64_t each = (int64_t)dra_dtype_get(dtype)->block_elements;
+    const int64_t n = dra_imin(N, (int64_t)(bytes / sizeof(float))) / each * each;
     float         from[N], to[N];
     if (!dra_can_quantise(dtype) || n == 0) return;
     memcpy(from, data, (size_t)n * sizeof *from);
@@ -150,7 +151,7 @@ static void check_quantise(dra_dtype dtype, const uint8_t *data, size_t bytes)
     if (!made) broken("no memory");
     dra_quantise(dtype, from, n, made);
     dra_dequantise(dtype, made, 0, n, to);
-    for (int64_t i = 0; i < n; i += BLOCK) check_near(dtype, from + i, to + i);
+    for (int64_t i = 0; i < n; i += each) check_near(dtype, each, from + i, to + i);
     free(made);
 }
 
