@@ -84,10 +84,12 @@ function remember() {
 
 function plain(turn) { return { role: turn.role, content: turn.content, model: turn.model }; }
 
+/* The state belongs to one tab: a copy of it, which the browser gives what was kept, has its own. */
 function recall() {
+  const again = performance.getEntriesByType("navigation").some((n) => n.type === "reload");
   try {
     const kept = JSON.parse(sessionStorage.getItem("talk"));
-    if (kept) Object.assign(talk, kept);
+    if (kept) Object.assign(talk, kept, again ? {} : { name: null, saved: null });
   } catch (e) { /* nothing was kept */ }
   show_all();
 }

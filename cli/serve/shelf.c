@@ -586,7 +586,11 @@ static bool add_file(void *user, uint64_t owner, const char *name, const char *p
         return false;
     }
     const double made = (double)how.st_mtim.tv_sec, read = (double)how.st_atim.tv_sec;
-    if (m->pieces) serve_pieces_found(m->pieces, path, &whole);
+    if (m->pieces && !serve_pieces_found(m->pieces, path, &whole))
+        cli_line(stderr,
+                 "dra serve: warning: %s cannot be read; no piece of a state is removed "
+                 "until it can",
+                 path);
     *b = (serve_kept){.tokens = tokens_of(path),
                       .bytes = whole ? whole : (size_t)how.st_size,
                       .disk = (size_t)how.st_size,
