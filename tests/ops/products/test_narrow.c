@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = T * WIDE };
+enum { T = 136, C = 128, WIDE = 256, V = 40, HEADS = 2, D = 64, MOST = 3 * C * C };
 
 typedef struct variant {
     const char *name;
