@@ -90,7 +90,7 @@ static void print_clock(const char *name, double (*times)[2][ROUNDS])
            1e6 * quantile((*times)[1], ROUNDS, 0.5), quantile(ratio, ROUNDS, 0.5));
 }
 
-static void measure(const char *preset, int64_t context, int threads, bool matrices)
+static void measure_preset(const char *preset, int64_t context, int threads, bool matrices)
 {
     side   s[2];
     double prompt[2], times[CLOCKS][2][ROUNDS], seconds[CLOCKS];
@@ -114,6 +114,6 @@ int main(int argc, char **argv)
     const char   *preset = argc > 1 ? argv[1] : "gpt2";
     const int64_t context = argc > 2 ? strtol(argv[2], NULL, 10) : 2048;
     const int     threads = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 2;
-    for (int i = 0; i < 2; i++) measure(preset, context > 0 ? context : 2048, threads, i);
+    for (int i = 0; i < 2; i++) measure_preset(preset, context > 0 ? context : 2048, threads, i);
     return 0;
 }

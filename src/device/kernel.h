@@ -95,8 +95,8 @@ typedef struct dra_kernel {
     uint32_t (*accepts)(const dra_call *c);
     uint32_t (*widens)(const dra_call *c);
     bool product; /* its results are stored in bf16 wherever readers can read them so */
-    /* Bits of the outputs that it writes with any strides, rows adjacent and on 16 bytes, see
-     * graph/direct.c; all others are dense. NULL: none. */
+    /* Bits of the outputs that it writes with any strides, as long as elements of a row are adjacent
+     * and rows begin on 16 bytes, see graph/direct.c; all others are dense. NULL: none. */
     uint32_t (*strides)(const dra_call *c);
     bool adds;    /* takes one more input, like output 0 and dense, and adds it: graph/fuse_add.c */
     bool repeats; /* takes one more output, output 0 rounded to bf16: graph/narrow.c */

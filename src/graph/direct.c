@@ -1,8 +1,7 @@
-/* Outputs that are written where they are wanted, the last pass over a block, when dtypes are what
- * they will be: if all that reads an
- * output is a copy into another order of its axes, a kernel that can write with any strides writes
- * there, and the copy goes; so does a concat of the outputs of one instruction. Kernels say which
- * outputs (device/kernel.h). Numbers stay the same. */
+/* Outputs that are written where they are wanted. If a copy into another order of axes is all that
+ * reads an output, a kernel that can write with any strides (device/kernel.h) writes where the copy
+ * would, and the copy goes; so does a concat of outputs of one instruction. Numbers stay the same.
+ * It is the last pass over a block, since bf16 propagation decides which dtypes copies have. */
 #include "graph/fuse.h"
 
 enum { LINE = 16 }; /* bytes that rows begin on */
@@ -29,17 +28,6 @@ static bool writes_strides(const directing *w, const dra_instr *in, int out)
     uint32_t bits = 0;
     if (!in->kernel || !in->kernel->strides) return false;
     return dra_ask_kernel(w->p, in, ask_strides, &bits) && bits >> out & 1;
-}
-
-/* Whether a place is all of a storage that only this block uses. */
-static bool is_own(const directing *w, const dra_place *x)
-{
-    const dra_program *p = w->p;
-    if (x->storage < 0) return false;
-    const int32_t      root = dra_root(p, x->storage);
-    const dra_storage *s = &p->storage[root];
-    return s->kind == DRA_STORAGE_LOCAL && s->block == w->block && !s->kept &&
-           !w->uses.shared[root] && dra_in_order(p, x);
 }
 
 /* The only other instruction that touches the storage of x; -1: there are more, or none. */
@@ -106,10 +94,10 @@ static bool find_target(const dra_instr *copy, const dra_place *out, dra_place *
 static void skip_copy(const directing *w, int32_t at, int o)
 {
     dra_place    *out = &(*instr_at(w, at))->out[o], to;
-    const int32_t reader = is_own(w, out) ? only_other(w, out, at) : -1;
+    const int32_t reader = dra_is_own(w->p, &w->uses, w->block, out) ? only_other(w, out, at) : -1;
     if (reader < 0 || !*instr_at(w, reader)) return;
     const dra_instr *copy = *instr_at(w, reader);
-    if (copy->op != &dra_op_copy || !is_own(w, &copy->out[0]) ||
+    if (copy->op != &dra_op_copy || !dra_is_own(w->p, &w->uses, w->block, &copy->out[0]) ||
         !begins_at(w, &copy->out[0], reader) || !find_target(copy, out, &to))
         return;
     *out = to;
@@ -162,7 +150,7 @@ static bool move_place(const joined *j, int64_t part, const dra_place *x, dra_pl
 static bool take_part(const directing *w, joined *j, int32_t at, int k)
 {
     const dra_place *x = &j->concat->in[k];
-    const int32_t    maker = is_own(w, x) ? only_other(w, x, at) : -1;
+    const int32_t    maker = dra_is_own(w->p, &w->uses, w->block, x) ? only_other(w, x, at) : -1;
     const int64_t    part = dra_shape_count(&x->tensor.shape) / j->rows;
     if (maker < 0 || maker > at || !*instr_at(w, maker)) return false;
     if (j->maker && *instr_at(w, maker) != j->maker) return false;
@@ -182,7 +170,9 @@ static void skip_concat(const directing *w, int32_t at)
     joined               j = {.concat = *instr_at(w, at), .rows = 1, .row = 1};
     const dra_join_attr *a = j.concat->attr;
     const dra_place     *y = &j.concat->out[0];
-    if (j.concat->n_in > MOST_PARTS || !is_own(w, y) || !begins_at(w, y, at)) return;
+    if (j.concat->n_in > MOST_PARTS || !dra_is_own(w->p, &w->uses, w->block, y) ||
+        !begins_at(w, y, at))
+        return;
     for (int32_t i = 0; i < y->tensor.shape.rank; i++)
         *(i < a->axis ? &j.rows : &j.row) *= y->tensor.shape.dim[i];
     if (j.rows == 0 || j.row == 0) return;

@@ -120,6 +120,22 @@ bool dra_same_elements(const dra_program *p, const dra_place *a, const dra_place
                   (size_t)a->tensor.shape.rank * sizeof *a->tensor.stride) == 0;
 }
 
+bool dra_touched_between(const dra_uses *u, int32_t root, int32_t from, int32_t to)
+{
+    for (size_t i = u->first[root]; i < u->end[root]; i++)
+        if (u->at[i] > from && u->at[i] < to) return true;
+    return false;
+}
+
+bool dra_is_own(const dra_program *p, const dra_uses *u, int32_t block, const dra_place *x)
+{
+    if (x->storage < 0) return false;
+    const int32_t      root = dra_root(p, x->storage);
+    const dra_storage *s = &p->storage[root];
+    return s->kind == DRA_STORAGE_LOCAL && s->block == block && !s->kept && !u->shared[root] &&
+           dra_in_order(p, x);
+}
+
 /* ---- instructions ---------------------------------------------------------------------------- */
 
 dra_instr *dra_instr_apart(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out)

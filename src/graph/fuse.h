@@ -17,6 +17,11 @@ typedef struct dra_uses {
 bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block); /* false: out of memory */
 void dra_uses_close(dra_uses *u);
 
+/* Whether an instruction between two touches a storage. */
+bool dra_touched_between(const dra_uses *u, int32_t root, int32_t from, int32_t to);
+/* Whether a place is all of a storage that is planned with this block and used by it alone. */
+bool dra_is_own(const dra_program *p, const dra_uses *u, int32_t block, const dra_place *x);
+
 /* Creates an instruction that is not in a block yet. */
 dra_instr *dra_instr_apart(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
 void       dra_close_gaps(dra_code_block *b); /* removes instructions that became NULL */

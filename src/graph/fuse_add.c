@@ -14,24 +14,18 @@ static bool is_dense_place(const dra_place *x)
     return x->storage >= 0 && x->tensor.dtype == DRA_REAL && dra_tensor_is_dense(&x->tensor);
 }
 
-static bool touched_between(const adding *w, int32_t root, int32_t from, int32_t to)
-{
-    for (size_t k = w->uses.first[root]; k < w->uses.end[root]; k++)
-        if (w->uses.at[k] > from && w->uses.at[k] < to) return true;
-    return false;
-}
-
 /* Whether `maker` may wait until `at`: nobody needs its results before, or overwrites what it
  * reads. */
 static bool can_move(const adding *w, const dra_instr *in, int32_t maker, int32_t at)
 {
     for (int i = 0; i < in->n_out; i++)
         if (in->out[i].storage >= 0 &&
-            touched_between(w, dra_root(w->p, in->out[i].storage), maker, at))
+            dra_touched_between(&w->uses, dra_root(w->p, in->out[i].storage), maker, at))
             return false;
     for (int i = 0; i < in->n_in; i++) {
         const int32_t root = dra_root(w->p, in->in[i].storage);
-        if (w->p->storage[root].donor && touched_between(w, root, maker, at)) return false;
+        if (w->p->storage[root].donor && dra_touched_between(&w->uses, root, maker, at))
+            return false;
     }
     return true;
 }

@@ -51,13 +51,6 @@ static bool end_of(const dra_program *p, const dra_instr *in, int32_t at, end *e
 
 /* ---- which op -------------------------------------------------------------------------------- */
 
-static bool touched_between(const dra_uses *u, int32_t root, int32_t from, int32_t to)
-{
-    for (size_t i = u->first[root]; i < u->end[root]; i++)
-        if (u->at[i] > from && u->at[i] < to) return true;
-    return false;
-}
-
 /* The instruction that computes input k of the end and could take it as its own end; -1: none. */
 static int32_t maker_of(dra_program *p, const dra_uses *u, const dra_code_block *b, const end *e,
                         int k)
@@ -72,7 +65,7 @@ static int32_t maker_of(dra_program *p, const dra_uses *u, const dra_code_block 
         if (u->at[i] != at && u->at[i] != e->at) return -1;
     for (int i = 0; i < in->n_in; i++) { /* others may overwrite a donated state */
         const int32_t from = dra_root(p, in->in[i].storage);
-        if (p->storage[from].donor && touched_between(u, from, at, e->at)) return -1;
+        if (p->storage[from].donor && dra_touched_between(u, from, at, e->at)) return -1;
     }
     return p->device->table->find(p->device, in->op->then->name) ? at : -1;
 }

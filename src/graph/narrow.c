@@ -96,15 +96,12 @@ static bool takes_input(const narrowing *w, int32_t at, int i, bool product)
 
 /* ---- what can be narrow ---------------------------------------------------------------------- */
 
-/* Whether this output is all of a storage that only this block uses. */
-static bool is_own(const narrowing *w, const dra_place *out)
+/* Whether this output may be stored in bf16, and is large enough for that to pay. */
+static bool may_be_narrow(const narrowing *w, const dra_place *out)
 {
     const dra_program *p = w->p;
-    if (out->storage < 0 || out->tensor.dtype != DRA_F32) return false;
-    const int32_t      root = dra_root(p, out->storage);
-    const dra_storage *s = &p->storage[root];
-    return s->kind == DRA_STORAGE_LOCAL && s->block == w->block && !s->kept && s->bytes >= LARGE &&
-           !w->uses.shared[root] && dra_in_order(p, out);
+    return out->tensor.dtype == DRA_F32 && dra_is_own(p, &w->uses, w->block, out) &&
+           p->storage[dra_root(p, out->storage)].bytes >= LARGE;
 }
 
 static bool writes_storage(const dra_program *p, const dra_instr *in, int32_t root)
@@ -268,7 +265,7 @@ static void narrow_instr(narrowing *w, int32_t at)
     for (int o = 0; o < outputs && in->kernel; o++) {
         dra_place *out = &in->out[o];
         readers    r;
-        if (dra_program_failed(w->p) || !is_own(w, out)) continue;
+        if (dra_program_failed(w->p) || !may_be_narrow(w, out)) continue;
         const int32_t root = dra_root(w->p, out->storage);
         if (!count_readers(w, root, at, &r)) continue;
         if (!r.others && can_narrow(w, in, o))

@@ -31,7 +31,7 @@ const dra_field dra_attention_last_fields[] = {
     REAL(dra_attention_options, laser_cap, 0, 80, "15", "laser: values v become c tanh(v / c)"),
     INT(dra_attention_options, cope, "none", "contextual positions: how many there are"),
     INT(dra_attention_options, selective, "none",
-        "selective attention: queries take from later ones' scores of the first so many items"),
+        "selective attention: what queries score is taken from later scores, of so many items"),
     BOOL(dra_attention_options, sigmoid, "weights are sigmoids of the scores, no softmax"),
     BOOL(dra_attention_options, mean_unseen,
          "what sees nothing reads the mean of all values so far, not 0"),

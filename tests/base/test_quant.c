@@ -134,7 +134,7 @@ enum { ALL = 256, SOME = 64 * ALL };
 
 static float source[SOME], back[SOME];
 
-static double normal(uint64_t *seed)
+static double draw_normal(uint64_t *seed)
 {
     const double u = check_random(seed), v = check_random(seed);
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
@@ -164,7 +164,7 @@ static void blocks_of_256_lose_little(void **state)
     } most[] = {{DRA_Q4_K, 0.073, 0.045}, {DRA_Q5_K, 0.037, 0.023}, {DRA_Q6_K, 0.0175, 0.016}};
     for (size_t k = 0; k < COUNT(most); k++) {
         uint64_t seed = 11;
-        for (int i = 0; i < SOME; i++) source[i] = (float)(0.02 * normal(&seed));
+        for (int i = 0; i < SOME; i++) source[i] = (float)(0.02 * draw_normal(&seed));
         const double both = loss_of(most[k].type);
         for (int i = 0; i < SOME; i++) source[i] = -(float)check_random(&seed);
         const double one = loss_of(most[k].type);

@@ -67,7 +67,7 @@ enum { LAYERS = 2, EXPERTS = 11, F = 32, C = 32 };
 
 /* The file of `from` with all experts of a layer in two tensors, as published models have them;
  * without the experts from number `n` on. */
-static const char *pack(const char *from, const char *name)
+static const char *pack_experts(const char *from, const char *name)
 {
     static dra_real          gate_up[LAYERS][EXPERTS * 2 * F * C], down[LAYERS][EXPERTS * C * F];
     static char              names[2 * LAYERS][100];
@@ -112,7 +112,7 @@ static const char *pack(const char *from, const char *name)
 
 static void all_in_one_is_the_same(void **state)
 {
-    expect_same_logits(in_folder("moe"), pack(in_folder("moe"), "packed"), 0);
+    expect_same_logits(in_folder("moe"), pack_experts(in_folder("moe"), "packed"), 0);
 }
 
 /* A file may have nothing else, as a shard does; and tensors of such names that are no experts. */
@@ -183,8 +183,8 @@ static void gguf_there_and_back(void **state)
     expect_same_logits(path, back, FILE_TOL);
 }
 
-static dra_status quantise(const char *from, const char *to, dra_format_kind format, dra_dtype t,
-                           dra_error *err)
+static dra_status convert_to_blocks(const char *from, const char *to, dra_format_kind format,
+                                    dra_dtype t, dra_error *err)
 {
     CHECK_CONFIG(c);
     expect_ok(dra_folder_config(from, &c, err), err);
@@ -206,8 +206,8 @@ static void blocks_are_read_in_place(void **state)
     const char *path = in_folder("moe"), *own = in_folder("moe.q8"),
                *file = in_folder("moe.q8.gguf");
     dra_error err = {0};
-    expect_ok(quantise(path, own, DRA_FORMAT_DRA, DRA_Q8_0, &err), &err);
-    expect_ok(quantise(path, file, DRA_FORMAT_GGUF, DRA_Q8_0, &err), &err);
+    expect_ok(convert_to_blocks(path, own, DRA_FORMAT_DRA, DRA_Q8_0, &err), &err);
+    expect_ok(convert_to_blocks(path, file, DRA_FORMAT_GGUF, DRA_Q8_0, &err), &err);
     expect_same_logits(own, file, FILE_TOL);
     expect_same_logits(path, own, 0.1);
     dra_tensor_source *s = open_source(file);
@@ -223,7 +223,7 @@ static void mixtures_are_those_of_llama_cpp(void **state)
                *own = in_folder("wide.own");
     dra_error err = {0};
     char      name[60];
-    expect_ok(quantise(path, file, DRA_FORMAT_GGUF, DRA_Q4_K, &err), &err);
+    expect_ok(convert_to_blocks(path, file, DRA_FORMAT_GGUF, DRA_Q4_K, &err), &err);
     dra_tensor_source *s = open_source(file);
     for (int l = 0; l < 8; l++) {
         const bool more = l == 0 || l == 7 || (l - 1) % 3 == 2;
@@ -239,7 +239,7 @@ static void mixtures_are_those_of_llama_cpp(void **state)
     expect_type(s, "output.weight", DRA_Q6_K);
     expect_type(s, "token_embd.weight", DRA_Q4_K);
     dra_tensor_source_close(s);
-    expect_ok(quantise(path, own, DRA_FORMAT_DRA, DRA_Q4_K, &err), &err);
+    expect_ok(convert_to_blocks(path, own, DRA_FORMAT_DRA, DRA_Q4_K, &err), &err);
     expect_same_logits(own, file, FILE_TOL);
 }
 

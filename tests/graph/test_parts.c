@@ -38,7 +38,7 @@ static parts make_parts(void)
     return compile_graph(g);
 }
 
-static void fill(dra_real *x, int n, double step)
+static void fill_numbers(dra_real *x, int n, double step)
 {
     for (int i = 0; i < n; i++) x[i] = (dra_real)(step * ((i * 7) % 11 - 5));
 }
@@ -57,7 +57,7 @@ static void two_are_one(void **state)
     dra_real    x[12], w[20], dy[15], y[15], dx[12], whole_y[15], whole_dx[12];
     dra_error   err = {0};
     const char *first[] = {"y"};
-    fill(x, 12, 0.1), fill(w, 20, 0.2), fill(dy, 15, 0.3);
+    fill_numbers(x, 12, 0.1), fill_numbers(w, 20, 0.2), fill_numbers(dy, 15, 0.3);
     dra_array *a = wrap_as(p.buffers, "x", x, sizeof x);
     dra_array *b = wrap_as(p.buffers, "w", w, sizeof w);
     assert_int_equal(dra_run_rest(p.buffers, &err), DRA_ERR_BIND); /* nothing was begun */
@@ -85,7 +85,7 @@ static void refuses(void **state)
     const char *nobody[] = {"nobody"}, *last[] = {"dx"};
     dra_real    x[12], w[20];
     dra_array  *none;
-    fill(x, 12, 0.1), fill(w, 20, 0.2);
+    fill_numbers(x, 12, 0.1), fill_numbers(w, 20, 0.2);
     assert_int_equal(dra_run_until(p.buffers, 1, nobody, &err), DRA_ERR_NAME);
     assert_string_equal(err.text, "run: no output is called 'nobody'");
     dra_array *a = wrap_as(p.buffers, "x", x, sizeof x);

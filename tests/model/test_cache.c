@@ -129,7 +129,7 @@ static void read_text(subject *s, int64_t each, const char *file, dra_real *logi
     }
 }
 
-static double difference(const dra_real *a, const dra_real *b)
+static double largest_difference(const dra_real *a, const dra_real *b)
 {
     double worst = 0, most = 0;
     for (int64_t i = 0; i < B * T * V; i++) {
@@ -150,7 +150,7 @@ static const char *file_name(char path[200])
  * side, and what follows differs by its rounding. */
 static void expect_equal(const char *what, int64_t cut, const dra_real *a, const dra_real *b)
 {
-    const double d = difference(a, b);
+    const double d = largest_difference(a, b);
     if (!(check_cuda() || !cut ? d < 1e-2 : memcmp(a, b, B * T * V * sizeof *a) == 0))
         fail_msg("%s: differs by %g", what, d);
 }
@@ -186,7 +186,7 @@ static void half_as_large(void **state)
     read_text(&a, T, NULL, full);
     read_text(&b, T, NULL, half);
     const size_t all = dra_states_bytes(a.states), less = dra_states_bytes(b.states);
-    const double d = difference(half, full);
+    const double d = largest_difference(half, full);
     print_message("# %s: %zu and %zu bytes, logits differ by %.2g\n", r->name, all, less, d);
     if (r->half > 0)
         assert_int_equal(less, all / sizeof(dra_real) * sizeof(uint16_t));

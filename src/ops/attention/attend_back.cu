@@ -517,8 +517,11 @@ static uint32_t narrows(const dra_call *c)
     return dra_attend_mma_fits(c, dra_attend_call_of(c)) ? all : 0;
 }
 
+/* Tensor cores' kernels write heads wherever they are wanted. */
+static uint32_t writes_strides(const dra_call *c) { return narrows(c); }
+
 const dra_cuda_kernel dra_cuda_attend_back = {
     {"attend_back", DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), DRA_LAYOUT_ANY, 0, false,
-     scratch, nullptr, rounds, narrows, false, nullptr, nullptr, false, narrows},
+     scratch, nullptr, rounds, narrows, false, nullptr, nullptr, false, writes_strides},
     launch,
     false};
