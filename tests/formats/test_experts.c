@@ -65,8 +65,7 @@ static void experts_are_written_one_by_one(void **state)
 
 enum { LAYERS = 2, EXPERTS = 11, F = 32, C = 32 };
 
-/* The file of `from` with all experts of a layer in two tensors, as published models have them;
- * without the experts from number `n` on. */
+/* The file of `from` with all experts of a layer in two tensors, as published models have them. */
 static const char *pack_experts(const char *from, const char *name)
 {
     static dra_real          gate_up[LAYERS][EXPERTS * 2 * F * C], down[LAYERS][EXPERTS * C * F];

@@ -208,14 +208,19 @@ static void kills_lose_nothing(void **state)
     static const char more[] =
         "POST /states/one HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Length: 35\r\n\r\n{\"prompt\": \"k\", \"dra_state\": \"one\"}";
-    char *text = NULL;
+    char *text = NULL, *before = NULL, *after = NULL; /* of "one", when it is replaced */
     for (int i = 0; i < 4; i++) {
         run(NULL);
-        char *now = text_after("more0");
+        char *now = text_after("more0"), *one = text_after("one");
         if (text) assert_string_equal(now, text);
-        free(text);
+        if (before) assert_true(strcmp(one, before) == 0 || strcmp(one, after) == 0);
+        free(text), free(before), free(after);
         text = now;
+        before = one;
         assert_true(strlen(text) > 20);
+        make("next", "{\"prompt\": \"k\", \"dra_state\": \"one\"}");
+        after = text_after("next");
+        assert_true(strcmp(before, after) != 0);
         answer a = file_of("one");
         answer_free(&a);
         const int fd = client_open(it.port);
@@ -226,7 +231,7 @@ static void kills_lose_nothing(void **state)
         close(it.log);
         close(fd);
     }
-    free(text);
+    free(text), free(before), free(after);
 }
 
 /* A state of one token takes a page of many: named ones leave memory before others have no room. */
