@@ -238,7 +238,7 @@ static void kills_lose_nothing(void **state)
 static void small_states_leave_room(void **state)
 {
     for (int files = 0; files < 2; files++) {
-        char word[160];
+        char word[200];
         snprintf(word, sizeof word, "tiny=%s", tiny);
         it = server_start((const char *const[]){"--model", word, "--port", "0", "--memory-limit",
                                                 "8M", files ? "--state-dir" : NULL, folder, NULL});
