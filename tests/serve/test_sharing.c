@@ -244,7 +244,7 @@ static void small_states_leave_room(void **state)
                                                 "8M", files ? "--state-dir" : NULL, folder, NULL});
         assert_true(it.port > 0);
         for (int i = 0; i < 60; i++) {
-            char name[16];
+            char name[24];
             snprintf(name, sizeof name, "small%d", i);
             make(name, "{\"prompt\": \"s\"}");
         }
